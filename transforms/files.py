@@ -40,6 +40,7 @@ from transforms.storage.retry import storing
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from transforms.storage.file_list import FileList
     from transforms.storage.remote import RemoteStorage
 
 __all__ = [
@@ -112,7 +113,7 @@ def expand(pattern: str) -> list[str]:
     return _storage(pattern).expand(pattern)
 
 
-def list_tree(root: str) -> list[FileEntry]:
+def list_tree(root: str) -> "FileList":
     """Returns every file below `root`, in the byte order of their paths.
 
     Names that start with '.' or '__MACOSX' and the like are listed as skipped, so

@@ -89,7 +89,7 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
 
 def _with_evidence(planned: PlannedSource) -> PlannedSource:
     """Returns a tree of images with what its listing says of its features."""
-    table = planned.listing
+    table = planned.listing.table()
     columns = {"label": table["label"], "filename": table["origin"]}
     origins = table["origin"].combine_chunks()
     found = {

@@ -104,7 +104,7 @@ def _head(path: str) -> bytes:
 def _names_below(folder: str) -> Iterator[str]:
     """Yields paths relative to a folder, of no more files than tell what they are."""
     if is_remote(folder):
-        yield from (entry.path for entry in files.list_tree(folder)[:_MOST_FILES])
+        yield from (e.path for e in files.list_tree(folder).first(_MOST_FILES))
         return
     seen = 0
     for parent, folders, names in os.walk(folder):

@@ -149,7 +149,7 @@ class ReadRows(beam.PTransform):
         with raising_in_python():
             inputs, planned = plan_source(spec)
             _check_seen(inputs.root, spec, begin.pipeline)
-        source = planned.make(_listing_of(planned.listing, spec))
+        source = planned.make(_listing_of(planned.listing.table(), spec))
         store = Store("", keep_items=spec.keep_rejected_bytes)
         blocks = begin | "List" >> ListBlocks(source)
         read = blocks | "Read" >> ReadBlocks(source, store)
@@ -236,13 +236,14 @@ class _ListedAgain(HeldListing):
 @functools.lru_cache(maxsize=4)
 def _listed_again(spec: str, digest: str) -> pa.Table:
     _, planned = plan_source(make_spec(json.loads(spec)))
-    if _digest(planned.listing) != digest:
+    listing = planned.listing.table()
+    if _digest(listing) != digest:
         raise InputError(
             f"The source must stay as it is while it is read; the files of "
             f"{make_spec(json.loads(spec)).source!r} are others than when the pipeline "
             f"was built. Run again."
         )
-    return planned.listing
+    return listing
 
 
 def _digest(table: pa.Table) -> str:

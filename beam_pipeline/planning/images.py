@@ -86,7 +86,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
         raise
-    count = listing.table.num_rows
+    count = len(listing.rows)
     found = dict(listing.splits) or {"": (count, listing.bytes)}
     if listing.splits and spec.splits:
         raise SpecError(
@@ -119,7 +119,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             group_column=spec.group_column or "",
             block_rows=_BLOCK_ROWS,
         ),
-        listing=listing.table,
+        listing=listing.rows,
         schema=schema,
         rule=rule,
         records={name: n for name, (n, _) in shares.items()},

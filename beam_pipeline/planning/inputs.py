@@ -2,15 +2,19 @@
 
 import dataclasses
 import hashlib
+import itertools
 import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
 from transforms import files
+from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import (
     SplitRule,
@@ -19,14 +23,22 @@ from transforms.core.placing.placement import (
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
 from transforms.files import FileEntry
-from transforms.formats.choose_files import choose_files
+from transforms.formats.choose_files import are_plain_images, choose_files
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.listing import HeldListing
 from transforms.formats.registry import FORMATS, METADATA_NAMES, Format, claimed_by
 from transforms.formats.source import Source
 from transforms.formats.split_words import is_split_word
 from transforms.formats.unpacked import plain_name
+from transforms.storage.file_list import (
+    FileList,
+    Order,
+    entries_of,
+    lines_of,
+    origins_of,
+)
 from transforms.storage.paths import absolute, common_folder, is_remote
+from transforms.storage.row_spool import RowSpool
 
 # Enough to tell a format by.
 _HEAD_BYTES = 4096
@@ -53,28 +65,30 @@ class Inputs:
       format: a key of `FORMATS`.
       root: the folder that their paths are relative to; absolute, because workers
         may run in another one.
-      entries: the files to read, in source order.
+      entries: the files to read, in the order in which they were listed or named.
       skipped: files left out, by reason.
       companions: files that are read beside them and are no items: they decide bytes.
     """
 
     format: str
     root: str
-    entries: tuple[FileEntry, ...]
+    entries: FileList
     skipped: Mapping[str, int]
     companions: tuple[FileEntry, ...] = ()
 
     @property
     def bytes(self) -> int:
         """Of all files to read."""
-        return sum(entry.size for entry in self.entries)
+        return self.entries.bytes
 
     def facts(self) -> dict[str, int | str]:
         """Returns what the manifest says of them: the same wherever they are."""
         digest = hashlib.sha256()
-        listed = [*self.entries, *self.companions]
-        for entry in sorted(listed, key=lambda entry: entry.origin):
-            digest.update(f"{entry.origin}\0{entry.size}\n".encode())
+        listed = self.entries
+        if self.companions:
+            listed = FileList.of(itertools.chain(listed, self.companions))
+        for batch in listed.by_origin().batches():
+            digest.update(lines_of(origins_of(batch), batch["size"], end=b"\n"))
         return {
             "files": len(self.entries),
             "bytes": self.bytes,
@@ -110,7 +124,7 @@ class PlannedSource:
     """
 
     make: Callable[[str | HeldListing], Source]
-    listing: pa.Table
+    listing: RowSpool
     schema: Schema
     rule: SplitRule
     records: Mapping[str, int]
@@ -190,19 +204,19 @@ def find_inputs(
     entries = files.list_tree(source)
     wanted, entries = _recognise(spec, entries)
     if wanted == "images" and spec.labels:
-        labels = absolute(spec.labels)
-        entries = [e for e in entries if _absolute(source, e.path) != labels]
+        entries = _without(entries, source, spec.labels)
     known = FORMATS[wanted]
     is_companion = _companions_of(known, spec)
     if layout_file:
-        layout = absolute(layout_file)
-        entries = [e for e in entries if _absolute(source, e.path) != layout]
-    rest, beside = entries, []
+        entries = _without(entries, source, layout_file)
+    beside: tuple[FileEntry, ...] = ()
     if is_companion is not None:
-        rest = [entry for entry in entries if not is_companion(entry.path)]
-        beside = [entry for entry in entries if is_companion(entry.path)]
+        beside = tuple(entry for entry in entries if is_companion(entry.path))
+        entries = FileList.of(
+            (entry for entry in entries if not is_companion(entry.path)), Order.PATH
+        )
     kept, skipped = choose_files(
-        rest,
+        entries,
         takes=known.takes,
         include=spec.include,
         exclude=spec.exclude,
@@ -211,11 +225,17 @@ def find_inputs(
         raise InputError(
             f"The source must hold {known.title} files; {source!r} holds none."
         )
-    return Inputs(wanted, absolute(source), tuple(kept), skipped, tuple(beside))
+    return Inputs(wanted, absolute(source), kept, skipped, beside)
 
 
-def _absolute(root: str, path: str) -> str:
-    return absolute(os.path.join(root, path))
+def _without(entries: FileList, root: str, path: str) -> FileList:
+    """Returns the files without the one at a path, which may be elsewhere."""
+    top = os.path.join(absolute(root), "")
+    named = absolute(path)
+    if not named.startswith(top):
+        return entries
+    inner = os.fsencode(named.removeprefix(top))
+    return entries.filter(lambda b: numpy_mask(pc.not_equal(b["path"], inner)))
 
 
 def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
@@ -259,28 +279,52 @@ def _head_in(root: str) -> Callable[[str], bytes]:
     return head
 
 
-def _recognise(spec: Spec, entries: list[FileEntry]) -> tuple[str, list[FileEntry]]:
+def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
     """Returns the format of a folder, and the files that are or may be its items."""
-    if spec.format == "auto" and (found := _metadata(entries)):
+    telling, has_images = _telling(entries)
+    if spec.format == "auto" and (found := _metadata(telling, has_images)):
         # Hugging Face's way: tables that name the images beside them.
         return found
     if spec.format != "auto":
         return spec.format, entries
     if spec.layout is not None:
         return "fixed", entries
-    listed = [(entry.path, entry.size) for entry in entries if not entry.skipped]
+    listed = [(entry.path, entry.size) for entry in telling if not entry.skipped]
     if wanted := claimed_by(listed, _head_in(spec.source)):
         return wanted, entries
-    shown = ", ".join(repr(e.path) for e in entries[:3]) or "nothing"
+    shown = ", ".join(repr(e.path) for e in entries.first(3)) or "nothing"
     raise InputError(
         f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
         f"another folder, or use --include with --format."
     )
 
 
-def _metadata(entries: list[FileEntry]) -> tuple[str, list[FileEntry]] | None:
+def _telling(entries: FileList) -> tuple[list[FileEntry], bool]:
+    """Returns the files whose names say of what format they are.
+
+    Those are all but the images: of plain names of images there is one. Also returns
+    whether there are such names.
+    """
+    found: list[FileEntry] = []
+    image_found, has_images = False, False
+    for batch in entries.batches():
+        plain = are_plain_images(batch["path"])
+        has_images |= bool(plain.any())
+        telling = ~plain
+        images = np.flatnonzero(plain & ~numpy_mask(batch["hidden"]))
+        if len(images) and not image_found:
+            image_found = telling[images[0]] = True
+        found += entries_of(batch.filter(pa.array(telling)))
+    return found, has_images
+
+
+def _metadata(
+    entries: Sequence[FileEntry], has_images: bool
+) -> tuple[str, FileList] | None:
     tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
-    if not tables or not any(is_image_name(entry.path) for entry in entries):
+    if not tables:
+        return None
+    if not (has_images or any(is_image_name(entry.path) for entry in entries)):
         return None
     names = {claimed_by([(entry.path, entry.size)]) for entry in tables}
     if len(names) > 1:
@@ -289,7 +333,8 @@ def _metadata(entries: list[FileEntry]) -> tuple[str, list[FileEntry]] | None:
             f"{', '.join(entry.path for entry in tables[:4])}. Keep one kind."
         )
     rest = [e for e in entries if e not in tables and not is_image_name(e.path)]
-    return names.pop(), sorted([*tables, *rest], key=lambda e: os.fsencode(e.path))
+    kept = sorted([*tables, *rest], key=lambda e: os.fsencode(e.path))
+    return names.pop(), FileList.of(kept, Order.PATH)
 
 
 def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
@@ -314,14 +359,17 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"{known.title}. Correct the pattern, or use --include."
         )
     kept, skipped = choose_files(
-        entries, takes=lambda _: True, include=spec.include, exclude=spec.exclude
+        FileList.of(entries),
+        takes=lambda _: True,
+        include=spec.include,
+        exclude=spec.exclude,
     )
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
     beside: tuple[FileEntry, ...] = ()
     if (is_companion := _companions_of(known, spec)) is not None:
-        beside = _beside(is_companion, root, kept)
-    return Inputs(wanted, root, tuple(kept), skipped, beside)
+        beside = _beside(is_companion, root, list(kept))
+    return Inputs(wanted, root, kept, skipped, beside)
 
 
 def named_entry(path: str, root: str) -> FileEntry:

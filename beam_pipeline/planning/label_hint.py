@@ -10,9 +10,9 @@ from beam_pipeline.planning.inputs import Inputs, named_entry
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.errors import BeamTFRecordError
-from transforms.files import FileEntry
 from transforms.formats.label_join import join_labels
 from transforms.formats.registry import TABLE_FORMATS, claimed_by
+from transforms.storage.file_list import FileList
 from transforms.storage.paths import absolute
 
 __all__ = ["hint_of"]
@@ -24,7 +24,7 @@ _MOST_ROWS = 2000
 _FITTING = 50
 
 
-def hint_of(spec: Spec, entries: Sequence[FileEntry]) -> str:
+def hint_of(spec: Spec, entries: FileList) -> str:
     """Returns the command that labels the images with a table that fits, or nothing.
 
     Looked at are the tables in the folder of the source and in the one above it.
@@ -57,14 +57,14 @@ def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:
     folder = os.path.dirname(path)
     try:
         entry = named_entry(path, folder)
-        listed = table_files(Inputs(name, folder, (entry,), {}))
+        listed = table_files(Inputs(name, folder, FileList.of([entry]), {}))
         return make_format(spec, name).plan(listed).sample.columns
     except (OSError, BeamTFRecordError):
         # It is not what the run was asked to read.
         return {}
 
 
-def _fits(column: pa.Array, entries: Sequence[FileEntry]) -> bool:
+def _fits(column: pa.Array, entries: FileList) -> bool:
     kind = column.type
     if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
         return False

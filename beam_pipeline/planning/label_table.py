@@ -21,11 +21,11 @@ from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, source_error
-from transforms.files import FileEntry
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.registry import claimed_by
 from transforms.formats.table import Complaint
+from transforms.storage.file_list import FileList
 from transforms.storage.paths import absolute
 
 __all__ = ["LabelTable", "join_table", "labelled", "read_labels"]
@@ -74,7 +74,8 @@ def read_labels(spec: Spec) -> LabelTable:
             f"The table of labels must be readable; {path!r} is not: {error.strerror}.",
             error,
         ) from error
-    inputs = Inputs(name, os.path.dirname(absolute(path)), (entry,), {})
+    files_of = FileList.of([entry])
+    inputs = Inputs(name, os.path.dirname(absolute(path)), files_of, {})
     listed = table_files(inputs)
     planned = make_format(spec, name).plan(listed)
     reader, sample = planned.reader, planned.sample
@@ -129,7 +130,7 @@ def labelled(spec: Spec, table: LabelTable) -> Spec:
 
 
 def join_table(
-    spec: Spec, table: LabelTable, entries: Sequence[FileEntry]
+    spec: Spec, table: LabelTable, entries: FileList
 ) -> tuple[Labels, Schema, dict[str, Evidence]]:
     """Joins the images and the table, and types what the table says.
 

@@ -7,10 +7,13 @@ the dataset; one that is made again over unchanged inputs is answered without re
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import pyarrow as pa
 
 from beam_pipeline.planning.inputs import Inputs, PlannedSource, named_entry
 from beam_pipeline.settings.options import SETTINGS
@@ -24,6 +27,7 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
+from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.paths import absolute, is_remote
 
 __all__ = ["Request", "make_request", "with_images"]
@@ -113,7 +117,7 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
     Raises:
       OSError: an input cannot be read for its content.
     """
-    listed = [*inputs.entries, *inputs.companions]
+    listed = [inputs.entries, FileList.of(inputs.companions)]
     return Request(
         settings=_digest(_settings(spec, inputs.format)),
         inputs=_listing(listed, inputs.root, spec.fingerprint),
@@ -151,10 +155,10 @@ def _images(request: Request) -> str:
     looked_at = 0
     if is_remote(request.images_root):
         found = files.list_tree(request.images_root)
-        images = [e for e in found if not e.skipped and is_image_name(e.path)]
-        if not images or len(found) > _MOST_IMAGES:
+        if len(found) > _MOST_IMAGES:
             return ""
-        return _listing(images, request.images_root, request.fingerprint)
+        entries = [e for e in found if not e.skipped and is_image_name(e.path)]
+    # Of a path elsewhere there is nothing to walk.
     for folder, folders, names in os.walk(request.images_root):
         folders.sort()
         looked_at += len(names)
@@ -170,7 +174,8 @@ def _images(request: Request) -> str:
             return ""
     if not entries:
         return ""
-    return _listing(entries, request.images_root, request.fingerprint)
+    listed = [FileList.of(entries)]
+    return _listing(listed, request.images_root, request.fingerprint)
 
 
 def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
@@ -194,18 +199,22 @@ def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
     return out
 
 
-def _listing(entries: Iterable[FileEntry], root: str, fingerprint: str) -> str:
+def _listing(listed: Iterable[FileList], root: str, fingerprint: str) -> str:
     """Returns the digest of files: their paths, sizes, and times or contents."""
-    if fingerprint == "content":
-        lines = [
-            f"{e.path}\0{e.size}\0{_content(os.path.join(root, e.path))}"
-            for e in entries
-        ]
-    else:
-        lines = [f"{e.path}\0{e.size}\0{e.modified_ns}" for e in entries]
-    # No path holds a NUL.
-    text = "\0".join(lines).encode("utf-8", "surrogateescape")
-    return hashlib.sha256(text).hexdigest()[:32]
+    digest = hashlib.sha256()
+    between = b""
+    for batch in itertools.chain.from_iterable(each.batches() for each in listed):
+        said = batch["modified"]
+        if fingerprint == "content":
+            paths = map(os.fsdecode, batch["path"].to_pylist())
+            contents = (_content(os.path.join(root, path)) for path in paths)
+            said = pa.array([each.encode() for each in contents], pa.binary())
+        # No path holds a NUL.
+        lines = lines_of(batch["path"], batch["size"], said, end=b"\0")
+        digest.update(between)
+        digest.update(lines[:-1])
+        between = b"\0"
+    return digest.hexdigest()[:32]
 
 
 def _content(path: str) -> str:

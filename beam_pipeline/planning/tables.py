@@ -64,6 +64,7 @@ from transforms.formats.table_source import (
     TableSource,
     listing_of,
 )
+from transforms.storage.row_spool import RowSpool
 
 __all__ = ["make_format", "plan_tables", "table_files"]
 
@@ -194,7 +195,7 @@ def plan_tables(
     width = count_text(len(columns), "column")
     return PlannedSource(
         make=lambda path: dataclasses.replace(source, listing=path),
-        listing=listing_of(listed),
+        listing=RowSpool.of(listing_of(listed)),
         schema=schema,
         rule=rule,
         records={name: round(rows * share) for name, share in portions.items()},

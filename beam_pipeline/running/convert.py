@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 
 from beam_pipeline.engines.engine import Engine, Submitted
 from beam_pipeline.engines.flags import flag_given
@@ -30,6 +29,7 @@ from transforms.errors import (
     StorageError,
     UsageError,
 )
+from transforms.formats.listing import write_listing
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.work.split_locks import install_lock
@@ -73,11 +73,7 @@ def open_work_folder(
         store = work_folder.open_store(hold, store, job=plan.digest, seen=plan.seen)
         found = work_folder.take_over(hold, store)
         store.make()
-        listing = pa.BufferOutputStream()
-        with pa.ipc.new_file(listing, plan.planned.listing.schema) as writer:
-            writer.write_table(plan.planned.listing)
-        data = memoryview(listing.getvalue())
-        files.write_file(store.listing, data, attempts=store.attempts, durable=False)
+        write_listing(plan.planned.listing, store.listing, attempts=store.attempts)
         plan.splits.store_tables(store)
         if plan.selection is not None:
             plan.selection.store_places(store)

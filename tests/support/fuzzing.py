@@ -174,7 +174,7 @@ def read_planned(planned: PlannedSource, path: pathlib.Path) -> Outcome:
 
     Where the source is one file, it may have become another one since planning.
     """
-    table = planned.listing
+    table = planned.listing.table()
     if path.is_file() and table.num_rows == 1 and "stamp" in table.column_names:
         status = path.stat()
         stamp = files.stamp(status.st_size, status.st_mtime_ns)

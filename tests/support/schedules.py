@@ -36,6 +36,7 @@ from transforms.shards.write_shard import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import Facts, Publication, commit_dataset
 from transforms.storage import file_systems
+from transforms.storage.row_spool import RowSpool
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
@@ -232,7 +233,7 @@ class Writers:
             digest=writer.digest,
             inline=False,
             seen=seen,
-            planned=SimpleNamespace(listing=pa.table({"path": ["a"]})),
+            planned=SimpleNamespace(listing=RowSpool.of(pa.table({"path": ["a"]}))),
             splits=SimpleNamespace(store_tables=lambda store: None),
             selection=None,
         )

@@ -2,42 +2,81 @@
 
 import collections
 import fnmatch
+import os
+import re
 from collections.abc import Callable, Sequence
 
-from transforms.core.reasons import Skipped
-from transforms.files import FileEntry
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["choose_files"]
+from transforms.core.arrays import numpy_mask
+from transforms.core.reasons import Skipped
+from transforms.formats.image_suffixes import IMAGE_SUFFIXES
+from transforms.storage.file_list import FileList
+
+__all__ = ["are_plain_images", "choose_files"]
+
+
+def _in_any_case(suffix: str) -> str:
+    # Not by a flag: in Unicode, more than two characters are one letter.
+    letters = (f"[{c}{c.upper()}]" if c.isalpha() else re.escape(c) for c in suffix)
+    return "".join(letters)
+
+
+# What nearly all names of images match.
+_PLAIN = rf"[^/.](?:{'|'.join(map(_in_any_case, IMAGE_SUFFIXES))})$"
+
+
+def are_plain_images(paths: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Tells which of many paths are beyond doubt those of images.
+
+    What is True is an image for `is_image_name`, and a file of no other format; what
+    is False may be an image as well.
+    """
+    return numpy_mask(pc.match_substring_regex(paths, _PLAIN))
 
 
 def choose_files(
-    entries: Sequence[FileEntry],
+    files: FileList,
     *,
     takes: Callable[[str], bool],
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-) -> tuple[list[FileEntry], dict[str, int]]:
+) -> tuple[FileList, dict[str, int]]:
     """Returns the files to read, and how many were left out by reason.
 
     A pattern is matched against the whole relative path and against the file name;
     `*` crosses folders. With `include`, what it matches is read whatever its suffix;
-    without, what `takes` says.
+    without, what `takes` says, which must be the same of all plain names of images.
     """
-    kept: list[FileEntry] = []
     skipped: collections.Counter[str] = collections.Counter()
-    for entry in entries:
-        name = entry.path.rpartition("/")[2]
-        if entry.skipped:
-            skipped[Skipped.HIDDEN] += 1
-        elif include and not _matches(entry.path, name, include):
-            skipped[Skipped.NOT_INCLUDED] += 1
-        elif _matches(entry.path, name, exclude):
-            skipped[Skipped.EXCLUDED] += 1
-        elif not include and not takes(entry.path):
-            skipped[Skipped.OTHER_SUFFIX] += 1
-        else:
-            kept.append(entry)
-    return kept, {str(reason): n for reason, n in sorted(skipped.items())}
+    takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
+
+    def reason_of(path: str) -> str:
+        name = path.rpartition("/")[2]
+        if include and not _matches(path, name, include):
+            return Skipped.NOT_INCLUDED
+        if _matches(path, name, exclude):
+            return Skipped.EXCLUDED
+        return "" if include or takes(path) else Skipped.OTHER_SUFFIX
+
+    def keep(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        kept = ~numpy_mask(batch["hidden"])
+        if count := int((~kept).sum()):
+            skipped[Skipped.HIDDEN] += count
+        looked_at = kept
+        if takes_images and not (include or exclude):
+            looked_at = kept & ~are_plain_images(batch["path"])
+        for index in np.flatnonzero(looked_at).tolist():
+            if reason := reason_of(os.fsdecode(batch["path"][index].as_py())):
+                skipped[reason] += 1
+                kept[index] = False
+        return kept
+
+    chosen = files.filter(keep)
+    return chosen, {str(reason): n for reason, n in sorted(skipped.items())}
 
 
 def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:

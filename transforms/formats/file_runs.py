@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError
+from transforms.formats.listing import opened
 from transforms.formats.source import run_facts
 from transforms.formats.table import (
     InputFile,
@@ -105,24 +106,28 @@ class RunSource(RowSource):
 
     def blocks(self, number: int) -> Iterator[Block]:
         """Yields runs of the listing; `start` and `stop` count its rows."""
-        table = self._files()
-        count = table.num_rows
-        if self.limit is not None:
-            count = min(count, self.limit)
-        for start in range(0, count, self.block_rows):
-            stop = min(start + self.block_rows, count)
-            position = table["position"][start].as_py() or 0
-            yield Block(
-                "", start, stop, first_row=start, rows=stop - start, position=position
-            )
+        with opened(self.listing) as listing:
+            count = listing.count
+            if self.limit is not None:
+                count = min(count, self.limit)
+            before = 0
+            for piece in listing.pieces():
+                first = -before % self.block_rows
+                for place in range(first, piece.num_rows, self.block_rows):
+                    start = before + place
+                    stop = min(start + self.block_rows, count)
+                    if start < stop:
+                        position = piece["position"][place].as_py() or 0
+                        yield Block("", start, stop, start, 1, stop - start, position)
+                before += piece.num_rows
 
     def facts_of(self, block: Block, *, by_position: bool) -> bytes:
         """Returns the facts of the run's files as they were listed."""
-        return run_facts(self._files(), block, by_position=by_position)
+        return run_facts(self._run(block), by_position=by_position)
 
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a run that fit the schema, and the rest."""
-        run = self._files().slice(block.start, block.rows)
+        run = self._run(block)
         try:
             for raw in self.reader.read_run(run, self.root, block, self.wanted):
                 yield self.reading(raw)

@@ -31,6 +31,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.model import (
     Block,
@@ -45,6 +46,8 @@ from transforms.files import FileEntry
 from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
 from transforms.formats.table import STAGE, Complaint, RawRows
+from transforms.storage.file_list import FileList, origins_of, stamps_of
+from transforms.storage.row_spool import RowSpool
 
 __all__ = [
     "BACKGROUND",
@@ -114,6 +117,16 @@ _ROLES: Mapping[str, tuple[Kind, str]] = {
 }
 # How many files of each kind an error shows.
 _SHOWN = 3
+_LISTING = pa.schema(
+    {
+        "path": pa.string(),
+        "origin": pa.string(),
+        "stamp": pa.int64(),
+        "label": pa.string(),
+        "split": pa.string(),
+        "position": pa.int64(),
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,14 +134,14 @@ class Listing:
     """The images of a source, in source order, and what was left out.
 
     Attributes:
-      table: columns as drawn in the module's docstring; n rows.
+      rows: columns as drawn in the module's docstring; n rows.
       labels: the class names, sorted by their UTF-8 bytes.
       splits: split name -> (images, bytes); empty without split folders.
       bytes: of all images.
       skipped: files left out, by reason.
     """
 
-    table: pa.Table
+    rows: RowSpool
     labels: tuple[str, ...]
     splits: Mapping[str, tuple[int, int]]
     bytes: int
@@ -176,7 +189,7 @@ def with_background(feature: Feature) -> Feature:
 
 
 def arrange(
-    entries: Sequence[FileEntry],
+    entries: FileList,
     skipped: Mapping[str, int],
     *,
     root: str,
@@ -188,8 +201,8 @@ def arrange(
     """Returns the listing of a tree of images, by the rule of the module.
 
     Args:
-      entries: the images, as `select` chose them.
-      skipped: what `select` left out.
+      entries: the images, as `choose_files` chose them.
+      skipped: what it left out.
       root: named in errors.
       limit: at most this many images, the first in source order.
       allow_empty: a tree without images is a listing of none.
@@ -201,64 +214,94 @@ def arrange(
       InputError: no image; no rule for these folders; names that are equal in NFC
         or are not UTF-8.
     """
-    if labels is None:
-        entries = in_source_order(entries)
+    entries = in_source_order(entries)
     if not entries and not allow_empty:
         raise InputError(
             f"The source must hold images; {root!r} holds no file with a suffix like "
             f".jpg or .png. Name another folder, or use --include."
         )
-    parts = [entry.path.split("/") for entry in entries]
     by_folders = labels is None and not unlabelled
-    with_splits = _has_splits(parts, root, by_folders=by_folders)
+    shape = _Shape()
+    for batch in entries.batches():
+        shape.add(_folders_of(batch), batch["path"])
+    with_splits = shape.has_splits(root, by_folders=by_folders)
     left_out = dict(skipped)
     if limit is not None and len(entries) > limit:
         left_out[Skipped.BEYOND_LIMIT] = len(entries) - limit
-        entries, parts = entries[:limit], parts[:limit]
-    classes = (
-        [unicodedata.normalize("NFC", part[-2]) for part in parts]
-        if by_folders
-        else [None] * len(parts)
-    )
-    splits = [part[0] for part in parts] if with_splits else [""] * len(parts)
-    sizes = np.array([entry.size for entry in entries], np.int64)
-    positions = np.zeros(len(entries), np.int64)
+    rows = RowSpool(_LISTING)
+    classes: set[str] = set()
     totals: dict[str, tuple[int, int]] = {}
-    names = np.array(splits)
-    for split in usual_order(set(splits)):
-        mine = names == split
-        ends = np.cumsum(sizes[mine])
-        positions[mine] = ends - sizes[mine]
-        totals[split] = (int(mine.sum()), int(ends[-1]))
-    table = pa.table(
-        {
-            "path": pa.array([entry.path for entry in entries], pa.string()),
-            "origin": pa.array([entry.origin for entry in entries], pa.string()),
-            "stamp": pa.array([entry.stamp for entry in entries], pa.int64()),
-            "label": pa.array(classes, pa.string()),
-            "split": pa.array(splits if with_splits else [None] * len(splits), "utf8"),
-            "position": positions,
-        }
-    )
+    for batch in entries.batches():
+        if limit is not None:
+            batch = batch.slice(0, max(limit - len(rows), 0))
+        rows.append(_listed(batch, by_folders, with_splits, classes, totals))
     if labels is not None:
-        table = _labelled(table, labels, with_splits)
+        rows = RowSpool.of(_labelled(rows.table(), labels, with_splits))
+    order = usual_order(set(totals))
     return Listing(
-        table=table,
-        labels=tuple(sorted({name for name in classes if name}, key=str.encode)),
-        splits=totals if with_splits else {},
-        bytes=int(sizes.sum()),
+        rows=rows,
+        labels=tuple(sorted(classes, key=str.encode)),
+        splits={name: totals[name] for name in order} if with_splits else {},
+        bytes=sum(size for _, size in totals.values()),
         skipped=left_out,
     )
 
 
-def in_source_order(entries: Sequence[FileEntry]) -> list[FileEntry]:
+def _folders_of(batch: pa.RecordBatch) -> pa.DictionaryArray:
+    """Returns the folder of each file, with a `/` behind each name; they are few."""
+    paths = batch["path"].cast(pa.string())
+    return pc.replace_substring_regex(paths, "[^/]*$", "").dictionary_encode()
+
+
+def _listed(
+    batch: pa.RecordBatch,
+    by_folders: bool,
+    with_splits: bool,
+    classes: set[str],
+    totals: dict[str, tuple[int, int]],
+) -> pa.RecordBatch:
+    """Returns rows of the listing; adds to the classes, and to images and bytes."""
+    folders = _folders_of(batch)
+    parts = [f.split("/")[:-1] for f in folders.dictionary.to_pylist()]
+    places = folders.indices
+    labels: list[str | None] = [None] * len(parts)
+    if by_folders:
+        labels = [unicodedata.normalize("NFC", part[-1]) for part in parts]
+        classes.update(filter(None, labels))
+    names = [part[0] if with_splits else "" for part in parts]
+    splits = pa.array(names if with_splits else [None] * len(names), pa.string())
+    sizes = batch["size"].to_numpy()
+    positions = np.zeros(len(sizes), np.int64)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    of_folder = np.array([numbers[name] for name in names], np.int64)
+    of_row = of_folder[places.to_numpy()] if len(names) else positions
+    for name, number in numbers.items():
+        mine = of_row == number
+        count, size = totals.get(name, (0, 0))
+        ends = size + np.cumsum(sizes[mine])
+        positions[mine] = ends - sizes[mine]
+        totals[name] = (count + int(mine.sum()), int(ends[-1]))
+    columns = [
+        batch["path"].cast(pa.string()),
+        origins_of(batch).cast(pa.string()),
+        pa.array(stamps_of(batch)),
+        pa.array(labels, pa.string()).take(places),
+        splits.take(places),
+        pa.array(positions),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_LISTING)
+
+
+def in_source_order(entries: FileList) -> FileList:
     """Returns the files by their origins' bytes.
 
     Raises:
       InputError: names that are equal in NFC or are not UTF-8.
     """
-    ordered = sorted(entries, key=lambda entry: entry.origin.encode(errors="replace"))
-    _check_names(ordered)
+    ordered = entries.by_origin()
+    # Paths of a tree differ, and plain ones are their origins.
+    if ordered is not entries:
+        _check_names(ordered)
     return ordered
 
 
@@ -293,8 +336,9 @@ def _labelled(table: pa.Table, labels: Labels, with_splits: bool) -> pa.Table:
     return pa.concat_tables([listed, orphans])
 
 
-def _check_names(entries: Sequence[FileEntry]) -> None:
-    for before, entry in zip([None, *entries], entries, strict=False):
+def _check_names(entries: FileList) -> None:
+    before: FileEntry | None = None
+    for entry in entries:
         try:
             entry.path.encode()
         except UnicodeEncodeError as error:
@@ -308,38 +352,66 @@ def _check_names(entries: Sequence[FileEntry]) -> None:
                 f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
                 f"Rename one."
             )
+        before = entry
 
 
-def _has_splits(parts: Sequence[Sequence[str]], root: str, *, by_folders: bool) -> bool:
-    """Whether the first level says the split; raises where no rule fits."""
-    depths = collections.Counter(map(len, parts))
-    first = {part[0].lower() for part in parts if len(part) > 1}
-    with_splits = bool(first) and first <= SPLIT_WORDS
-    if not by_folders:
-        return with_splits and 1 not in depths
-    wanted = 3 if with_splits else 2
-    if set(depths) - {wanted}:
-        examples = []
-        for depth in sorted(depths):
-            shown = ["/".join(p) for p in parts if len(p) == depth][:_SHOWN]
-            examples.append(f"{depths[depth]} like {', '.join(shown)}")
-        rule = "split/label/file" if with_splits else "label/file or split/label/file"
-        folders = sorted({part[0] for part in parts})
-        unknown = [name for name in folders if name.lower() not in SPLIT_WORDS]
-        if set(depths) == {3} and unknown:
-            # It looks like the rule, but for the name.
-            names = first_few([repr(name) for name in unknown], _SHOWN)
-            examples.append(
-                f"{names}: not among the names of splits, which are "
-                f"{', '.join(sorted(SPLIT_WORDS))}"
+class _Shape:
+    """What the folders of a tree look like; files are added in source order."""
+
+    def __init__(self) -> None:
+        self._depths: collections.Counter[int] = collections.Counter()
+        self._examples: dict[int, list[str]] = {}
+        # The first folders of the files that are in one.
+        self._first: dict[str, None] = {}
+
+    def add(self, folders: pa.DictionaryArray, paths: pa.BinaryArray) -> None:
+        """Adds files.
+
+        Args:
+          folders: of each file; see `_folders_of`.
+          paths: of the same files.
+        """
+        known = folders.dictionary.to_pylist()
+        depths = np.array([f.count("/") + 1 for f in known], np.int64)
+        of_row = depths[folders.indices.to_numpy()]
+        self._first.update((f.partition("/")[0], None) for f in known if f)
+        for depth, count in zip(*np.unique(of_row, return_counts=True), strict=True):
+            self._depths[int(depth)] += int(count)
+            shown = self._examples.setdefault(int(depth), [])
+            for row in np.flatnonzero(of_row == depth)[: _SHOWN - len(shown)].tolist():
+                shown.append(paths[row].as_py().decode())
+
+    def has_splits(self, root: str, *, by_folders: bool) -> bool:
+        """Whether the first level says the split; raises where no rule fits."""
+        depths = self._depths
+        first = {name.lower() for name in self._first}
+        with_splits = bool(first) and first <= SPLIT_WORDS
+        if not by_folders:
+            return with_splits and 1 not in depths
+        wanted = 3 if with_splits else 2
+        if set(depths) - {wanted}:
+            examples = [
+                f"{depths[depth]} like {', '.join(self._examples[depth])}"
+                for depth in sorted(depths)
+            ]
+            rule = (
+                "split/label/file" if with_splits else "label/file or split/label/file"
             )
-        raise InputError(
-            f"Images must be arranged as {rule} below {root!r}; found "
-            f"{'; '.join(examples)}. Point at the folder that holds the labels (or "
-            f"the splits), leave files out with --exclude, or use --unlabelled where "
-            f"they have no labels."
-        )
-    return with_splits
+            unknown = sorted(n for n in self._first if n.lower() not in SPLIT_WORDS)
+            if set(depths) == {3} and unknown:
+                # It looks like the rule, but for the name.
+                names = first_few([repr(name) for name in unknown], _SHOWN)
+                examples.append(
+                    f"{names}: not among the names of splits, which are "
+                    f"{', '.join(sorted(SPLIT_WORDS))}"
+                )
+            raise InputError(
+                f"Images must be arranged as {rule} below {root!r}; found "
+                f"{'; '.join(examples)}. Point at the folder that holds the labels (or "
+                f"the splits), leave files out with --exclude, or use --unlabelled "
+                f"where they have no labels."
+            )
+        return with_splits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from transforms.core.model import Reason
 from transforms.errors import InputError
-from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
+from transforms.storage.file_list import FileList
 
 __all__ = ["Joined", "Labels", "Orphan", "join_labels"]
 
@@ -75,7 +75,7 @@ class Joined:
 
 
 def join_labels(
-    entries: Sequence[FileEntry],
+    entries: FileList,
     ids: pa.Array,
     numbers: npt.NDArray[np.int64],
     *,

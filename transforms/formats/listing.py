@@ -1,12 +1,35 @@
-"""Listings that travel with a source, instead of a file in the work folder."""
+"""Listings of inputs: in a file of the work folder, or held by the source itself.
+
+The file is an Arrow IPC file whose batches have equal numbers of rows, but for the
+last: who wants some rows reads the batches that hold them.
+"""
 
 import abc
+import contextlib
 import dataclasses
-from typing import Self
+import io
+from collections.abc import Iterator
+from typing import Any, Self
 
 import pyarrow as pa
 
-__all__ = ["HeldListing", "InlineListing"]
+from transforms import files
+from transforms.storage.paths import is_remote
+from transforms.storage.retry import persistently, storing
+from transforms.storage.row_spool import BATCH_ROWS, RowSpool
+
+__all__ = [
+    "HeldListing",
+    "InlineListing",
+    "OpenListing",
+    "opened",
+    "write_listing",
+]
+
+# In the file's schema: how many rows each batch has but the last.
+_BATCH_ROWS = b"rows_a_batch"
+# A longer one in a store is not fetched whole.
+_WHOLE_BYTES = 64 << 20
 
 
 class HeldListing(abc.ABC):
@@ -43,3 +66,116 @@ class InlineListing(HeldListing):
     def table(self) -> pa.Table:
         """Returns the listing as the format draws it."""
         return pa.ipc.open_stream(self.data).read_all()
+
+
+class OpenListing:
+    """A listing whose rows are read as they are asked for.
+
+    Attributes:
+      count: how many rows it has.
+    """
+
+    def __init__(self, table: pa.Table | None, reader: Any) -> None:
+        """Takes a listing that is held, or the reader of one that is stored."""
+        self._table = table
+        self._reader = reader
+        if table is not None:
+            self._size = self.count = table.num_rows
+            return
+        stored = (reader.schema.metadata or {}).get(_BATCH_ROWS)
+        if stored is None:
+            self._table = reader.read_all()
+            self._size = self.count = self._table.num_rows
+            return
+        self._size = int(stored)
+        self._batches = reader.num_record_batches
+        self.count = 0
+        if self._batches:
+            last = reader.get_batch(self._batches - 1)
+            self.count = (self._batches - 1) * self._size + last.num_rows
+
+    def rows(self, start: int, stop: int) -> pa.Table:
+        """Returns the rows [start, stop)."""
+        if self._table is not None:
+            return self._table.slice(start, stop - start)
+        first = start // self._size
+        batches = [
+            self._reader.get_batch(number)
+            for number in range(first, min(-(-stop // self._size), self._batches))
+        ]
+        found = pa.Table.from_batches(batches, self._reader.schema)
+        return found.slice(start - first * self._size, stop - start)
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """Yields all rows, some at a time."""
+        for start in range(0, self.count, max(self._size, 1)):
+            yield self.rows(start, start + self._size)
+
+
+@contextlib.contextmanager
+def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
+    """Opens a listing: one that is held, or the path of one that is stored.
+
+    Raises:
+      OSError, StorageError: it cannot be read.
+    """
+    if isinstance(listing, HeldListing):
+        yield OpenListing(listing.table(), None)
+        return
+    is_long = is_remote(listing) and files.size_of(listing) > _WHOLE_BYTES
+    source = files.open_unbuffered(listing) if is_long else files.mapped(listing)
+    with source:
+        yield OpenListing(None, pa.ipc.open_file(source))
+
+
+def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
+    """Writes a listing to a file, batch by batch.
+
+    Args:
+      rows: of the listing.
+      path, attempts: see `transforms.files.create`.
+
+    Raises:
+      StorageError: it could not be written; nothing has appeared.
+    """
+    schema = rows.schema.with_metadata({_BATCH_ROWS: str(BATCH_ROWS)})
+
+    def once() -> None:
+        with (
+            files.create(path, attempts=attempts, durable=False) as sink,
+            pa.ipc.new_file(_Writable(sink), schema) as writer,
+        ):
+            for batch in _equal_batches(rows):
+                writer.write_batch(batch)
+
+    with storing(path):
+        persistently(once, path=path)
+
+
+class _Writable(io.RawIOBase):
+    """A file that Arrow can write to, but not close."""
+
+    def __init__(self, sink: files.Sink) -> None:
+        super().__init__()
+        self._sink = sink
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        return self._sink.write(data)
+
+
+def _equal_batches(rows: RowSpool) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in batches of `BATCH_ROWS`, and a last one."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in rows.batches():
+        waiting.append(batch)
+        count += batch.num_rows
+        while count >= BATCH_ROWS:
+            (joined,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            yield joined.slice(0, BATCH_ROWS)
+            waiting, count = [joined.slice(BATCH_ROWS)], count - BATCH_ROWS
+    if count:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()

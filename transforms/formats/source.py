@@ -85,9 +85,8 @@ class Source(abc.ABC):
         return None
 
 
-def run_facts(listing: pa.Table, block: Block, *, by_position: bool) -> bytes:
-    """Returns what a listing says of the files of a block that is a run of it."""
-    run = listing.slice(block.start, block.stop - block.start)
+def run_facts(run: pa.Table, *, by_position: bool) -> bytes:
+    """Returns what a listing says of the files of a run of it."""
     if not by_position:
         run = run.drop_columns("position")
     (rows,) = run.combine_chunks().to_batches() or [None]

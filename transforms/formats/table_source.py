@@ -22,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.content import content_hashes
@@ -36,7 +35,7 @@ from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
 from transforms.formats.gathered import LONGEST, gathered, run_stop
-from transforms.formats.listing import HeldListing
+from transforms.formats.listing import HeldListing, opened
 from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.source import Source, run_facts
 from transforms.formats.split_words import split_of_stem
@@ -152,10 +151,13 @@ class RowSource(Source):
         return self.split_column or self.reader.split_column
 
     def _files(self) -> pa.Table:
-        if isinstance(self.listing, HeldListing):
-            return self.listing.table()
-        with files.mapped(self.listing) as source:
-            return pa.ipc.open_file(source).read_all()
+        with opened(self.listing) as listing:
+            return listing.rows(0, listing.count)
+
+    def _run(self, block: Block) -> pa.Table:
+        """Returns the rows of the listing that a run of it is."""
+        with opened(self.listing) as listing:
+            return listing.rows(block.start, block.stop)
 
     def _try_patterns(
         self, columns: Mapping[str, pa.Array], origins: pa.Array | None
@@ -409,7 +411,7 @@ class TableSource(RowSource):
         """Returns what the rows of a block depend on, beside what was planned."""
         if block.origin:
             return super(TableSource, self).facts_of(block, by_position=by_position)
-        return run_facts(self._files(), block, by_position=by_position)
+        return run_facts(self._run(block), by_position=by_position)
 
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a block that fit the schema, and the rest."""
@@ -432,7 +434,7 @@ class TableSource(RowSource):
 
     def _read_run(self, block: Block, wanted: Sequence[str]) -> Iterator[Reading]:
         """Yields the rows of a run of files that share what `reading` says of one."""
-        run = self._files().slice(block.start, block.stop - block.start)
+        run = self._run(block)
         inputs = [self._file_of(row) for row in run.to_pylist()]
         for _, alike in itertools.groupby(inputs, self._shared_by_files):
             raws = self.reader.read_whole(

@@ -39,6 +39,8 @@ from transforms.storage.retry import is_transient, persistently
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from transforms.storage.file_list import FileList, FileLister
+
 __all__ = ["LocalStorage", "exclusive_lock", "listed_so_far", "rename"]
 
 # The disk is given a file in pieces of this size.
@@ -46,6 +48,8 @@ _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
 # As many as one call of writev(2) takes.
 _PIECES = 1024
+# Names of a folder are passed on in groups of this size.
+_NAMES_AT_ONCE = 1 << 14
 # A file of unknown length is read in pieces of this size.
 _PIECE_BYTES = 1 << 24
 
@@ -81,8 +85,11 @@ class LocalStorage:
         found = glob.glob(pattern, recursive=True)
         return sorted((p for p in found if not os.path.isdir(p)), key=os.fsencode)
 
-    def list_tree(self, root: str) -> list[FileEntry]:
-        entries: list[FileEntry] = []
+    def list_tree(self, root: str) -> "FileList":
+        # Here, because what only checks files is to start without Arrow.
+        from transforms.storage.file_list import FileLister
+
+        found = FileLister()
         seen: set[tuple[int, int]] = set()
         # The first name in byte order is the one under which a folder counts.
         pending = [(b"", "")]
@@ -90,19 +97,19 @@ class LocalStorage:
             _, folder = heapq.heappop(pending)
             full = os.path.join(root, folder) if folder else root
             try:
-                found = persistently(functools.partial(_scan, full, folder, seen))
+                below = persistently(
+                    functools.partial(_scan, full, folder, seen, found)
+                )
             except OSError as error:
                 raise source_error(
                     f"Every folder of the source must be readable; {full!r} is not: "
                     f"{error.strerror}.",
                     error,
                 ) from error
-            entries += found[0]
-            _listed.append(len(entries))
-            for path in found[1]:
+            _listed.append(found.count)
+            for path in below:
                 heapq.heappush(pending, (os.fsencode(path), path))
-        entries.sort(key=lambda entry: os.fsencode(entry.path))
-        return entries
+        return found.files()
 
     def names_in(self, folder: str) -> list[str]:
         return persistently(lambda: os.listdir(folder), path=folder)
@@ -215,46 +222,49 @@ def listed_so_far() -> int:
 
 
 def _scan(
-    full: str, folder: str, seen: set[tuple[int, int]]
-) -> tuple[list[FileEntry], list[str]]:
-    """Returns the files of a folder, and the folders in it; nothing if it was seen."""
-    entries: list[FileEntry] = []
+    full: str, folder: str, seen: set[tuple[int, int]], found: "FileLister"
+) -> list[str]:
+    """Lists the files of a folder; returns the folders in it. Nothing if it was seen.
+
+    Millions of names pass here: what is done for each is done in its own line.
+    """
     below: list[str] = []
     status = os.stat(full)
     if (status.st_dev, status.st_ino) in seen:
-        return entries, below
-    with os.scandir(full) as found:
-        for entry in found:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if is_hidden(entry.name):
-                entries.append(FileEntry(path, 0, 0, "hidden"))
-            elif _is_directory(entry):
-                below.append(path)
-            else:
-                entries.append(_entry(path, entry))
+        return below
+    prefix = f"{folder}/" if folder else ""
+    names: list[str] = []
+    sizes: list[int] = []
+    modified: list[int] = []
+    hidden: list[str] = []
+    with os.scandir(full) as entries:
+        for entry in entries:
+            name = entry.name
+            if is_hidden(name):
+                hidden.append(name)
+                continue
+            try:
+                if entry.is_dir():
+                    below.append(prefix + name)
+                    continue
+                status_of_file = entry.stat()
+                size, modified_ns = status_of_file.st_size, status_of_file.st_mtime_ns
+            except OSError as error:
+                if is_transient(error):
+                    raise
+                # A dangling link, or one to itself: listed, so that reading it
+                # becomes a reject by name.
+                size, modified_ns = 0, 0
+            names.append(name)
+            sizes.append(size)
+            modified.append(modified_ns)
+            if len(names) == _NAMES_AT_ONCE:
+                found.add(prefix, names, sizes, modified)
+                names, sizes, modified = [], [], []
+    found.add(prefix, names, sizes, modified)
+    found.add_hidden(prefix, hidden)
     seen.add((status.st_dev, status.st_ino))
-    return entries, below
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if is_transient(error):
-            raise
-        # A link to itself, say: no folder, and a reject by name when it is read.
-        return False
-
-
-def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
-    try:
-        status = entry.stat()
-    except OSError as error:
-        if is_transient(error):
-            raise
-        # A dangling link, say: listed, so that reading it becomes a reject by name.
-        return FileEntry(path, 0, 0)
-    return FileEntry(path, status.st_size, status.st_mtime_ns)
+    return below
 
 
 class _PersistentFile(io.FileIO):

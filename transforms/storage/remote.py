@@ -46,6 +46,8 @@ from transforms.storage.paths import relative, split_remote
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from transforms.storage.file_list import FileList
+
 __all__ = [
     "Found",
     "RemoteFile",
@@ -623,27 +625,28 @@ class RemoteStorage:
     def expand(self, pattern: str) -> list[str]:
         return expand(pattern)
 
-    def list_tree(self, root: str) -> list[FileEntry]:
+    def list_tree(self, root: str) -> "FileList":
+        from transforms.storage.file_list import FileLister
+
         try:
-            found = walk(root)
+            below = walk(root)
         except OSError as error:
             raise source_error(
                 f"Every folder of the source must be readable; {root!r} is not: "
                 f"{error.strerror}.",
                 error,
             ) from error
-        entries: dict[str, FileEntry] = {}
-        for each in found:
+        found = FileLister()
+        for each in below:
             path = relative(each.path, root)
             parts = path.split("/")
             hidden = next((i for i, p in enumerate(parts) if is_hidden(p)), None)
             if hidden is None:
-                entries[path] = FileEntry(path, each.size, each.modified_ns)
+                found.add("", [path], [each.size], [each.modified_ns])
             else:
                 # A hidden folder is one entry, whatever is in it.
-                path = "/".join(parts[: hidden + 1])
-                entries[path] = FileEntry(path, 0, 0, "hidden")
-        return sorted(entries.values(), key=lambda entry: os.fsencode(entry.path))
+                found.add_hidden("", ["/".join(parts[: hidden + 1])])
+        return found.files()
 
     def names_in(self, folder: str) -> list[str]:
         return [os.path.basename(found.path) for found in look_in(folder)]

@@ -30,6 +30,7 @@ from transforms.core.model import Block, Reading
 from transforms.errors import DamageError, SourceError, SpecError
 from transforms.formats.archive import listing, tables
 from transforms.formats.archive.webdataset_samples import key_and_column
+from transforms.formats.listing import write_listing
 from transforms.formats.source import Source
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -71,10 +72,9 @@ def plan(source: Folder | str, tmp: Folder, **settings: Any) -> PlannedSource:
 
 
 def source_of(planned: PlannedSource, tmp: Folder) -> Source:
-    listing = tmp / "listing.arrow"
-    with pa.ipc.new_file(str(listing), planned.listing.schema) as sink:
-        sink.write_table(planned.listing)
-    return planned.make(str(listing))
+    listing = str(tmp / "listing.arrow")
+    write_listing(planned.listing, listing, attempts=str(tmp))
+    return planned.make(listing)
 
 
 def readings(planned: PlannedSource, tmp: Folder) -> list[tuple[Block, Reading]]:

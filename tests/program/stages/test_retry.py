@@ -1,5 +1,6 @@
 """Retries: temporary failures are retried, lasting ones reported, nothing is lost."""
 
+import contextlib
 import errno
 import io
 import itertools
@@ -223,26 +224,41 @@ class TestFiles:
         """No folder is listed in part or twice, none is taken for a file."""
         for number in range(30):
             write_csv(tmp_path / f"{number % 3}" / f"{number}.csv", "a", ["1"])
-        calm = files.list_tree(str(tmp_path))
+        calm = list(files.list_tree(str(tmp_path)))
         monkeypatch.setattr(os, "scandir", now_and_then(os.scandir, errno.EIO, 2))
         monkeypatch.setattr(os, "stat", now_and_then(os.stat, errno.ETIMEDOUT, 3))
-        assert files.list_tree(str(tmp_path)) == calm
+        assert list(files.list_tree(str(tmp_path))) == calm
         assert files.size_of(str(tmp_path / "0" / "0.csv")) == calm[0].size
 
-    def test_an_entry_that_cannot_be_looked_at(self, tmp_path: Folder) -> None:
+    @pytest.mark.parametrize("look", ["is_dir", "stat"])
+    def test_an_entry_that_cannot_be_looked_at(
+        self, look: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """An entry's failure makes its folder be read again, not a file of size 0."""
+        for name in ("a", "b", "c"):
+            (tmp_path / name).write_bytes(name.encode())
+        calm = list(files.list_tree(str(tmp_path)))
+        failures = [OSError(errno.EIO, "x"), OSError(errno.EIO, "x")]
 
         class Entry:
-            def is_dir(self) -> bool:
-                raise OSError(errno.EIO, "x")
+            def __init__(self, entry: os.DirEntry[str]) -> None:
+                self.entry = entry
+                self.name = entry.name
 
-            stat = is_dir
+            def __getattr__(self, name: str) -> Any:
+                if name == look and self.name == "b" and failures:
+                    raise failures.pop()
+                return getattr(self.entry, name)
 
-        looks: list[Callable[[Any], object]]
-        looks = [local._is_directory, lambda e: local._entry("a", e)]
-        for look in looks:
-            with pytest.raises(OSError, match="x"):
-                look(Entry())
+        @contextlib.contextmanager
+        def scandir(path: str) -> Iterator[Iterator[Entry]]:
+            with real(path) as found:
+                yield map(Entry, sorted(found, key=lambda entry: entry.name))
+
+        real = os.scandir
+        monkeypatch.setattr(os, "scandir", scandir)
+        assert list(files.list_tree(str(tmp_path))) == calm
+        assert failures == []
 
     @pytest.mark.parametrize("name", ["write", "fsync", "replace", "open", "close"])
     def test_writing(

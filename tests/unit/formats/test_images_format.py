@@ -1,11 +1,11 @@
 """Folders of images: which files, which layout, which labels and splits."""
 
+import dataclasses
 import pathlib
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,12 +20,14 @@ from transforms.formats.choose_files import choose_files
 from transforms.formats.file_runs import RunSource
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import ImageListReader, Listing
+from transforms.formats.listing import write_listing
+from transforms.storage.file_list import FileList
 
 Folder = pathlib.Path
 
 
-def entries(*paths: str, size: int = 10) -> list[FileEntry]:
-    return [FileEntry(path, size + i, 0) for i, path in enumerate(paths)]
+def entries(*paths: str, size: int = 10) -> FileList:
+    return FileList.of(FileEntry(p, size + i, 0) for i, p in enumerate(paths))
 
 
 def arrange(*paths: str, limit: int | None = None) -> Listing:
@@ -33,7 +35,7 @@ def arrange(*paths: str, limit: int | None = None) -> Listing:
 
 
 def column(listing: Listing, name: str) -> list[Any]:
-    return listing.table[name].to_pylist()
+    return listing.rows.table()[name].to_pylist()
 
 
 def select(
@@ -189,7 +191,7 @@ def test_every_file_is_accounted_for(
     found: list[tuple[str, bool]], include: list[str], exclude: list[str]
 ) -> None:
     """A file is kept or skipped for exactly one reason of the closed list."""
-    listed = [FileEntry(p, 1, 0, "hidden" if h else "") for p, h in found]
+    listed = FileList.of(FileEntry(p, 1, 0, "hidden" if h else "") for p, h in found)
     kept, skipped = choose_files(
         listed, takes=is_image_name, include=include, exclude=exclude
     )
@@ -222,10 +224,10 @@ def test_arrival_order_decides_nothing() -> None:
     """The listing is the same however the entries came."""
     paths = ["train/b/1.jpg", "train/a/2.jpg", "test/b/1.jpg", "test/é/1.jpg"]
     found = [FileEntry(path, len(path), 0) for path in paths]
-    first = images.arrange(found, {}, root="")
-    second = images.arrange(found[::-1], {}, root="")
-    assert first.table.equals(second.table)
-    assert first == second
+    first = images.arrange(FileList.of(found), {}, root="")
+    second = images.arrange(FileList.of(found[::-1]), {}, root="")
+    assert first.rows.table().equals(second.rows.table())
+    assert dataclasses.replace(first, rows=second.rows) == second
 
 
 def test_source_order_is_by_normal_form() -> None:
@@ -315,11 +317,7 @@ def test_schemas_that_cannot_be(names: dict[str, str]) -> None:
 
 def stored(tmp_path: Folder, listing: Listing, block_rows: int) -> RunSource:
     path = str(tmp_path / "listing.arrow")
-    with (
-        pa.OSFile(path, "wb") as sink,
-        pa.ipc.new_file(sink, listing.table.schema) as w,
-    ):
-        w.write_table(listing.table)
+    write_listing(listing.rows, path, attempts=str(tmp_path))
     schema = images.image_schema(images.FEATURE_NAMES)
     reader = ImageListReader(images.SPLIT_COLUMN if listing.splits else "")
     return RunSource(reader, "photos", path, schema, block_rows=block_rows)

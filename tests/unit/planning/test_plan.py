@@ -19,6 +19,7 @@ from tests.support.plans import everything, write_numbers
 from transforms import files
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import SourceError, SpecError, TargetError, UsageError
+from transforms.storage.file_list import FileList
 
 Folder = pathlib.Path
 MB = 1_000_000
@@ -316,7 +317,7 @@ def test_input_facts_are_of_no_place_or_order(tmp_path: Folder) -> None:
     here = plan(tmp_path / "here", tmp_path / "out").inputs
     there = plan(tmp_path / "there/deeper", tmp_path / "out").inputs
     assert here.facts() == there.facts()
-    backwards = dataclasses.replace(here, entries=here.entries[::-1])
+    backwards = dataclasses.replace(here, entries=FileList.of([*here.entries][::-1]))
     assert backwards.facts() == here.facts()
     assert here.facts()["files"] == 3
 

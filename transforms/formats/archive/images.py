@@ -48,6 +48,7 @@ from transforms.formats.table import (
     TableSample,
     rejection_of,
 )
+from transforms.storage.file_list import FileList
 
 __all__ = ["ArchiveImages", "is_image_member", "skip_but_images"]
 
@@ -111,7 +112,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             for path, (_, member) in zip(paths, members, strict=True)
         ]
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
-        listing = arrange(entries, {}, root=root)
+        listing = arrange(FileList.of(entries), {}, root=root)
         split_column = _SPLIT if listing.splits else ""
         reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
         # Image, label and file name, as folders of images have them.

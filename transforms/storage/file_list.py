@@ -1,0 +1,333 @@
+"""The files of a source as columns: a tree of many millions is no Python objects.
+
+    path      binary  relative to the root, as the file system has it
+    size      int64   bytes
+    modified  int64   time of modification, nanoseconds since the epoch
+    hidden    bool    whether the file is not read; see `transforms.files.list_tree`
+
+A `FileList` gives its batches to what works on columns, and its entries one by one to
+what does not.
+"""
+
+import enum
+import itertools
+import os
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.storage.entries import FileEntry
+from transforms.storage.row_spool import BATCH_ROWS, RowSorter, RowSpool
+
+__all__ = [
+    "FileList",
+    "FileLister",
+    "Order",
+    "entries_of",
+    "lines_of",
+    "origins_of",
+    "stamps_of",
+]
+
+_SCHEMA = pa.schema(
+    {
+        "path": pa.binary(),
+        "size": pa.int64(),
+        "modified": pa.int64(),
+        "hidden": pa.bool_(),
+    }
+)
+# See `transforms.storage.entries.stamp`.
+_STAMP_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Order(enum.Enum):
+    """By what files are sorted: the bytes of the path, of the origin, or nothing."""
+
+    NONE = enum.auto()
+    PATH = enum.auto()
+    ORIGIN = enum.auto()
+
+
+class FileList:
+    """Files in a fixed order.
+
+        >>> found = FileList.of([FileEntry("b/1.jpg", 7, 0), FileEntry("a", 5, 0)])
+        >>> len(found), found.bytes, [entry.path for entry in found.by_origin()]
+        (2, 12, ['a', 'b/1.jpg'])
+
+    Attributes:
+      bytes: of all files.
+      is_plain: whether all paths are ASCII: then each is its own origin.
+    """
+
+    def __init__(self, rows: RowSpool, order: Order, size: int, *, plain: bool) -> None:
+        """Takes files that are counted.
+
+        Args:
+          rows: under the schema that the module draws.
+          order: of the rows.
+          size: bytes of all files.
+          plain: see the attribute `is_plain`.
+        """
+        self._rows = rows
+        self._order = order
+        self.is_plain = plain
+        self.bytes = size
+
+    @classmethod
+    def of(cls, entries: Iterable[FileEntry], order: Order = Order.NONE) -> "FileList":
+        """Returns a list of entries, as they are ordered."""
+        rows, size, plain = RowSpool(_SCHEMA), 0, True
+        remaining = iter(entries)
+        while some := list(itertools.islice(remaining, BATCH_ROWS)):
+            paths = [_encoded(entry.path) for entry in some]
+            sizes = [entry.size for entry in some]
+            columns = [
+                pa.array(paths, pa.binary()),
+                pa.array(sizes, pa.int64()),
+                pa.array([entry.modified_ns for entry in some], pa.int64()),
+                pa.array([bool(entry.skipped) for entry in some], pa.bool_()),
+            ]
+            rows.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+            size += sum(sizes)
+            plain = plain and all(map(bytes.isascii, paths))
+        return cls(rows, order, size, plain=plain)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[FileEntry]:
+        for batch in self.batches():
+            yield from entries_of(batch)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def first(self, count: int) -> list[FileEntry]:
+        """Returns the first entries."""
+        return list(itertools.islice(self, count))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all files as rows under the schema that the module draws."""
+        return self._rows.batches()
+
+    def filter(
+        self, keep: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
+    ) -> "FileList":
+        """Returns the files for which `keep`, called with each batch, has True."""
+        rows, size = RowSpool(_SCHEMA), 0
+        for batch in self.batches():
+            mask = keep(batch)
+            if not mask.all():
+                batch = batch.filter(pa.array(mask))
+            size += pc.sum(batch["size"]).as_py() or 0
+            rows.append(batch)
+        return FileList(rows, self._order, size, plain=self.is_plain)
+
+    def by_origin(self) -> "FileList":
+        """Returns the files sorted by their origins' bytes.
+
+        What is no UTF-8 counts as question marks.
+        """
+        if self._order is Order.ORIGIN or (self._order is Order.PATH and self.is_plain):
+            return self
+        sorter = RowSorter(_SCHEMA.append(pa.field("origin", pa.binary())), "origin")
+        for batch in self.batches():
+            sorter.add(batch.append_column("origin", origins_of(batch)))
+        rows = RowSpool(_SCHEMA)
+        for batch in sorter.sorted().batches():
+            rows.append(batch.select(_SCHEMA.names))
+        return FileList(rows, Order.ORIGIN, self.bytes, plain=self.is_plain)
+
+
+def entries_of(batch: pa.RecordBatch) -> Iterator[FileEntry]:
+    """Yields the files of a batch."""
+    columns = (batch[name].to_pylist() for name in _SCHEMA.names)
+    for path, size, modified, is_hidden in zip(*columns, strict=True):
+        skipped = "hidden" if is_hidden else ""
+        yield FileEntry(os.fsdecode(path), size, modified, skipped)
+
+
+def _encoded(path: str) -> bytes:
+    try:
+        return os.fsencode(path)
+    except UnicodeEncodeError:
+        # No name of a file: that of a member of an archive, perhaps.
+        return path.encode("utf-8", "surrogatepass")
+
+
+def origins_of(batch: pa.RecordBatch) -> pa.BinaryArray:
+    """Returns the paths in NFC: the identities that placement hashes."""
+    paths = batch["path"]
+    if _is_ascii(paths):
+        return paths
+    return pa.array(
+        [
+            unicodedata.normalize("NFC", os.fsdecode(path)).encode(errors="replace")
+            for path in paths.to_pylist()
+        ],
+        pa.binary(),
+    )
+
+
+def _is_ascii(texts: pa.BinaryArray) -> bool:
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)
+    start, stop = offsets[texts.offset], offsets[texts.offset + len(texts)]
+    data = texts.buffers()[2]
+    return data is None or data[start:stop].to_pybytes().isascii()
+
+
+def lines_of(*columns: pa.Array, end: bytes) -> bytes:
+    r"""Returns rows of text: cells with a NUL between, and `end` behind each row.
+
+        >>> lines_of(pa.array([b"a", b"b"]), pa.array([1, 22]), end=b"\n")
+        b'a\x001\nb\x0022\n'
+
+    Args:
+      columns: binary, or integers.
+      end: of a row.
+    """
+    cells = [
+        column.cast(pa.string()).cast(pa.binary())
+        if pa.types.is_integer(column.type)
+        else column
+        for column in columns
+    ]
+    joined = pc.binary_join_element_wise(*cells, b"\0")
+    # An empty cell, for a separator behind each row.
+    rows = pc.binary_join_element_wise(joined, b"", end)
+    stop = np.frombuffer(rows.buffers()[1], np.int32)[len(rows)]
+    return bytes(rows.buffers()[2][:stop])
+
+
+def stamps_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Returns each file's stamp; see `transforms.storage.entries.stamp`."""
+    size, modified = (
+        batch[name].to_numpy(zero_copy_only=False).view(np.uint64)
+        for name in ("size", "modified")
+    )
+    stamps: npt.NDArray[np.int64] = (modified * _STAMP_FACTOR + size).view(np.int64)
+    return stamps
+
+
+class _Gatherer:
+    """Makes batches of files that are found one after another."""
+
+    def __init__(self, give: Callable[[pa.RecordBatch], None]) -> None:
+        self._give = give
+        self._texts: list[str] = []
+        self._sizes: list[int] = []
+        self._modified: list[int] = []
+        self._hidden: list[tuple[int, int]] = []
+        self.count = 0
+        self.bytes = 0
+        self.plain = True
+
+    def add(
+        self,
+        folder: str,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        modified_ns: Sequence[int],
+        *,
+        hidden: bool,
+    ) -> None:
+        if not names:
+            return
+        # No name of a file holds a NUL.
+        between = f"\0{folder}"
+        self._texts.append(folder + between.join(names))
+        if hidden:
+            start = len(self._sizes)
+            self._hidden.append((start, start + len(names)))
+        self._sizes += sizes
+        self._modified += modified_ns
+        self.count += len(names)
+        if len(self._sizes) >= BATCH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._sizes:
+            return
+        text = "\0".join(self._texts)
+        self.plain &= text.isascii()
+        sizes = np.array(self._sizes, np.int64)
+        self.bytes += int(sizes.sum())
+        hidden = np.zeros(len(sizes), np.bool_)
+        for start, stop in self._hidden:
+            hidden[start:stop] = True
+        columns = [
+            _cut(os.fsencode(text)),
+            pa.array(sizes),
+            pa.array(np.array(self._modified, np.int64)),
+            pa.array(hidden),
+        ]
+        self._texts, self._sizes, self._modified, self._hidden = [], [], [], []
+        self._give(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+
+
+def _cut(text: bytes) -> pa.BinaryArray:
+    """Returns the parts of a text between NULs."""
+    data = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(data == 0)
+    offsets = np.zeros(len(ends) + 2, np.int32)
+    # Each NUL is taken out, so that those before a part move it.
+    offsets[1:-1] = ends - np.arange(len(ends))
+    offsets[-1] = len(data) - len(ends)
+    joined = pa.py_buffer(text.replace(b"\0", b""))
+    return pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), joined]
+    )
+
+
+class FileLister:
+    """Takes the files of a tree as they are found, in any order.
+
+    A path that is found twice is listed once, as it was found last: a folder may be
+    read again after a failure.
+    """
+
+    def __init__(self) -> None:
+        self._sorter = RowSorter(_SCHEMA, "path", unique=True)
+        self._gatherer = _Gatherer(self._sorter.add)
+
+    @property
+    def count(self) -> int:
+        """How many files were found so far."""
+        return self._gatherer.count
+
+    def add(
+        self,
+        folder: str,
+        names: Sequence[str],
+        sizes: Sequence[int],
+        modified_ns: Sequence[int],
+    ) -> None:
+        """Takes files.
+
+        Args:
+          folder: what their paths begin with: empty, or with a `/` at its end.
+          names: the rest of the paths.
+          sizes: bytes.
+          modified_ns: times of modification.
+        """
+        self._gatherer.add(folder, names, sizes, modified_ns, hidden=False)
+
+    def add_hidden(self, folder: str, names: Sequence[str]) -> None:
+        """Takes names that are counted, and neither read nor entered."""
+        none = [0] * len(names)
+        self._gatherer.add(folder, names, none, none, hidden=True)
+
+    def files(self) -> FileList:
+        """Returns what was found, in the byte order of the paths."""
+        self._gatherer.flush()
+        rows = self._sorter.sorted()
+        size = self._gatherer.bytes
+        if len(rows) < self._gatherer.count:
+            size = sum(pc.sum(batch["size"]).as_py() for batch in rows.batches())
+        return FileList(rows, Order.PATH, size, plain=self._gatherer.plain)

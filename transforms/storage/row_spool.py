@@ -1,0 +1,264 @@
+"""Rows that may be more than memory holds: spooled to a temporary file, and sorted.
+
+A `RowSpool` keeps its first rows in memory and the others in a temporary file without
+a name, as a compressed Arrow IPC stream; each pass reads it batch by batch. A
+`RowSorter` sorts runs of rows in memory and merges them from such files.
+"""
+
+import collections
+import io
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["BATCH_ROWS", "RowSorter", "RowSpool"]
+
+# Rows of a batch, about.
+BATCH_ROWS = 1 << 14
+# Batches are kept in memory up to this size.
+_HELD_BYTES = 8 << 20
+# Rows that are sorted at once.
+_RUN_ROWS = 1 << 18
+
+
+class RowSpool:
+    """Rows in the order in which they were appended, to be read any number of times.
+
+        >>> spool = RowSpool(pa.schema({"size": pa.int64()}))
+        >>> spool.append(pa.record_batch({"size": [1, 2]}))
+        >>> len(spool), [batch.num_rows for batch in spool.batches()]
+        (2, [2])
+
+    Its temporary file is removed with it.
+
+    Attributes:
+      schema: of the rows.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._rows = 0
+        self._file: Any = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Self:
+        """Returns the rows of a table."""
+        spool = cls(table.schema)
+        for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+            spool.append(batch)
+        return spool
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Appends rows; must not be called once they were read.
+
+        Raises:
+          OSError: the temporary file cannot be written.
+        """
+        if not batch.num_rows:
+            return
+        self._rows += batch.num_rows
+        if self._file is None and self._held_bytes + batch.nbytes <= _HELD_BYTES:
+            self._held.append(batch)
+            self._held_bytes += batch.nbytes
+            return
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the rows
+            weakref.finalize(self, self._file.close)
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            self._writer = pa.ipc.new_stream(self._file, self.schema, options=options)
+        self._writer.write_batch(batch)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all rows, batch by batch.
+
+        Raises:
+          OSError: the temporary file cannot be read.
+        """
+        yield from self._held
+        if self._file is None:
+            return
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            self._file.flush()
+        with pa.ipc.open_stream(_Reading(self._file.fileno())) as reader:
+            yield from reader
+
+    def table(self) -> pa.Table:
+        """Returns all rows at once."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+
+class _Reading(io.RawIOBase):
+    """A pass over a file: others may read and write it at the same time."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = os.fstat(self._descriptor).st_size if size in (None, -1) else size
+        data = os.pread(self._descriptor, int(wanted or 0), self._place)
+        self._place += len(data)
+        return data
+
+
+class RowSorter:
+    """Sorts rows by the bytes of one column; rows of equal keys stay as they came.
+
+        >>> sorter = RowSorter(pa.schema({"path": pa.binary()}), "path")
+        >>> sorter.add(pa.record_batch({"path": [b"b", b"a"]}))
+        >>> [row["path"] for row in sorter.sorted().table().to_pylist()]
+        [b'a', b'b']
+
+    Args:
+      schema: of the rows.
+      key: the name of a binary column without nulls.
+      unique: whether to keep only the last one of rows with equal keys.
+    """
+
+    def __init__(self, schema: pa.Schema, key: str, *, unique: bool = False) -> None:
+        self._schema = schema
+        self._key = key
+        self._unique = unique
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._runs: list[_Run] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes rows."""
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        if self._pending_rows >= _RUN_ROWS:
+            self._end_run()
+
+    def sorted(self) -> RowSpool:
+        """Returns all rows in order."""
+        self._end_run()
+        if len(self._runs) == 1:
+            return self._runs[0].rows
+        out = RowSpool(self._schema)
+        for part in _merged(self._runs, self._key, self._in_order):
+            out.append(part)
+        return out
+
+    def _end_run(self) -> None:
+        if not self._pending_rows:
+            return
+        rows = self._in_order(self._pending)
+        self._pending, self._pending_rows = [], 0
+        spool = RowSpool(self._schema)
+        for start in range(0, rows.num_rows, BATCH_ROWS):
+            spool.append(rows.slice(start, BATCH_ROWS))
+        self._runs.append(_Run(rows[self._key][0].as_py(), spool))
+
+    def _in_order(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        """Returns rows in one sorted batch."""
+        table = pa.Table.from_batches(batches, self._schema).combine_chunks()
+        (rows,) = table.to_batches()
+        keys = rows[self._key]
+        if not _is_ascending(keys):
+            rows = rows.take(pc.array_sort_indices(keys))
+            keys = rows[self._key]
+        if self._unique and len(keys) > 1:
+            is_last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+            if not pc.all(is_last).as_py():
+                rows = rows.filter(pa.array([*is_last.to_pylist(), True]))
+        return rows
+
+
+def _is_ascending(keys: pa.BinaryArray) -> bool:
+    if len(keys) < 2:
+        return True
+    before, behind = keys.slice(0, len(keys) - 1), keys.slice(1)
+    return bool(pc.all(pc.less_equal(before, behind)).as_py())
+
+
+class _Run:
+    """Sorted rows that are being merged.
+
+    Attributes:
+      first: their first key.
+      rows: all of them.
+    """
+
+    def __init__(self, first: bytes, rows: RowSpool) -> None:
+        self.first = first
+        self.rows = rows
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batch: pa.RecordBatch | None = None
+        self._last = b""
+
+    def open(self, key: str) -> None:
+        """Goes to its first batch."""
+        self._batches = self.rows.batches()
+        self._advance(key)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left."""
+        return self._batch is None
+
+    @property
+    def last(self) -> bytes:
+        """The last key of the batch at hand."""
+        return self._last
+
+    def up_to(self, bound: bytes, key: str) -> pa.RecordBatch:
+        """Takes the rows of the batch at hand whose keys are at most `bound`."""
+        assert self._batch is not None
+        batch, keys = self._batch, self._batch[key]
+        low, high = 0, batch.num_rows
+        while low < high:
+            middle = (low + high) // 2
+            if keys[middle].as_py() <= bound:
+                low = middle + 1
+            else:
+                high = middle
+        if low == batch.num_rows:
+            self._advance(key)
+        else:
+            self._batch = batch.slice(low)
+        return batch.slice(0, low)
+
+    def _advance(self, key: str) -> None:
+        self._batch = next(self._batches, None)
+        if self._batch is not None:
+            self._last = self._batch[key][-1].as_py()
+
+
+def _merged(
+    runs: Iterable[_Run],
+    key: str,
+    in_order: Callable[[Iterable[pa.RecordBatch]], pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of all runs in order; holds a batch of each that is begun."""
+    order = {run: number for number, run in enumerate(runs)}
+    waiting = collections.deque(sorted(order, key=lambda run: run.first))
+    begun: list[_Run] = []
+    while waiting or begun:
+        bound = min((run.last for run in begun), default=b"")
+        while waiting and (not begun or waiting[0].first <= bound):
+            run = waiting.popleft()
+            run.open(key)
+            begun.append(run)
+            bound = min(each.last for each in begun)
+        begun.sort(key=order.__getitem__)
+        parts = [part for run in begun if (part := run.up_to(bound, key)).num_rows]
+        begun = [run for run in begun if not run.is_done]
+        yield parts[0] if len(parts) == 1 else in_order(parts)
