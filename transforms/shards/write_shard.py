@@ -341,8 +341,8 @@ def _write_rows(
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features)
             records = pa.record_batch([columns[name] for name in schema.names], schema)
-            framed = encoder.encode_framed(records)
-            behind.write_framed(framed.buffer, records=records.num_rows)
+            for framed in encoder.framed_chunks(records):
+                behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.parts.append(_summaries(layout.schema, columns))
 
 

@@ -165,26 +165,26 @@ class ExampleEncoder:
 
         Raises EncodingError as `encode` does.
         """
-        chunks = []
-        for start, chunk in self._chunks(batch):
-            chunks.append(self._record(chunk, start, "frame").finish())
-        if not chunks:
-            return Framed(pa.py_buffer(b""), np.zeros(1, np.int64))
+        chunks = list(self.framed_chunks(batch))
         if len(chunks) == 1:
-            data, offsets = chunks[0]
-            return Framed(data.slice(0, int(offsets[-1])), offsets)
-        total = sum(int(offsets[-1]) for _, offsets in chunks)
-        buffer = pa.allocate_buffer(total)
-        target = np.frombuffer(buffer, np.uint8)
+            return chunks[0]
         starts = []
         end = 0
-        for data, offsets in chunks:
-            size = int(offsets[-1])
-            target[end : end + size] = np.frombuffer(data, np.uint8, size)
-            starts.append(offsets[:-1] + end)
-            end += size
+        for chunk in chunks:
+            starts.append(chunk.offsets[:-1] + end)
+            end += chunk.buffer.size
         starts.append(np.array([end], np.int64))
-        return Framed(buffer, np.concatenate(starts))
+        joined = pa.py_buffer(b"".join(chunk.buffer for chunk in chunks))
+        return Framed(joined, np.concatenate(starts))
+
+    def framed_chunks(self, batch: pa.RecordBatch) -> Iterator[Framed]:
+        """Yields the records of `encode_framed` in chunks of some thousand rows.
+
+        Raises EncodingError as `encode` does.
+        """
+        for start, chunk in self._chunks(batch):
+            data, offsets = self._record(chunk, start, "frame").finish()
+            yield Framed(data.slice(0, int(offsets[-1])), offsets)
 
     def frame_around(
         self,

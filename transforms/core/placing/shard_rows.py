@@ -139,11 +139,27 @@ def _order_keys(origin: str, rows: pa.RecordBatch, seed: int) -> npt.NDArray[np.
 def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Returns the stable sorting order of 64-bit keys.
 
-    NumPy's default sort is three times as fast as its stable one. Equal keys, in one of
-    a million shards, are detected, and then the stable sort runs as well.
+    Sorts words of the upper bits of a key above its position: NumPy sorts words three
+    times as fast as it finds their order. Keys of equal upper bits, few among hashes,
+    are put in order by all of their bits.
     """
-    order = np.argsort(keys)
-    ordered = keys[order]
-    if (ordered[1:] == ordered[:-1]).any():
-        return np.argsort(keys, kind="stable")
+    count = len(keys)
+    if count < 2:
+        return np.arange(count)
+    bits = (count - 1).bit_length()
+    least = keys.min()
+    width = int(keys.max() - least).bit_length()
+    lost = max(width + bits - 64, 0)
+    words = ((keys - least) >> np.uint64(lost)) << np.uint64(bits)
+    words |= np.arange(count, dtype=np.uint64)
+    words.sort()
+    order = (words & np.uint64((1 << bits) - 1)).view(np.int64)
+    words >>= np.uint64(bits)
+    same = words[1:] == words[:-1]
+    if lost and same.any():
+        tied = np.zeros(count, np.bool_)
+        tied[1:] = same
+        tied[:-1] |= same
+        ties = order[tied]
+        order[tied] = ties[np.argsort(keys[ties], kind="stable")]
     return order

@@ -19,6 +19,7 @@ whole number that float32 does not hold where the feature says so.
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -60,6 +61,8 @@ _PARTS = (
 
 # Cells that are cast first, since a failing cast of a whole column is slow.
 _PROBE_CELLS = 256
+# Cells that are looked at together: the arrays of a step stay in the cache.
+_PIECE_CELLS = 16_384
 # The bits of a float64 that float32 lacks, and their value halfway between two float32.
 _BEYOND_FLOAT32 = np.uint64(2**29 - 1)
 _HALFWAY = np.uint64(2**28)
@@ -249,25 +252,30 @@ def plain_doubles(column: pa.Array) -> pa.DoubleArray | None:
 
 def zero_led(column: pa.Array) -> bool:
     """Tells if a cell may start like 007, -01 or 0x1f; the cast has accepted all."""
-    count = len(column)
     data_buffer = column.buffers()[2]
-    if count == column.null_count or data_buffer is None:
+    if len(column) == column.null_count or data_buffer is None:
         return False
-    offsets = offsets_of(column)
     data = np.frombuffer(data_buffer, np.uint8)
-    at = offsets[:-1]
+    pieces = range(0, len(column), _PIECE_CELLS)
+    return any(
+        _zero_led(offsets_of(column.slice(start, _PIECE_CELLS)), data)
+        for start in pieces
+    )
+
+
+def _zero_led(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> np.bool_:
+    """Tells it of the n cells whose n + 1 offsets are given."""
+    at, ends = offsets[:-1], offsets[1:]
     first = data.take(at, mode="clip")
     signed = (first == ord("-")) | (first == ord("+"))
-    length = np.diff(offsets)
     if signed.any():
         at = at + signed
         first = data.take(at, mode="clip")
-        length = length - signed
     # Null cells are empty here or held what the cast did not look at; either way a
     # false alarm costs only time.
-    suspects = np.flatnonzero((first == ord("0")) & (length > 1))
+    suspects = np.flatnonzero((first == ord("0")) & (ends - at > 1))
     second = data.take(at[suspects] + 1, mode="clip")
-    return bool(((second != ord(".")) & (second | 0x20 != ord("e"))).any())
+    return ((second != ord(".")) & (second | 0x20 != ord("e"))).any()
 
 
 def _exact_bool(column: pa.Array) -> Column:

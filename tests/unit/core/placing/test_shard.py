@@ -12,7 +12,7 @@ from transforms.core.placing import placement
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN
+from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 from transforms.errors import EncodingError
 
 LAYOUTS = st.lists(
@@ -63,6 +63,27 @@ def test_order_is_by_key(layout: list[tuple[str, int]], seed: int) -> None:
     ]
     wanted = sorted(everything, key=lambda item: (key(item[0], item[1], seed), item))
     assert [rows.origin(position) for position in rows.order.tolist()] == wanted
+
+
+WORDS = st.integers(0, 2**64 - 1)
+# Hashes, equal ones among them, and such as differ in their last bits alone.
+KEYS = st.one_of(
+    st.lists(WORDS, min_size=1),
+    st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), min_size=1),
+    st.tuples(WORDS, st.lists(st.integers(0, 7), min_size=1), WORDS).map(
+        lambda each: [each[0] ^ low for low in each[1]] + [each[2]]
+    ),
+)
+
+
+@settings(deadline=None)
+@given(KEYS)
+def test_rows_of_equal_keys_stay_in_source_order(keys: list[int]) -> None:
+    """The order is the stable one of the whole keys, whichever bits differ."""
+    numbers = pa.array(range(len(keys)), pa.int64())
+    batch = pa.record_batch({ROW_COLUMN: numbers, KEY_COLUMN: pa.array(keys, "uint64")})
+    rows = ShardRows.of([("x", batch)], seed=0, shuffle=True)
+    assert rows.order.tolist() == sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:

@@ -134,6 +134,17 @@ def test_a_slice_is_coerced_like_its_copy(feature: Any, texts: Any) -> None:
     assert str(one.values) == str(two.values)
 
 
+@pytest.mark.parametrize("feature", [INT64, FLOAT], ids=lambda f: f.kind)
+def test_a_leading_zero_is_found_wherever_it_is(feature: Feature) -> None:
+    """The only refused cell of a long column is the one that starts with a zero."""
+    for place in (0, 16_383, 16_384, 39_999):
+        texts = ["-70" if row % 3 else "0" for row in range(40_000)]
+        texts[place] = "-07"
+        found = coerce(pa.array(texts), feature)
+        assert found.bad is not None
+        assert np.flatnonzero(found.bad).tolist() == [place]
+
+
 def test_a_column_that_fits_has_no_mask() -> None:
     """No cell to blame, no array of them."""
     assert coerce(pa.array(["1", None, "-3"]), INT64).bad is None
