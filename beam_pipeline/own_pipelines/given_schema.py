@@ -263,7 +263,9 @@ def like_dataset(manifest: Manifest, unknown: str) -> GivenSchema:
             is_oov = feature.unknown is Unknown.OOV
             names = facts.classes[:-1] if is_oov else facts.classes
             rule = Unknown.OOV if is_oov else Unknown(unknown)
-            feature = dataclasses.replace(feature, vocabulary=names, unknown=rule)
+            feature = dataclasses.replace(
+                feature, vocabulary=tuple(names), unknown=rule
+            )
         features.append(dataclasses.replace(feature, pattern=""))
     return GivenSchema(tuple(features), settled=True)
 

@@ -195,7 +195,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> _Found | None:
     if names is not None and not shards.keys() >= set(names):
         return None
     features = [
-        dataclasses.replace(row_feature(facts), vocabulary=facts.classes)
+        dataclasses.replace(row_feature(facts), vocabulary=tuple(facts.classes))
         if facts.feature.kind is Kind.LABEL
         else row_feature(facts)
         for facts in manifest.features

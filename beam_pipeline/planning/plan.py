@@ -66,7 +66,7 @@ __all__ = [
 _MIN_SHARD_BYTES = 100_000_000
 _MAX_SHARD_BYTES = 200_000_000
 # Segments of less than this in all travel through the shuffle.
-_INLINE_BYTES = 32 << 20
+_INLINE_BYTES = 8 << 20
 # An input of less than this is converted sooner than more workers have started.
 _WORTH_WORKERS_BYTES = 64 << 20
 _LONGEST_NAME_BYTES = 255

@@ -20,6 +20,7 @@ from beam_pipeline.running.workers import WorkerPool, forked_workers
 from transforms import files
 from transforms.errors import BeamTFRecordError, SpecError, closest
 from transforms.shards import decoder_pool
+from transforms.shards.allocation import return_freed_memory
 from transforms.storage.file_systems import may_fork
 
 __all__ = ["check_beam_flags", "run_job", "submit_job"]
@@ -92,6 +93,8 @@ def run_job(
         SERVICE_TIMEOUT,
         *hooks.beam_flags,
     ]
+    # The sample, whose rows planning has looked at, takes up to 200 MB.
+    return_freed_memory()
     with (
         collected_retries() as notes,
         _pool(workers) as pool,

@@ -13,13 +13,13 @@ of their own below it, which `run` names; see `publishing.bucket`.
 import dataclasses
 import hashlib
 import io
-import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from transforms.core.json_text import json_pieces
 from transforms.core.schema import Feature
 from transforms.core.statistics import Statistics
 from transforms.errors import DamageError
@@ -36,8 +36,6 @@ __all__ = [
     "SplitFacts",
 ]
 
-# Pieces of JSON text per write.
-_PIECES = 1 << 12
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 REJECTS_NAME = "rejects.jsonl"
@@ -130,7 +128,7 @@ class FeatureFacts:
 
     feature: Feature
     statistics: Statistics
-    classes: tuple[str, ...] = ()
+    classes: Sequence[str] = ()
     always_present: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -138,7 +136,7 @@ class FeatureFacts:
         out = self.feature.to_json() | self.statistics.to_json()
         if self.always_present is not None:
             out["always_present"] = self.always_present
-        return out | ({"classes": list(self.classes)} if self.classes else {})
+        return out | ({"classes": self.classes} if self.classes else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -329,12 +327,10 @@ class Manifest:
             "dataset": self.dataset_json() | {"digest": self.digest},
             "run": dict(self.run),
         }
-        # In groups: a list of all pieces would take much memory for a million classes.
-        pieces = json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(data)
         out = io.BytesIO()
-        while some := "".join(itertools.islice(pieces, _PIECES)):
+        for piece in json_pieces(data, pretty=True):
             # Paths that are not UTF-8 have lone surrogates, which JSON can escape.
-            out.write(some.encode("utf-8", "backslashreplace"))
+            out.write(piece.encode("utf-8", "backslashreplace"))
         out.write(b"\n")
         return out.getvalue()
 
@@ -407,8 +403,10 @@ class Manifest:
 
 
 def _digest(dataset: Mapping[str, Any]) -> str:
-    canonical = json.dumps(dataset, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    digest = hashlib.sha256()
+    for piece in json_pieces(dataset, pretty=False):
+        digest.update(piece.encode())
+    return digest.hexdigest()
 
 
 def _number(value: Any) -> int | float | None:

@@ -31,6 +31,7 @@ from transforms.core.model import (
     added_rows,
     task_of,
 )
+from transforms.core.names import Names
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
@@ -489,7 +490,7 @@ def _manifest(
     for feature in layout.schema.stored:
         facts = merged.get(feature.name, Statistics())
         found = shard_counts.classes.get(feature.name)
-        classes = () if found is None else tuple(found.to_pylist())
+        classes = Names() if found is None else Names.of_arrow(found)
         always = facts.present == records
         features.append(FeatureFacts(feature, facts, classes, always))
     return Manifest(

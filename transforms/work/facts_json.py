@@ -3,7 +3,7 @@
     dataclass        {"=": its name, field: value, ...}
     enum member      {"enum": its name, "value": value}
     tuple            {"tuple": [...]}
-    StringArray      {"texts": [...]}
+    StringArray      {"texts": base64 of an Arrow message}
     bytes            {"bytes": base64}
     mapping          {"map": [[key, value], ...]}, in its order
 
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.core import segment
 from transforms.core.model import (
     PlaceFacts,
     ReadFacts,
@@ -42,6 +43,8 @@ _TYPES: Mapping[str, type] = {
         *(ShardFile, Statistics, Subject),
     )
 }
+
+_TEXTS = pa.schema([("texts", pa.string())])
 
 
 def to_json(value: Any) -> bytes:
@@ -86,7 +89,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return {"tuple": [_plain(item) for item in value]}
     if isinstance(value, pa.StringArray):
-        return {"texts": value.to_pylist()}
+        # A million names as JSON would take a second and 100 MB.
+        rows = pa.record_batch([value], schema=_TEXTS)
+        return {"texts": base64.b64encode(segment.serialize(rows)).decode()}
     if isinstance(value, Mapping):
         return {"map": [[_plain(k), _plain(v)] for k, v in value.items()]}
     if isinstance(value, list):
@@ -115,5 +120,6 @@ def _rich(value: Any) -> Any:
     if "tuple" in value:
         return tuple(_rich(item) for item in value["tuple"])
     if "texts" in value:
-        return pa.array(value["texts"], pa.string())
+        message = base64.b64decode(value["texts"], validate=True)
+        return segment.deserialize(message, _TEXTS)["texts"]
     return {_rich(key): _rich(item) for key, item in value["map"]}

@@ -148,7 +148,7 @@ def row_feature(facts: FeatureFacts) -> Feature:
         unit=feature.unit,
         inline=feature.kind is Kind.IMAGE,
         missing=Missing.OMIT,
-        vocabulary=facts.classes or None if feature.kind is Kind.LABEL else None,
+        vocabulary=tuple(facts.classes) or None if feature.kind is Kind.LABEL else None,
     )
 
 
