@@ -99,6 +99,20 @@ def test_a_table_that_names_images(server: Server, folder: Path) -> None:
     assert Manifest.from_bytes(written).records == 12
 
 
+def test_a_tree_of_images(server: Server, folder: Path) -> None:
+    """Folders that are listed at the same time are the tree that they are here."""
+    for split in ("train", "test"):
+        for number in range(90):
+            path = folder / "tree" / split / f"{number % 40:02}" / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(_jpeg(number))
+    for name in ("train/.git/a", "train/.git/b", "test/01/.hidden.jpg", "notes.txt"):
+        (folder / "tree" / name).parent.mkdir(exist_ok=True)
+        (folder / "tree" / name).write_bytes(b"x")
+    server.write_tree("in", folder)
+    _assert_the_same(server, folder, "tree")
+
+
 def test_labels_vocabulary_split_ids_and_locks(server: Server, folder: Path) -> None:
     """Files beside the source are read from the bucket, and the lock written there."""
     (folder / "images").mkdir()

@@ -36,7 +36,6 @@ from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
     FileEntry,
     Standing,
-    is_hidden,
     stamp,
 )
 from transforms.storage.file_systems import CONNECTIONS, asked, file_system
@@ -53,6 +52,7 @@ __all__ = [
     "RemoteFile",
     "RemoteStorage",
     "look",
+    "look_at_level",
     "look_in",
     "put",
     "read_all",
@@ -138,7 +138,8 @@ def _look_below(
     infos = asked(folder, lambda: system.get_file_info(selector))
     out = []
     for info in infos:
-        below = info.path.removeprefix(inside).strip("/")
+        # A folder's name may be empty.
+        below = info.path.removeprefix(inside).removeprefix("/").rstrip("/")
         if below and (found := _found(f"{folder.rstrip('/')}/{below}", info)):
             out.append(found)
     return out
@@ -163,6 +164,39 @@ def _look_in_flat(folder: str) -> list[Found]:
         Found(f"{folder}/{it.name}", it.is_folder, it.size, it.modified * _SECOND)
         for it in listed
     ]
+
+
+def look_at_level(folder: str) -> list[Found] | None:
+    """Returns what is in a folder; None where that does not lead to all below it.
+
+    Where a folder's name is empty, Arrow says nothing of what is in it.
+    """
+    if folder.startswith(_HDFS):
+        # It answers from memory, and all at once.
+        return None
+    if folder.startswith(_WITHOUT_FOLDERS):
+        if object_clients.client_of(folder) is None:
+            return None
+        try:
+            listed = _look_in_flat(folder)
+        except FileNotFoundError:
+            return []
+        return listed if all(_is_name(each.path, folder) for each in listed) else None
+    import pyarrow.fs as pafs
+
+    system, inside = file_system(folder)
+    selector = pafs.FileSelector(inside, allow_not_found=True)
+    infos = asked(folder, lambda: system.get_file_info(selector))
+    if not all(_is_name(info.path, inside) for info in infos):
+        return None
+    paths = (f"{folder}/{info.path.removeprefix(f'{inside}/')}" for info in infos)
+    return [each for p, i in zip(paths, infos, strict=True) if (each := _found(p, i))]
+
+
+def _is_name(path: str, folder: str) -> bool:
+    """Whether a path is that of the folder, and a name behind it."""
+    name = path.removeprefix(f"{folder}/")
+    return bool(name) and "/" not in name
 
 
 def walk(folder: str) -> list[Found]:
@@ -626,27 +660,16 @@ class RemoteStorage:
         return expand(pattern)
 
     def list_tree(self, root: str) -> "FileList":
-        from transforms.storage.file_list import FileLister
+        from transforms.storage.remote_tree import list_below
 
         try:
-            below = walk(root)
+            return list_below(root)
         except OSError as error:
             raise source_error(
                 f"Every folder of the source must be readable; {root!r} is not: "
                 f"{error.strerror}.",
                 error,
             ) from error
-        found = FileLister()
-        for each in below:
-            path = relative(each.path, root)
-            parts = path.split("/")
-            hidden = next((i for i, p in enumerate(parts) if is_hidden(p)), None)
-            if hidden is None:
-                found.add("", [path], [each.size], [each.modified_ns])
-            else:
-                # A hidden folder is one entry, whatever is in it.
-                found.add_hidden("", ["/".join(parts[: hidden + 1])])
-        return found.files()
 
     def names_in(self, folder: str) -> list[str]:
         return [os.path.basename(found.path) for found in look_in(folder)]
