@@ -14,8 +14,8 @@ from transforms import files
 from transforms.errors import TargetError
 from transforms.publishing import own_folder, target, work_folder
 from transforms.publishing.bucket.target import SHARED
-from transforms.storage import remote
 from transforms.storage.paths import WORK_SUFFIX, absolute, is_remote
+from transforms.storage.remote_look import walk
 from transforms.tfrecord import renaming
 from transforms.work import reject_files
 
@@ -133,7 +133,7 @@ def _unfinished(folder: str, of: str) -> Leftover:
 
 def _size(folder: str) -> int:
     if is_remote(folder):
-        return sum(found.size for found in remote.walk(folder))
+        return sum(found.size for found in walk(folder))
     return sum(
         os.lstat(os.path.join(parent, name)).st_size
         for parent, _, names in os.walk(folder)

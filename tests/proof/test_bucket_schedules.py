@@ -17,7 +17,7 @@ from transforms.publishing import work_folder
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
 from transforms.publishing.bucket import versions
-from transforms.storage import object_clients, remote
+from transforms.storage import object_clients, remote, remote_look
 from transforms.storage.object_store import Listed, OvertakenError
 from transforms.work.store import Store
 
@@ -94,7 +94,8 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
         local = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
         return local, "/".join(path.split("/")[3:])
 
-    monkeypatch.setattr(remote, "file_system", system)
+    for module in (remote, remote_look):
+        monkeypatch.setattr(module, "file_system", system)
     for module in (object_clients, bucket_runs, versions):
         monkeypatch.setattr(module, "client_of", lambda path: made)
     return made

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import file_systems, remote
+from transforms.storage import file_systems, remote, remote_look
 
 __all__ = ["FlatStore", "install"]
 
@@ -64,5 +64,5 @@ def install(store: FlatStore, patch: pytest.MonkeyPatch) -> None:
     def system(path: str) -> tuple[FlatStore, str]:
         return store, path.partition("://")[2]
 
-    for module in (file_systems, remote):
+    for module in (file_systems, remote, remote_look):
         patch.setattr(module, "file_system", system)

@@ -16,7 +16,6 @@ them of one object.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import datetime
 import errno
 import fnmatch
@@ -41,6 +40,7 @@ from transforms.storage.entries import (
 from transforms.storage.file_systems import CONNECTIONS, asked, file_system
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import relative, split_remote
+from transforms.storage.remote_look import HDFS, Found, look, look_in, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,19 +48,14 @@ if TYPE_CHECKING:
     from transforms.storage.file_list import FileList
 
 __all__ = [
-    "Found",
     "RemoteFile",
     "RemoteStorage",
-    "look",
-    "look_at_level",
-    "look_in",
     "put",
     "read_all",
     "remembered",
     "remove_file",
     "remove_tree",
     "upload",
-    "walk",
 ]
 
 # Reads of an open file fetch at least this much: each costs a round trip.
@@ -68,145 +63,11 @@ _FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
 _FILES_REMEMBERED = 4
 _SECOND = 10**9
-_WITHOUT_FOLDERS = ("gs://", "gcs://")
-_HDFS = "hdfs://"
 _TOKEN_BYTES = 6
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Found:
-    """What is at a remote path.
-
-    Attributes:
-      path: whole, with its scheme.
-      is_folder: whether it is a folder; of an object store, a prefix.
-      size: bytes of a file.
-      modified_ns: of a file, whole seconds.
-    """
-
-    path: str
-    is_folder: bool
-    size: int = 0
-    modified_ns: int = 0
 
 
 # Path -> the file's state when it was read, and its bytes.
 _remembered: dict[str, tuple[Found, bytes]] = {}
-
-
-def look(path: str) -> Found | None:
-    """Returns what is at a path; None for nothing. Raises OSError."""
-    if path.startswith(_HDFS):
-        return asked(path, functools.partial(_look_in_hdfs, path))
-    system, inside = file_system(path)
-    found = _found(path, asked(path, lambda: system.get_file_info(inside)))
-    if found is None and path.startswith(_WITHOUT_FOLDERS) and walk(path):
-        # Arrow finds folders by a listing. Where that fails it reports no folder.
-        found = Found(path, True)
-    return found
-
-
-def _look_in_hdfs(path: str) -> Found | None:
-    """As `look`, where Arrow says of all that could not be asked that it is missing."""
-    import pyarrow.fs as pafs
-
-    system, inside = file_system(path)
-    if (found := _found(path, system.get_file_info(inside))) is None:
-        with contextlib.suppress(FileNotFoundError):
-            # Fails with another error where the name node does not answer.
-            system.get_file_info(pafs.FileSelector(inside))
-            found = Found(path, True)
-    return found
-
-
-def look_in(folder: str, *, recursive: bool = False) -> list[Found]:
-    """Returns what is in a folder, or anywhere below it. Raises OSError."""
-    if not recursive and folder.startswith(_WITHOUT_FOLDERS):
-        return _look_in_flat(folder.rstrip("/"))
-    return _look_below(folder, recursive=recursive)
-
-
-def _look_below(
-    folder: str, *, recursive: bool, missing_ok: bool = False
-) -> list[Found]:
-    import pyarrow.fs as pafs
-
-    system, inside = file_system(folder)
-    selector = pafs.FileSelector(
-        inside, recursive=recursive, allow_not_found=missing_ok
-    )
-    infos = asked(folder, lambda: system.get_file_info(selector))
-    out = []
-    for info in infos:
-        # A folder's name may be empty.
-        below = info.path.removeprefix(inside).removeprefix("/").rstrip("/")
-        if below and (found := _found(f"{folder.rstrip('/')}/{below}", info)):
-            out.append(found)
-    return out
-
-
-def _look_in_flat(folder: str) -> list[Found]:
-    """As `look_in`, where Arrow shows only folders that have objects of their own."""
-    client = object_clients.client_of(folder)
-    listed = None
-    if client is not None:
-        listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
-    if listed is None:
-        out: dict[str, Found] = {}
-        for each in look_in(folder, recursive=True):
-            name, _, deeper = each.path.removeprefix(f"{folder}/").partition("/")
-            path = f"{folder}/{name}"
-            out[name] = Found(path, True) if deeper else out.get(name, each)
-        return list(out.values())
-    if not listed:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
-    return [
-        Found(f"{folder}/{it.name}", it.is_folder, it.size, it.modified * _SECOND)
-        for it in listed
-    ]
-
-
-def look_at_level(folder: str) -> list[Found] | None:
-    """Returns what is in a folder; None where that does not lead to all below it.
-
-    Where a folder's name is empty, Arrow says nothing of what is in it.
-    """
-    if folder.startswith(_HDFS):
-        # It answers from memory, and all at once.
-        return None
-    if folder.startswith(_WITHOUT_FOLDERS):
-        if object_clients.client_of(folder) is None:
-            return None
-        try:
-            listed = _look_in_flat(folder)
-        except FileNotFoundError:
-            return []
-        return listed if all(_is_name(each.path, folder) for each in listed) else None
-    import pyarrow.fs as pafs
-
-    system, inside = file_system(folder)
-    selector = pafs.FileSelector(inside, allow_not_found=True)
-    infos = asked(folder, lambda: system.get_file_info(selector))
-    if not all(_is_name(info.path, inside) for info in infos):
-        return None
-    paths = (f"{folder}/{info.path.removeprefix(f'{inside}/')}" for info in infos)
-    return [each for p, i in zip(paths, infos, strict=True) if (each := _found(p, i))]
-
-
-def _is_name(path: str, folder: str) -> bool:
-    """Whether a path is that of the folder, and a name behind it."""
-    name = path.removeprefix(f"{folder}/")
-    return bool(name) and "/" not in name
-
-
-def walk(folder: str) -> list[Found]:
-    """Returns every file below a folder; none where there is no such folder."""
-    in_hdfs = folder.startswith(_HDFS)
-    if in_hdfs and look(folder) is None:
-        return []
-    # An HDFS without its name node would look empty as well.
-    found = _look_below(folder, recursive=True, missing_ok=not in_hdfs)
-    return [each for each in found if not each.is_folder]
 
 
 def expand(pattern: str) -> list[str]:
@@ -267,7 +128,7 @@ def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
 
 def _check_there(path: str) -> None:
     """Raises FileNotFoundError where HDFS's client would print a traceback first."""
-    if path.startswith(_HDFS):
+    if path.startswith(HDFS):
         found = look(path)
         if found is None or found.is_folder:
             number = errno.ENOENT if found is None else errno.EISDIR
@@ -538,7 +399,7 @@ def _put(source: BinaryIO, size: int, path: str, attempts: str) -> None:
       path, attempts: see `create`.
     """
     source.seek(0)
-    if not path.startswith(_HDFS):
+    if not path.startswith(HDFS):
         _stream_up(source, size, path)
         return
     folder, name = os.path.split(path)
@@ -611,17 +472,6 @@ def remove_tree(folder: str) -> None:
             asked(each, functools.partial(system.delete_dir, inside))
 
 
-def _found(path: str, info: Any) -> Found | None:
-    import pyarrow.fs as pafs
-
-    if info.type == pafs.FileType.NotFound:
-        return None
-    if info.type == pafs.FileType.Directory:
-        return Found(path, True)
-    seconds = (info.mtime_ns or 0) // _SECOND
-    return Found(path, False, info.size or 0, seconds * _SECOND)
-
-
 class RemoteStorage:
     """Files by paths with a scheme; folders are prefixes where a store has none.
 
@@ -660,6 +510,7 @@ class RemoteStorage:
         return expand(pattern)
 
     def list_tree(self, root: str) -> "FileList":
+        # Here, because what only checks files is to start without Arrow.
         from transforms.storage.remote_tree import list_below
 
         try:

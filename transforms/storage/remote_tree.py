@@ -13,7 +13,7 @@ from transforms.storage.entries import is_hidden
 from transforms.storage.file_list import FileList, FileLister
 from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.paths import relative
-from transforms.storage.remote import Found, look_at_level, walk
+from transforms.storage.remote_look import Found, look_at_level, walk
 
 __all__ = ["list_below"]
 
