@@ -19,9 +19,11 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import offsets_of
 from transforms.core.infer.evidence import (
     EXAMPLES,
     Evidence,
@@ -57,9 +59,11 @@ __all__ = ["infer_texts"]
 _NUMBERS_IN_100 = 99
 _EXAMPLE_CHARS = 40
 _THREADS = 2
-# Cells that are cast at once: bounds the memory of the cast. The first piece is this
-# share of a column: it shows most columns of text to be certainly text.
+# Cells that are cast at once, and bytes of their text: bounds the memory of the cast.
+# The first piece is this share of a column: it shows most columns of text to be
+# certainly text.
 _PIECE_CELLS = 65_536
+_PIECE_BYTES = 4 << 20
 _FIRST_PIECE, _LEAST_CELLS = 64, 4096
 # Cells among which the first few distinct ones are sought, step by step.
 _EXAMPLE_CELLS = (8, 64, 1000)
@@ -168,15 +172,19 @@ class _Column:
 
 
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
-    """Yields the cells in pieces of up to 65,536, a smaller one first."""
+    """Yields the cells in pieces of up to 65,536 or 4 MiB, a smaller one first."""
     if isinstance(texts, pa.ChunkedArray) and texts.num_chunks > 1:
         texts = texts.combine_chunks()
     for chunk in chunks_of(texts):
+        ends = offsets_of(chunk)
         start = 0
         size = min(max(len(chunk) // _FIRST_PIECE, _LEAST_CELLS), _PIECE_CELLS)
         while start < len(chunk):
-            yield chunk.slice(start, size)
-            start += size
+            # The last cell that ends within the bytes, but one cell at least.
+            fits = int(np.searchsorted(ends, ends[start] + _PIECE_BYTES, "right")) - 1
+            stop = min(start + size, max(fits, start + 1))
+            yield chunk.slice(start, stop - start)
+            start = stop
             size = _PIECE_CELLS
 
 

@@ -61,6 +61,9 @@ _PARTS = (
 
 # Cells that are cast first, since a failing cast of a whole column is slow.
 _PROBE_CELLS = 256
+# More text of those cells is left to the exact rules: Arrow repeats a cell that it does
+# not cast in its error, and to put 50 MB there takes as long as to write them.
+_PROBE_BYTES = 1 << 20
 # Cells that are looked at together: the arrays of a step stay in the cache.
 _PIECE_CELLS = 16_384
 # The bits of a float64 that float32 lacks, and their value halfway between two float32.
@@ -211,10 +214,14 @@ def cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
       column: the texts; null stays null.
       kind: int64, float or bool.
     """
+    probe = column.slice(0, _PROBE_CELLS)
+    offsets = offsets_of(probe)
+    if offsets[-1] - offsets[0] > _PROBE_BYTES:
+        return None
     try:
         # Each failing cell costs Arrow a microsecond, and it tries all of them: try a
         # few cells first.
-        pc.cast(column.slice(0, _PROBE_CELLS), _TARGETS[kind])
+        pc.cast(probe, _TARGETS[kind])
         values = pc.cast(column, _TARGETS[kind])
     except pa.ArrowInvalid:
         return None

@@ -37,7 +37,9 @@ __all__ = ["SAMPLE_BYTES", "SampleInput", "sample_blocks"]
 
 SAMPLE_BYTES = 64 << 20
 # Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
+# Fewer and larger ones are tried where no row fits in any.
 _PLACES = 64
+_FEWER_PLACES = (16, 4, 1)
 _THREADS = 2
 # Bytes of text that are parsed together: a table of thousands of columns costs by the
 # number of pieces, not by the cells in them.
@@ -91,7 +93,40 @@ def sample_blocks(
         no header, other columns than the first or text that is not valid in the
         encoding; or nearly all rows have another number of fields than the header.
     """
-    places = _places([each.size for each in inputs], sample_bytes)
+    total_bytes = sum(each.size for each in inputs)
+    seen = _looked_into(inputs, _PLACES, sample_bytes, check, far)
+    for places in _FEWER_PLACES if total_bytes > sample_bytes else ():
+        if seen.sampled_bytes:
+            break
+        seen = _looked_into(inputs, places, sample_bytes, check, far)
+    if seen.first is None:
+        raise InputError("a sample needs at least one CSV file; found none")
+    rows, lengths = seen.rows, seen.lengths
+    _check_lengths(lengths, rows, seen.first, seen.names)
+    notes = seen.check_heads()
+    is_whole = total_bytes <= sample_bytes and all(each.ended for each in inputs)
+    # A source that holds nothing but headers is complete, too.
+    complete = is_whole or not seen.sampled_bytes
+    return TableSample(
+        columns=dict(zip(seen.names, seen.columns(), strict=True)),
+        rows=rows,
+        unread=lengths.total(),
+        sampled_bytes=seen.sampled_bytes,
+        total_rows=rows + lengths.total() if complete else None,
+        complete=complete,
+        notes=notes,
+    )
+
+
+def _looked_into(
+    inputs: Sequence[SampleInput],
+    count: int,
+    sample_bytes: int,
+    check: HeaderCheck | None,
+    far: bool,
+) -> "_Seen":
+    """Returns what so many places of the files show; see `sample_blocks`."""
+    places = _places([each.size for each in inputs], sample_bytes, count)
     few = len(inputs) <= _PLACES
     looked_into = (
         _Look(each, ranges)
@@ -109,24 +144,7 @@ def sample_blocks(
             seen.see_header(stream, found.file)
             texts = _texts(stream, found.ranges, found.file)
             seen.add(_gathered(texts, found.file.dialect), found.file.dialect)
-    if seen.first is None:
-        raise InputError("a sample needs at least one CSV file; found none")
-    rows, lengths = seen.rows, seen.lengths
-    _check_lengths(lengths, rows, seen.first, seen.names)
-    notes = seen.check_heads()
-    total_bytes = sum(each.size for each in inputs)
-    is_whole = total_bytes <= sample_bytes and all(each.ended for each in inputs)
-    # A source that holds nothing but headers is complete, too.
-    complete = is_whole or not seen.sampled_bytes
-    return TableSample(
-        columns=dict(zip(seen.names, seen.columns(), strict=True)),
-        rows=rows,
-        unread=lengths.total(),
-        sampled_bytes=seen.sampled_bytes,
-        total_rows=rows + lengths.total() if complete else None,
-        complete=complete,
-        notes=notes,
-    )
+    return seen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -303,14 +321,16 @@ def _parsed(
             yield parsed.result(), length
 
 
-def _places(sizes: Sequence[int], sample_bytes: int) -> list[list[tuple[int, int]]]:
+def _places(
+    sizes: Sequence[int], sample_bytes: int, count: int
+) -> list[list[tuple[int, int]]]:
     """Returns for each file the ranges of bytes to read, ascending."""
     total = sum(sizes)
     if total <= sample_bytes:
         return [[(0, size)] if size else [] for size in sizes]
     # All files laid end to end, and pieces at equal distances in them.
-    length = max(sample_bytes // _PLACES, 1)
-    wanted = [(i * total // _PLACES, length) for i in range(_PLACES)]
+    length = max(sample_bytes // count, 1)
+    wanted = [(i * total // count, length) for i in range(count)]
     begins = [0, *itertools.accumulate(sizes)]
     places: list[list[tuple[int, int]]] = [[] for _ in sizes]
     file = 0

@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from transforms.core.infer import texts as texts_of_columns
 from transforms.core.infer.columns import infer_columns
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError
@@ -56,6 +57,17 @@ def feature_of(name: str, kind: Kind, **fields: Any) -> Feature:
 @pytest.mark.parametrize("case", CASES)
 def test_a_kind_is_inferred(case: str) -> None:
     """Each rule, at its edge."""
+    texts, kind = CASES[case]
+    inference = infer_columns({"c": pa.array(texts, pa.string())})
+    assert inference.features == (feature_of("c", kind),)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_kind_does_not_depend_on_the_pieces(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large cells are looked at a few at a time, here one by one."""
+    monkeypatch.setattr(texts_of_columns, "_PIECE_BYTES", 1)
     texts, kind = CASES[case]
     inference = infer_columns({"c": pa.array(texts, pa.string())})
     assert inference.features == (feature_of("c", kind),)

@@ -576,6 +576,19 @@ def test_large_sources_are_sampled_evenly(cell: str) -> None:
     assert 2000 < first.sampled_bytes <= 8000
 
 
+@pytest.mark.parametrize("length", [90, 300, 1500, 5000])
+def test_rows_larger_than_a_place_are_sampled(length: int) -> None:
+    """Where 64 places hold no whole row, fewer and larger ones are looked at."""
+    record = f"{{0}},{'x' * length}\n"
+    data = b"number,text\n" + "".join(record.format(i) for i in range(40)).encode()
+    found = sample(data, sample_bytes=min(6400, len(data) - 1))
+    numbers = [int(cell) for cell in found.columns["number"].to_pylist()]
+    assert numbers == sorted(set(numbers))
+    assert found.columns["text"].to_pylist() == ["x" * length] * len(numbers)
+    assert 0 < found.rows == len(numbers) < 40
+    assert not found.complete
+
+
 def test_utf_16_is_sampled_from_its_start() -> None:
     """A piece of it would not say where characters begin."""
     data = ("a,b\n" + "".join(f"{i},한\n" for i in range(2000))).encode("utf-16")
