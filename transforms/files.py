@@ -68,6 +68,7 @@ __all__ = [
     "open_unbuffered",
     "opened",
     "read_bytes",
+    "read_into",
     "read_range",
     "rename",
     "remove_file",
@@ -242,6 +243,18 @@ def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
       TooLargeError: it has more bytes than `limit`, and was not read.
     """
     return _storage(path).read_stamped(path, limit)
+
+
+def read_into(path: str, buffer: memoryview) -> tuple[int, int]:
+    """Reads a whole file of this machine into a buffer; returns its size and stamp.
+
+    It is tried once. `read_stamped` does more.
+
+    Raises:
+      OSError: it cannot be read, or changed meanwhile.
+      TooLargeError: the buffer is not larger than the file, which was not read.
+    """
+    return _LOCAL.read_into(path, buffer)
 
 
 def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:

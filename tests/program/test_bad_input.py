@@ -161,17 +161,19 @@ class TestImages:
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A file that the system will not open is rejected, without a digest."""
-        from transforms import files
+        from transforms.core import regular_files
+        from transforms.storage import local
 
         source = write_files(tmp_path / "tree", {"a/1.jpg": JPEG, "a/2.jpg": JPEG})
-        read = files.read_stamped
+        opened = regular_files.open_sized
 
-        def denied(path: str, limit: int | None = None) -> tuple[bytes, int]:
+        def denied(path: str, flags: int) -> tuple[int, os.stat_result]:
             if path.endswith("2.jpg"):
                 raise PermissionError(13, "Permission denied", path)
-            return read(path, limit)
+            return opened(path, flags)
 
-        monkeypatch.setattr(files, "read_stamped", denied)
+        monkeypatch.setattr(regular_files, "open_sized", denied)
+        monkeypatch.setattr(local, "open_sized", denied)
         convert(source, tmp_path / "out", "--max-reject-rate", 0.5)
         (found,) = rejects(tmp_path / "out")
         assert found["reason"] == "unreadable"

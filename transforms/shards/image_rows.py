@@ -1,16 +1,17 @@
 """Derived image columns, checks of stated sizes, and box remapping."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from transforms.core.image.geometry import AS_STORED
+from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
 from transforms.core.statistics import Statistics
-from transforms.shards.image_loading import (
+from transforms.shards.loaded_images import (
     DERIVED,
+    ImageColumn,
     Images,
     Loaded,
     LoadedImage,
@@ -23,7 +24,7 @@ __all__ = ["boxes_moved", "bytes_of", "derived_columns", "faults", "image_facts"
 def faults(
     chunk: pa.Table,
     image: Feature,
-    loaded: Sequence[Loaded],
+    loaded: Sequence[Loaded] | ImageColumn,
     schema: Schema,
 ) -> Iterator[tuple[int, int, LoadedImage, Fault]]:
     """Yields (row, place in the row, image, fault) for every image that is refused.
@@ -36,7 +37,12 @@ def faults(
         for feature in schema.features
         if feature.states and feature.derived_from == image.name
     }
-    for index, row in enumerate(loaded):
+    rows: Iterable[tuple[int, Loaded]]
+    if isinstance(loaded, ImageColumn):
+        rows = loaded.unlike(stated)
+    else:
+        rows = enumerate(loaded)
+    for index, row in rows:
         # The usual case first: a row with one image that has no fault.
         if not stated and isinstance(row, LoadedImage) and row.is_sound:
             continue
@@ -70,15 +76,12 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
     if not schema.of_kind(Kind.BOX):
         return chunk
     images = {
-        feature.name: [next(iter(loaded_items(row)), None) for row in each]
+        feature.name: _geometries(each)
         for feature, each in zip(schema.of_kind(Kind.IMAGE), loaded, strict=True)
         if not feature.is_list
     }
     for feature in schema.of_kind(Kind.BOX):
-        items = images[feature.derived_from or next(iter(images))]
-        shapes = [
-            AS_STORED if item is None else item.prepared.geometry for item in items
-        ]
+        shapes = images[feature.derived_from or next(iter(images))]
         if all(shape == AS_STORED for shape in shapes):
             continue
         boxes = [
@@ -93,13 +96,23 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
     return chunk
 
 
+def _geometries(loaded: Sequence[Loaded] | ImageColumn) -> list[Geometry]:
+    """Returns how boxes move with the image of each row, if it has one."""
+    if isinstance(loaded, ImageColumn):
+        return loaded.geometries
+    items = (next(iter(loaded_items(row)), None) for row in loaded)
+    return [AS_STORED if item is None else item.prepared.geometry for item in items]
+
+
 def bytes_of(image: Feature, loaded: Sequence[Loaded]) -> pa.Array:
     """Returns the files to be stored as a column."""
     return _column(image, loaded, lambda item: item.prepared.data)
 
 
-def image_facts(image: Feature, loaded: Sequence[Loaded]) -> Statistics:
+def image_facts(image: Feature, loaded: Sequence[Loaded] | ImageColumn) -> Statistics:
     """Returns the facts of an image feature; the range is that of the files' bytes."""
+    if isinstance(loaded, ImageColumn):
+        return loaded.facts
     rows = [loaded_items(row) for row in loaded if row is not None]
     sizes = [len(item.prepared.data) for row in rows for item in row]
     counts = [len(row) for row in rows] if image.is_list else []
@@ -131,10 +144,13 @@ def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
         zip((f.name for f in schema.of_kind(Kind.IMAGE)), loaded, strict=True)
     )
     alone = next(iter(by_name), "")
-    return {
-        feature.name: _column(
-            feature, by_name[feature.derived_from or alone], DERIVED[feature.derived]
-        )
-        for feature in schema.features
-        if feature.derived
-    }
+    out = {}
+    for feature in schema.features:
+        if feature.derived:
+            images = by_name[feature.derived_from or alone]
+            if isinstance(images, ImageColumn):
+                values = images.derived(feature.derived)
+                out[feature.name] = pa.array(values, record_type(feature))
+            else:
+                out[feature.name] = _column(feature, images, DERIVED[feature.derived])
+    return out

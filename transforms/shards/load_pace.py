@@ -9,7 +9,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TypeVar
 
 from transforms.storage.file_systems import CONNECTIONS
@@ -78,7 +78,7 @@ class LoadTimes:
 
         times = LoadTimes()
         if times.is_due():
-            rows = times.measure(load, count)
+            rows = times.measure(map(load, range(count)))
         threads = times.pace.threads
 
     Attributes:
@@ -93,7 +93,7 @@ class LoadTimes:
         """Whether the next rows must be measured, while no thread loads others."""
         return self.pace == HERE or time.perf_counter() >= self._due
 
-    def measure(self, load: Callable[[int], _Row], count: int) -> list[_Row]:
+    def measure(self, loading: Iterator[_Row]) -> list[_Row]:
         """Loads some rows in the calling thread, and decides the pace by them.
 
         The decision is the median's, because a thread may lose the processor at any
@@ -101,8 +101,7 @@ class LoadTimes:
         the row waits long: then further rows would be too expensive.
 
         Args:
-          load: loads a row by its number.
-          count: of the rows that there are.
+          loading: loads a row when it is asked for the next one.
 
         Returns:
           The first rows: 4 at most, or 16 where the calling thread loads anyway.
@@ -112,9 +111,12 @@ class LoadTimes:
         waits: list[float] = []
         busy: list[float] = []
         first = time.perf_counter()
-        for number in range(min(count, _MORE_ROWS if here else _FIRST_ROWS)):
+        for _ in range(_MORE_ROWS if here else _FIRST_ROWS):
             begin, computed = time.perf_counter(), time.thread_time()
-            rows.append(load(number))
+            try:
+                rows.append(next(loading))
+            except StopIteration:
+                break
             busy.append(time.thread_time() - computed)
             waits.append(time.perf_counter() - begin - busy[-1])
             if not here and waits[-1] > _LONG_SECONDS:

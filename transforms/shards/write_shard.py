@@ -8,7 +8,6 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -39,19 +38,20 @@ from transforms.core.statistics import Statistics, merge_all, summarize_feature
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
 from transforms.shards.image_fingerprints import store_fingerprints
-from transforms.shards.image_loading import (
-    Images,
-    Loaded,
-    LoadedImage,
-    load_ahead,
-    loaded_items,
-)
+from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import (
     boxes_moved,
     bytes_of,
     derived_columns,
     faults,
     image_facts,
+)
+from transforms.shards.loaded_images import (
+    ImageColumn,
+    Images,
+    Loaded,
+    LoadedImage,
+    loaded_items,
 )
 from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
@@ -307,6 +307,17 @@ class _Written:
         """Counts the parts of rows that are refused."""
         self.gone.update(count_parts(rows, schema.features))
 
+    def note_images(self, loaded: Images) -> None:
+        """Counts the notes of images; plain JPEGs have none."""
+        for each in loaded:
+            rows = each.others.values() if isinstance(each, ImageColumn) else each
+            for row in rows:
+                for item in (
+                    (row,) if isinstance(row, LoadedImage) else loaded_items(row)
+                ):
+                    if notes := item.notes:
+                        self.notes.update(notes)
+
     def note_prints(
         self,
         loaded: Images,
@@ -316,6 +327,10 @@ class _Written:
     ) -> None:
         """Notes the fingerprints of images, computed from their files."""
         for each in loaded:
+            if isinstance(each, ImageColumn):
+                values = each.fingerprints(readable_again=readable_again)
+                self.prints += zip(values, positions.tolist(), strict=True)
+                continue
             for row, position in zip(each, positions.tolist(), strict=True):
                 for item in loaded_items(row):
                     value = fingerprint_image(item.data, readable_again=readable_again)
@@ -363,9 +378,11 @@ class _Behind:
             functools.partial(self._writer.write_framed, data, records=records)
         )
 
-    def write_pieces(self, framed: FramedPieces, *, records: int) -> None:
-        """As `TFRecordWriter.write_pieces`."""
-        self._submit(
+    def write_pieces(
+        self, framed: FramedPieces, *, records: int
+    ) -> concurrent.futures.Future[None]:
+        """As `TFRecordWriter.write_pieces`; the pieces are in use until it is done."""
+        return self._submit(
             functools.partial(
                 self._writer.write_pieces,
                 framed.pieces,
@@ -375,10 +392,11 @@ class _Behind:
             )
         )
 
-    def _submit(self, work: Callable[[], None]) -> None:
+    def _submit(self, work: Callable[[], None]) -> concurrent.futures.Future[None]:
         if self._last is not None:
             self._last.result()
         self._last = self._pool.submit(work)
+        return self._last
 
     def __enter__(self) -> "_Behind":
         return self
@@ -415,42 +433,42 @@ def _write_images(
     names = [feature.name for feature in images]
     small = record_schema(layout.schema, without=names if alone else [])
     encoder = ExampleEncoder(small, split_at=alone)
-    with _Behind(writer) as behind:
-        for chunk, positions, loaded in load_ahead(
-            rows, images, root=layout.root, policy=layout.image_policy
-        ):
+    loader = ImageLoader(rows, images, root=layout.root, policy=layout.image_policy)
+    with loader, _Behind(writer) as behind:
+        for chunk, positions, loaded in loader.chunks():
             sound = _sound(rows, chunk, positions, loaded, layout, out)
             if not sound.any():
                 continue
             if not sound.all():
                 chunk = chunk.filter(pa.array(sound))
                 keep = np.flatnonzero(sound).tolist()
-                loaded = [[each[i] for i in keep] for each in loaded]
+                loaded = [
+                    each.take(keep)
+                    if isinstance(each, ImageColumn)
+                    else [each[i] for i in keep]
+                    for each in loaded
+                ]
                 positions = positions[keep]
             if layout.fingerprints:
                 again = layout.origins_name_rows
                 out.note_prints(loaded, positions, readable_again=again)
             chunk = boxes_moved(chunk, loaded, layout.schema)
-            for each in loaded:
-                for row in each:
-                    for item in (
-                        (row,) if isinstance(row, LoadedImage) else (loaded_items(row))
-                    ):
-                        if notes := item.notes:
-                            out.notes.update(notes)
+            out.note_images(loaded)
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)
-            if alone is not None and None not in loaded[0]:
+            images_alone = _alone(loaded[0]) if alone else None
+            if images_alone is not None:
                 records = pa.record_batch([columns[k] for k in small.names], small)
-                data = [item.prepared.data for item in map(_one, loaded[0])]
-                crcs = np.array([google_crc32c.value(each) for each in data], np.uint32)
-                framed = encoder.frame_around(records, data, crcs)
-                behind.write_pieces(framed, records=len(chunk))
+                framed = encoder.frame_around(
+                    records, images_alone.payloads, images_alone.crcs
+                )
+                written = behind.write_pieces(framed, records=len(chunk))
+                loader.keep_until(written)
             else:
                 full = record_schema(layout.schema)
                 whole = columns | {
-                    feature.name: bytes_of(feature, each)
+                    feature.name: bytes_of(feature, [*each])
                     for feature, each in zip(images, loaded, strict=True)
                 }
                 records = pa.record_batch([whole[k] for k in full.names], full)
@@ -462,10 +480,12 @@ def _write_images(
             out.parts.append(facts)
 
 
-def _one(loaded: Loaded) -> LoadedImage:
-    """Returns the image of a row that has one."""
-    assert isinstance(loaded, LoadedImage)
-    return loaded
+def _alone(loaded: list[Loaded] | ImageColumn) -> ImageColumn | None:
+    """Returns the images of rows of which each has one; None for other rows."""
+    if isinstance(loaded, ImageColumn):
+        return loaded
+    images = [row for row in loaded if isinstance(row, LoadedImage)]
+    return ImageColumn.of(images) if len(images) == len(loaded) else None
 
 
 def _sound(

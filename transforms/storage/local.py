@@ -22,13 +22,14 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from transforms.core.regular_files import open_regular, open_stream
+from transforms.core.regular_files import open_regular, open_sized, open_stream
 from transforms.errors import TargetError, source_error
 from transforms.storage import folders
 from transforms.storage.drafts import Draft, written
 from transforms.storage.entries import (
     FileEntry,
     Standing,
+    changed,
     is_hidden,
     stamp_of,
 )
@@ -162,6 +163,19 @@ class LocalStorage:
             if not is_transient(error):
                 raise
         return persistently(functools.partial(_read_stamped, path, limit), path=path)
+
+    def read_into(self, path: str, buffer: memoryview) -> tuple[int, int]:
+        descriptor, status = open_sized(path, os.O_RDONLY)
+        try:
+            size = status.st_size
+            if size >= len(buffer):
+                raise TooLargeError(path, size, status.st_mtime_ns)
+            # One byte more than expected, so that a file that has grown shows.
+            if os.readv(descriptor, (buffer[: size + 1],)) != size:
+                raise changed(path)
+            return size, stamp_of(descriptor)
+        finally:
+            os.close(descriptor)
 
     def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
         work = functools.partial(_read_range, path, start, stop)

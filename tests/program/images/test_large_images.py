@@ -18,7 +18,7 @@ from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
-from transforms.shards import image_loading
+from transforms.shards.image_reading import load_image
 from transforms.storage.limits import TooLargeError
 
 Folder = pathlib.Path
@@ -121,7 +121,7 @@ def test_a_file_that_grew_has_changed(tmp_path: Folder) -> None:
         (0, Reason.TOO_MANY_BYTES),
         (now + 1, Reason.CHANGED_DURING_RUN),
     ):
-        loaded = image_loading._load(path, stamp, root, policy)
+        loaded = load_image(path, stamp, root, policy)
         assert loaded is not None
         assert isinstance(loaded.result, Fault)
         assert (loaded.data, loaded.result.reason) == (b"", reason)

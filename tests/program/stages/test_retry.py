@@ -5,6 +5,7 @@ import errno
 import io
 import itertools
 import logging
+import math
 import os
 import pathlib
 import resource
@@ -22,8 +23,10 @@ from tests.support.outputs import contents, names
 from tests.support.runs import command, convert, process, refused
 from tests.support.sources import write_csv
 from transforms import files
+from transforms.core import regular_files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
+from transforms.shards.load_pace import FAR, LoadTimes
 from transforms.storage import local, retry
 from transforms.storage.retry import RetryPolicy, is_transient, persistently, storing
 
@@ -454,14 +457,15 @@ class TestWholeRuns:
     ) -> None:
         """A file that the disk will not give fails the job: it is not lost (row 8)."""
         victim = sorted(photos.rglob("*.jpg"))[3]
-        real = local._read_stamped
+        real = regular_files.open_sized
 
-        def failing(path: str, limit: int | None) -> tuple[bytes, int]:
+        def failing(path: str, flags: int) -> tuple[int, os.stat_result]:
             if path == str(victim):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-            return real(path, limit)
+            return real(path, flags)
 
-        monkeypatch.setattr(local, "_read_stamped", failing)
+        monkeypatch.setattr(regular_files, "open_sized", failing)
+        monkeypatch.setattr(local, "open_sized", failing)
         error = last_words(photos, tmp_path / "out", "--max-reject-rate", "1")
         assert str(victim) in error
         assert "Input/output error" in error
@@ -617,17 +621,20 @@ class TestThreads:
         self, photos: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The threads that read images ahead."""
-        from transforms.shards import image_loading
+        from transforms.shards import image_loading, image_reading
 
         calls = itertools.count()
-        real = image_loading._load
+        real = image_reading.load_image
 
         def fail(*arguments: Any) -> object:
             if next(calls) == 5:
                 raise RuntimeError("the loader broke")
             return real(*arguments)
 
-        monkeypatch.setattr(image_loading, "_load", fail)
+        monkeypatch.setattr(image_loading, "load_image", fail)
+        times = LoadTimes()
+        times.pace, times._due = FAR, math.inf
+        monkeypatch.setattr(image_loading, "_times", times)
         error = refused(1, photos, tmp_path / "out")
         assert "the loader broke" in error
         assert not (tmp_path / "out").exists()

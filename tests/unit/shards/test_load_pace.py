@@ -15,7 +15,7 @@ from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards import image_loading
-from transforms.shards.image_loading import Loaded, load_ahead, loaded_items
+from transforms.shards.image_loading import ImageLoader
 from transforms.shards.load_pace import (
     FAR,
     HERE,
@@ -24,6 +24,7 @@ from transforms.shards.load_pace import (
     Pace,
     pace_for,
 )
+from transforms.shards.loaded_images import Loaded, loaded_items
 from transforms.storage.file_systems import CONNECTIONS
 
 _LONG_SECONDS = 5e-3
@@ -55,11 +56,11 @@ def test_rows_that_do_not_wait_are_loaded_by_the_calling_thread() -> None:
     """Four rows decide at first; later chunks are measured with 16 each."""
     times = LoadTimes()
     assert times.is_due()
-    assert times.measure(lambda row: row, 100) == [0, 1, 2, 3]
+    assert times.measure(iter(range(100))) == [0, 1, 2, 3]
     assert times.pace == HERE
     assert times.is_due()
-    assert times.measure(lambda row: row, 100) == list(range(16))
-    assert times.measure(lambda row: row, 3) == [0, 1, 2]
+    assert times.measure(iter(range(100))) == list(range(16))
+    assert times.measure(iter(range(3))) == [0, 1, 2]
     assert times.pace == HERE
 
 
@@ -73,25 +74,31 @@ def test_the_first_long_wait_decides() -> None:
         time.sleep(_LONG_SECONDS)
         return row
 
-    assert times.measure(wait, 100) == calls == [0]
+    assert times.measure(map(wait, range(100))) == calls == [0]
     assert times.pace == FAR
     assert not times.is_due()
+
+
+def _wait(seconds: float) -> float:
+    if seconds:
+        time.sleep(seconds)
+    return seconds
 
 
 def test_a_single_wait_does_not_bring_threads() -> None:
     """Of the rows of the calling thread the median decides, in either direction."""
     times = LoadTimes()
-    times.measure(lambda row: row, 4)
-    times.measure(lambda row: time.sleep(_LONG_SECONDS) if row == 2 else None, 16)
+    times.measure(iter(range(4)))
+    times.measure(map(_wait, [0, 0, _LONG_SECONDS, *[0] * 13]))
     assert times.pace == HERE
-    times.measure(lambda row: time.sleep(_LONG_SECONDS), 16)
+    times.measure(map(_wait, [_LONG_SECONDS] * 16))
     assert times.pace == FAR
 
 
 def test_no_rows_decide_nothing() -> None:
     """A shard whose rows are all refused has none to measure."""
     times = LoadTimes()
-    assert times.measure(lambda row: row, 0) == []
+    assert times.measure(iter(range(0))) == []
     assert times.is_due()
 
 
@@ -144,9 +151,9 @@ def _results(folder: Path, rows: ShardRows) -> list[tuple[int, list[object]]]:
 
     return [
         (position, [result(each[i]) for each in images])
-        for chunk, positions, images in load_ahead(
+        for chunk, positions, images in ImageLoader(
             rows, _FEATURES, root=str(folder), policy=ImagePolicy()
-        )
+        ).chunks()
         for i, position in enumerate(positions.tolist())
     ]
 

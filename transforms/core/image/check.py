@@ -30,9 +30,11 @@ __all__ = [
     "ImageFacts",
     "ImageInfo",
     "check_image",
+    "known_headers",
 ]
 
-_known_headers = KnownHeaders()
+known_headers = KnownHeaders()
+"""Of the JPEGs that this process has accepted."""
 
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
@@ -105,7 +107,7 @@ def check_image(
 
 
 def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
-    known = _known_headers.find(data) if check != "none" else None
+    known = known_headers.find(data) if check != "none" else None
     header, end = known or (jpeg.read_header(data), len(data))
     fault = _refuse(header, max_pixels)
     if fault is not None:
@@ -113,7 +115,7 @@ def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Faul
     if check != "none":
         if known is None:
             end = jpeg.walk(data)
-            _known_headers.learn(data, header)
+            known_headers.learn(data, header)
         if check == "decode" or header.needs_decoding:
             _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
     return ImageFacts(

@@ -51,21 +51,40 @@ class KnownHeaders:
 
     def find(self, data: bytes) -> tuple[JpegHeader, int] | None:
         """Returns what `read_header` and `walk` return; None if that is not known."""
-        outline = _outline(data)
-        if outline is None:
+        known = self.find_scan(data, 0, len(data))
+        if known is None:
             return None
-        first, sides, _, scan = outline
-        components = self._components.get(data[first:sides] + data[sides + 4 : scan])
-        if components is None:
-            return None
-        height, width = _read_two(data, sides)
-        if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
-            return None
+        height, width, components, scan = known
         found = find_marker(data, scan)
         if found is None or data[found.end() - 1] != _EOI:
             return None
         depth = 1 if components == 1 else 3
         return JpegHeader(height, width, depth, components, False, ""), found.end()
+
+    def find_scan(
+        self, data: bytes | memoryview, start: int, stop: int
+    ) -> tuple[int, int, int, int] | None:
+        """Returns height, width, components, and where the scan starts.
+
+        Args:
+          data: the file is a part of it.
+          start, stop: of the file.
+
+        Returns:
+          None if the header is not known. What `walk` checks behind the header is not
+          checked.
+        """
+        outline = _outline(data, start, stop)
+        if outline is None:
+            return None
+        first, sides, _, scan = outline
+        components = self._components.get(_key(data, first, sides, scan))
+        if components is None:
+            return None
+        height, width = _read_two(data, sides)
+        if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
+            return None
+        return height, width, components, scan
 
     def learn(self, data: bytes, header: JpegHeader) -> None:
         """Adds the header of a file that `walk` has accepted, if it can be recognized.
@@ -76,39 +95,44 @@ class KnownHeaders:
         """
         if len(self._components) >= _MAX_HEADERS:
             return
-        outline = _outline(data)
+        outline = _outline(data, 0, len(data))
         if outline is None:
             return
         first, sides, scan_header, scan = outline
         # Of several scans, each needs a look.
         is_only_scan = data[scan_header + 4] == header.components
         if is_only_scan and scan - first <= _MAX_HEADER_BYTES:
-            key = data[first:sides] + data[sides + 4 : scan]
+            key = _key(data, first, sides, scan)
             self._components[key] = header.components
 
 
-def _outline(data: bytes) -> tuple[int, int, int, int] | None:
+def _key(data: bytes | memoryview, first: int, sides: int, scan: int) -> bytes:
+    """Returns the header without its dimensions."""
+    return b"".join((data[first:sides], data[sides + 4 : scan]))
+
+
+def _outline(
+    data: bytes | memoryview, start: int, stop: int
+) -> tuple[int, int, int, int] | None:
     """Returns where the header, its dimensions, the scan header and the scan start.
 
     None for a file that is not sequential, or whose segments are unusual.
     """
-    at = 2
+    at = start + 2
     first = sides = 0
-    try:
+    while at + 4 <= stop:
         marker, length = _read_two(data, at)
-        while marker != _SOS:
-            if marker not in _METADATA:
-                first = first or at
-                if marker in _FRAMES and not sides:
-                    sides = at + 5
-                elif marker not in _TABLES:
-                    return None
-            if length < 2:
+        if marker == _SOS:
+            scan = at + 2 + length
+            return (first, sides, at, scan) if sides and scan <= stop else None
+        if marker not in _METADATA:
+            first = first or at
+            if marker in _FRAMES and not sides:
+                sides = at + 5
+            elif marker not in _TABLES:
                 return None
-            at += 2 + length
-            marker, length = _read_two(data, at)
-    except struct.error:
-        # The file is cut short.
-        return None
-    scan = at + 2 + length
-    return (first, sides, at, scan) if sides and scan <= len(data) else None
+        if length < 2:
+            return None
+        at += 2 + length
+    # The file is cut short.
+    return None

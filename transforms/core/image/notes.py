@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from transforms.core.image.check import ImageFacts
 
-__all__ = ["ImageNote", "SourceImage", "contradicts_suffix", "notes_of", "source_notes"]
+__all__ = [
+    "ImageNote",
+    "SourceImage",
+    "contradicts_suffix",
+    "is_thin",
+    "notes_of",
+    "source_notes",
+]
 
 _THIN = 1000
 """An image whose sides differ by this factor is most likely not a picture."""
@@ -70,8 +77,7 @@ def notes_of(facts: ImageFacts, size: int) -> tuple[ImageNote, ...]:
         and facts.end == size
         and facts.frames == 1
         and (facts.components != 4 or info.format != "jpeg")
-        and info.height < _THIN * info.width
-        and info.width < _THIN * info.height
+        and not is_thin(info.height, info.width)
     ):
         return ()
     source = SourceImage(
@@ -85,18 +91,22 @@ def notes_of(facts: ImageFacts, size: int) -> tuple[ImageNote, ...]:
     )
 
 
+def is_thin(height: int, width: int) -> bool:
+    """Whether one side is at least a thousand times the other."""
+    return height >= _THIN * width or width >= _THIN * height
+
+
 def source_notes(
     source: SourceImage, *, several: bool, cmyk: bool = False, trailing: bool = False
 ) -> tuple[ImageNote, ...]:
     """Returns the notes of a source image with these properties."""
-    short, long = sorted((source.height, source.width))
     found = {
         ImageNote.ORIENTATION: source.orientation > 1,
         ImageNote.CMYK: cmyk,
         ImageNote.SIXTEEN_BIT: source.bits > 8,
         ImageNote.SEVERAL_FRAMES: several,
         ImageNote.TRAILING_BYTES: trailing,
-        ImageNote.THIN: long >= _THIN * short,
+        ImageNote.THIN: is_thin(source.height, source.width),
     }
     return tuple(note for note, holds in found.items() if holds)
 

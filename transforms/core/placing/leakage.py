@@ -31,6 +31,7 @@ __all__ = [
     "SplitFindings",
     "Subject",
     "fingerprint_image",
+    "fingerprint_of",
     "fingerprint_schema",
     "find_shared",
     "pack_fingerprints",
@@ -172,8 +173,12 @@ def fingerprint_image(data: bytes, *, readable_again: bool) -> int:
     """
     if not readable_again:
         return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-    crc = int(google_crc32c.value(data))
-    return crc << 32 | (len(data) & 0xFFFFFFFF)
+    return fingerprint_of(int(google_crc32c.value(data)), len(data))
+
+
+def fingerprint_of(crc32c: int, size: int) -> int:
+    """Returns the fingerprint of an image that is readable again, by its facts."""
+    return crc32c << 32 | (size & 0xFFFFFFFF)
 
 
 def fingerprint_schema(*, many_origins: bool) -> pa.Schema:
