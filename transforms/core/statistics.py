@@ -7,7 +7,7 @@ manifest does not depend on the runner. Sums of floats would.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -55,11 +55,11 @@ class Statistics:
         """Returns the facts of both."""
         return Statistics(
             present=self.present + other.present,
-            minimum=_bound(min, self.minimum, other.minimum),
-            maximum=_bound(max, self.maximum, other.maximum),
+            minimum=_least(self.minimum, other.minimum),
+            maximum=_most(self.maximum, other.maximum),
             classes=_merged(self.classes, other.classes),
-            fewest=_bound(min, self.fewest, other.fewest),
-            most=_bound(max, self.most, other.most),
+            fewest=_least(self.fewest, other.fewest),
+            most=_most(self.most, other.most),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -73,16 +73,27 @@ class Statistics:
         return out
 
 
-def _bound(choose: Callable[..., Any], mine: Any, others: Any) -> Any:
-    """Returns the smaller or larger of two numbers, either of which may be None."""
-    return choose((x for x in (mine, others) if x is not None), default=None)
+def _least(mine: Any, others: Any) -> Any:
+    """Returns the smaller of two numbers, either of which may be None."""
+    if mine is None or others is None:
+        return others if mine is None else mine
+    return others if others < mine else mine
+
+
+def _most(mine: Any, others: Any) -> Any:
+    """Returns the larger of two numbers, either of which may be None."""
+    if mine is None or others is None:
+        return others if mine is None else mine
+    return others if others > mine else mine
 
 
 def _merged(
     mine: Mapping[int, int] | None, others: Mapping[int, int] | None
-) -> dict[int, int] | None:
+) -> Mapping[int, int] | None:
     if mine is None or others is None:
         return None
+    if not others:
+        return mine
     classes = dict(mine)
     for key, count in others.items():
         classes[key] = classes.get(key, 0) + count
@@ -165,12 +176,12 @@ def _of_values(column: "pa.Array", present: int, count_classes: bool) -> Statist
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         column = pc.binary_length(column)
     bounds = pc.min_max(column)
-    classes: dict[int, int] | None = {}
+    classes: Mapping[int, int] | None = {}
     if count_classes and pa.types.is_integer(column.type):
         ids, counts = np.unique(
             column.drop_null().to_numpy(zero_copy_only=False), return_counts=True
         )
-        classes = _merged(dict(zip(ids.tolist(), counts.tolist(), strict=True)), {})
+        classes = _merged({}, dict(zip(ids.tolist(), counts.tolist(), strict=True)))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if isinstance(low, float):
         if math.isnan(low):

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from transforms.core.rows.record_columns import (
     record_schema,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.core.statistics import Statistics, merge_all, summarize_feature
+from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
 from transforms.shards.image_fingerprints import store_fingerprints
@@ -238,7 +238,7 @@ def _write_once(
     table = number_labels(rows.table, layout.schema.features, shard_counts.classes)
     rows = dataclasses.replace(rows, table=table)
     rejects = store.gather_rejects(f"write\0{key}")
-    out = _Written(rejects)
+    out = _Written(rejects, Summaries(layout.schema))
     with rejects:
         rejects.add(refused)
         with TFRecordWriter(file, compression=layout.compression) as writer:
@@ -255,7 +255,7 @@ def _write_once(
         bytes=facts.stored_bytes,
         payload_bytes=facts.payload_bytes,
         crc32c=facts.crc32c,
-        statistics=merge_all(out.parts),
+        statistics=out.summaries.facts,
         parts=dict(out.held),
         parts_gone=dict(out.gone),
         image_notes=dict(out.notes),
@@ -278,14 +278,14 @@ class _Written:
 
     Attributes:
       rejects: takes the rows that were refused.
-      parts: facts of the values, chunk by chunk.
+      summaries: of the values.
       notes: what is worth counting about the images that were written.
       held, gone: parts of items ("boxes") that were written, and that went with
         refused rows.
     """
 
     rejects: RejectGatherer
-    parts: list[dict[str, Statistics]] = dataclasses.field(default_factory=list)
+    summaries: Summaries
     notes: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter
     )
@@ -358,7 +358,7 @@ def _write_rows(
             records = pa.record_batch([columns[name] for name in schema.names], schema)
             for framed in encoder.framed_chunks(records):
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
-            out.parts.append(_summaries(layout.schema, columns))
+            out.summaries.add(columns)
 
 
 class _Behind:
@@ -405,17 +405,6 @@ class _Behind:
         self._pool.shutdown()
         if kind is None and self._last is not None:
             self._last.result()
-
-
-def _summaries(
-    schema: Schema, columns: Mapping[str, pa.Array]
-) -> dict[str, Statistics]:
-    """Returns the facts of every feature that has its columns here, by its name."""
-    return {
-        feature.name: summarize_feature(feature, columns)
-        for feature in schema.stored
-        if feature.record_keys[0] in columns
-    }
 
 
 def _write_images(
@@ -474,10 +463,9 @@ def _write_images(
                 records = pa.record_batch([whole[k] for k in full.names], full)
                 encoded = ExampleEncoder(full).encode_framed(records)
                 behind.write_framed(encoded.buffer, records=records.num_rows)
-            facts = _summaries(layout.schema, columns)
+            out.summaries.add(columns)
             for feature, each in zip(images, loaded, strict=True):
-                facts[feature.name] = image_facts(feature, each)
-            out.parts.append(facts)
+                out.summaries.add_facts(feature.name, image_facts(feature, each))
 
 
 def _alone(loaded: list[Loaded] | ImageColumn) -> ImageColumn | None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.example.entry import Entry, Form, Kind
+from transforms.core.example.float_columns import FloatColumns, Step, steps_of
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
 from transforms.core.example.varint import MAX_VARINT_BYTES, varint
@@ -134,6 +135,9 @@ class ExampleEncoder:
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
             self._row_bytes += size + MAX_VARINT_BYTES
+        # Columns that have had missing values.
+        self._lacking: set[int] = set()
+        self._steps = self._new_steps()
         # Once, because `Schema.types` builds a new list at each access.
         types = schema.types
         self._varying = [
@@ -143,6 +147,13 @@ class ExampleEncoder:
             or pa.types.is_dictionary(types[index])
             or column.kind is Kind.BYTES
         ]
+
+    def _new_steps(self) -> list[Step | FloatColumns]:
+        """Returns what adds the entries of all columns, in their order."""
+        bounds = {self._before} if self._entry is not None else set()
+        return steps_of(
+            self._columns, self._schema, bounds=bounds, lacking=self._lacking
+        )
 
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns n serialised Examples for the n rows of a batch.
@@ -273,12 +284,22 @@ class ExampleEncoder:
           left_out: sizes of the values of `split_at`, which are not among the rows.
         """
         record = Records(chunk.num_rows)
-        for place, (index, column) in enumerate(self._columns):
+        place = 0
+        for step in self._steps:
             if left_out is not None and place == self._before:
                 self._leave_out(record, left_out)
+            if isinstance(step, FloatColumns):
+                if not step.add(chunk, record):
+                    self._lacking.update(_lacking(chunk))
+                    self._steps = self._new_steps()
+                    return self._record(chunk, first_row, around, left_out)
+                place += len(step)
+                continue
+            index, column = step
             payload = column.payload(chunk.column(index), first_row, record.buffers)
             if payload is not None:
                 record.add(column.entry, payload)
+            place += 1
         if left_out is not None and self._before == len(self._columns):
             self._leave_out(record, left_out)
         totals = record.totals
@@ -296,6 +317,11 @@ class ExampleEncoder:
     def _leave_out(self, record: Records, sizes: _Sizes) -> None:
         assert self._entry is not None
         record.leave_out(self._entry, sizes)
+
+
+def _lacking(batch: pa.RecordBatch) -> list[int]:
+    """Returns the indices of columns with missing values."""
+    return [index for index, column in enumerate(batch.columns) if column.null_count]
 
 
 def _binary_array(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:

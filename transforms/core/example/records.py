@@ -16,7 +16,7 @@ import pyarrow as pa
 from transforms.core.example.entry import Entry, PrefixLayout, Store, varint_stores
 from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.payload import Payload
-from transforms.core.example.run import Mask, Run
+from transforms.core.example.run import Mask, Run, Table
 from transforms.core.example.varint import Varints
 from transforms.core.example.views import (
     INLINE_BYTES,
@@ -81,6 +81,13 @@ class Records:
         self._gap = np.zeros((self._rows, 2), np.uint64)
         smallest, largest = int(sizes.min()), int(sizes.max())
         self.add(entry, Payload(smallest, largest, sizes, None, None, self._gap))
+
+    def add_table(self, template: bytes, table: Table) -> None:
+        """Adds neighbouring entries that every record has, of one size in all."""
+        run = self._open_run(None)
+        run.tables.append(table.moved(len(run.template)))
+        run.template += template
+        self._fixed += len(template)
 
     def surround(self, *, framed: bool) -> None:
         """Puts the Example around the entries and, if asked for, the frame, too."""
@@ -196,6 +203,7 @@ class Records:
             if len(cells) < self._rows:
                 template[at : at + cells.itemsize] = cells.tobytes()
         kept = [store for store in stores if len(store[1]) == self._rows]
+        first.tables = [table.moved(len(template)) for table in first.tables]
         first.template = template + first.template
         first.stores = kept + moved
 

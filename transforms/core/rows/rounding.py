@@ -8,7 +8,7 @@ they have a nearest float32.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,12 @@ from transforms.core.arrays import is_list, numpy_mask, offsets_of, raw_values
 from transforms.core.model import Rounding
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import decoded
-from transforms.core.rows.float32 import doubles_of, is_large, large_places
+from transforms.core.rows.float32 import (
+    FLOAT32_EXACT,
+    doubles_of,
+    is_large,
+    large_places,
+)
 from transforms.core.rows.nested import Nested, nested_lists, nested_texts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import shortened
@@ -37,6 +42,8 @@ _SUSPECT = r"[eE]-0*[1-9][0-9]|0{30}"
 _NOT_ZERO = r"^[^eE]*[1-9]"
 _WORD_BYTES = 8
 _PIECE_BYTES = 1 << 16
+# Of fewer rows, all columns of floats are looked at together first.
+_FEW_ROWS = 8_192
 # For a cell of n bytes: which of the eight bytes up to its end are its own.
 _MASKS = np.array([(2**64 - 1) >> 8 * n << 8 * n for n in range(8, -1, -1)], np.uint64)
 # Ways to write 0 that are looked at in a column: most write all zeros alike.
@@ -98,9 +105,12 @@ def roundings_of(
         return place(int(at[0]), shortened(str(raw[int(at[0])].as_py())))
 
     out = {}
+    harmless = _harmless_floats(rows, schema)
     for feature in schema.features:
         raw = columns.get(feature.source_column)
         if raw is None or feature.derived or feature.constant is not None:
+            continue
+        if feature.name in harmless:
             continue
         found = losses(raw, rows[feature.name], feature)
         if not (len(found.zeros) or len(found.large)):
@@ -115,6 +125,28 @@ def roundings_of(
                 error=float(found.errors.max(initial=0)),
             )
     return out
+
+
+def _harmless_floats(rows: pa.RecordBatch, schema: Schema) -> Collection[str]:
+    """Returns columns of floats without a 0 and without a large number.
+
+    Only for rows so few that what a column costs is the calls, not its values.
+    """
+    places = [
+        place
+        for place, feature in enumerate(f for f in schema.features if not f.derived)
+        if feature.kind is Kind.FLOAT and not feature.shape
+    ]
+    if not places or not 0 < rows.num_rows < _FEW_ROWS:
+        return ()
+    floats = rows.select(places)
+    tensor = floats.to_tensor(null_to_nan=True, row_major=False)
+    sizes = np.abs(tensor.to_numpy())
+    least, most = np.fmin.reduce(sizes, axis=0), np.fmax.reduce(sizes, axis=0)
+    # Also false for a column without any number.
+    harmless = (least > 0) & (most < FLOAT32_EXACT)
+    names = floats.schema.names
+    return frozenset(names[place] for place in np.flatnonzero(harmless).tolist())
 
 
 def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:

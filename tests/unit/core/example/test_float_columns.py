@@ -1,0 +1,90 @@
+"""Neighbouring float columns that are encoded together, against columns one by one."""
+
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.stress import cases
+from transforms.core.example import float_columns
+from transforms.core.example.encoder import ExampleEncoder
+from transforms.core.example.float_columns import FloatColumns
+
+FLOATS = st.floats(width=32)
+COLUMNS = {
+    "floats": (pa.float32(), FLOATS),
+    "more floats": (pa.float32(), FLOATS),
+    "with nulls": (pa.float32(), st.none() | FLOATS),
+    "doubles": (pa.float64(), st.floats(-1e30, 1e30)),
+    "integers": (pa.int64(), st.none() | st.integers(-5, 2**40)),
+    "texts": (pa.string(), st.none() | st.text(max_size=3)),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> pa.RecordBatch:
+    """Draws rows of columns in any order of their names."""
+    count = draw(st.integers(1, 5))
+    names = draw(st.lists(st.text("ab", max_size=4), max_size=12, unique=True))
+    arrays = []
+    for _ in names:
+        kind, values = COLUMNS[draw(st.sampled_from([*COLUMNS]))]
+        cells = draw(st.lists(values, min_size=count, max_size=count))
+        arrays.append(pa.array(cells, kind, from_pandas=False))
+    schema = pa.schema([*zip(names, (a.type for a in arrays), strict=True)])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def encoder(schema: pa.Schema, together: int) -> ExampleEncoder:
+    """Returns an encoder that takes as many float columns together, or more."""
+    with mock.patch.object(float_columns, "_LEAST_COLUMNS", together):
+        return ExampleEncoder(schema)
+
+
+@settings(deadline=None, max_examples=cases(200))
+@given(batches(), st.integers(0, 2))
+def test_the_records_are_those_of_single_columns(
+    batch: pa.RecordBatch, start: int
+) -> None:
+    """Bytes and offsets are equal, for slices and after rows with nulls too."""
+    wanted = encoder(batch.schema, 10**9)
+    with mock.patch.object(float_columns, "_LEAST_COLUMNS", 2):
+        found = ExampleEncoder(batch.schema)
+        for rows in (batch.slice(start), batch, batch.slice(0, 1)):
+            one, other = wanted.encode_framed(rows), found.encode_framed(rows)
+            assert one.buffer.to_pybytes() == other.buffer.to_pybytes()
+            assert one.offsets.tolist() == other.offsets.tolist()
+            assert wanted.encode(rows).equals(found.encode(rows))
+
+
+@pytest.mark.parametrize("form", ["c{}", "c{:04}", "{0:b}"])
+def test_a_wide_table(form: str) -> None:
+    """Hundreds of columns are one step, whatever the lengths of their names."""
+    names = [form.format(index) for index in range(700)]
+    values = np.random.default_rng(0).random((700, 30), np.float32)
+    batch = pa.RecordBatch.from_arrays([*map(pa.array, values)], names)
+    wide = ExampleEncoder(batch.schema)
+    (step,) = wide._steps
+    assert isinstance(step, FloatColumns)
+    wanted = encoder(batch.schema, 10**9).encode_framed(batch)
+    found = wide.encode_framed(batch)
+    assert found.buffer.equals(wanted.buffer)
+
+
+def test_a_missing_value_makes_its_column_a_single_one() -> None:
+    """The others stay together."""
+    values = [pa.array([1.0, 2.0], pa.float32()) for _ in range(600)]
+    values[300] = pa.array([1.0, None], pa.float32())
+    batch = pa.RecordBatch.from_arrays(values, [f"c{i:03}" for i in range(600)])
+    wide = ExampleEncoder(batch.schema)
+    found = wide.encode_framed(batch)
+    assert [isinstance(step, FloatColumns) for step in wide._steps] == [
+        True,
+        False,
+        True,
+    ]
+    wanted = encoder(batch.schema, 10**9).encode_framed(batch)
+    assert found.buffer.equals(wanted.buffer)
