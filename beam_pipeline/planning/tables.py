@@ -572,11 +572,10 @@ def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> fl
     found = record_columns(pa.table(rows), sized.features)
     found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
     fields = [field for f in sized.features for field in record_fields(f)]
-    encoder = ExampleEncoder(pa.schema(fields))
-    encoded = encoder.encode(
-        pa.record_batch([found[f.name] for f in fields], pa.schema(fields))
-    )
-    size = len(encoded.buffers()[2]) / len(encoded) + OVERHEAD_BYTES
+    record_schema = pa.schema(fields)
+    records = pa.record_batch([found[f.name] for f in fields], record_schema)
+    encoded_bytes = ExampleEncoder(record_schema).encoded_bytes(records)
+    size = encoded_bytes / len(records) + OVERHEAD_BYTES
     paths = [f for f in schema.of_kind(Kind.IMAGE) if not f.inline]
     return size + image_bytes * sum(_mean_length(rows[f.name]) for f in paths)
 

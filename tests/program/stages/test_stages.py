@@ -209,13 +209,13 @@ def test_counters(source: Folder) -> None:
 
 
 def test_batches_are_measured_unpickled() -> None:
-    """The coder of batches keeps them, and tells their size without a pickle."""
+    """The coder of batches keeps them, and guesses their size without a pickle."""
     rows = pa.record_batch({"x": pa.array([1, 2], pa.int64())})
     batch = Batch(Block("a.csv", 0, 9), rows, np.arange(2))
     coder = beam.coders.registry.get_coder(Batch)
     found = coder.decode(coder.encode(batch))
     assert (found.block, found.rows) == (batch.block, rows)
-    assert coder.estimate_size(batch) == rows.nbytes
+    assert coder.estimate_size(batch) == 2 * 8
 
 
 @pytest.mark.parametrize("segments", ["inline", "files"])

@@ -27,7 +27,7 @@ from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.float_columns import FloatColumns, Step, steps_of
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
-from transforms.core.example.varint import MAX_VARINT_BYTES, varint
+from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.core.tfrecord.joined_crc import joined_crc
 from transforms.errors import EncodingError
@@ -168,6 +168,19 @@ class ExampleEncoder:
             for start, chunk in self._chunks(batch)
         ]
         return _concatenated(chunks)
+
+    def encoded_bytes(self, batch: pa.RecordBatch) -> int:
+        """Returns how many bytes `encode` gives for a batch, in all.
+
+        Raises EncodingError as `encode` does.
+        """
+        found = 0
+        for start, chunk in self._chunks(batch):
+            totals = self._record(chunk, start, "example").totals
+            each = np.broadcast_to(np.asarray(totals, np.int64), chunk.num_rows)
+            tags = Varints.of(each.copy().view(np.uint64)).sizes
+            found += int((each + tags + 1).sum())
+        return found
 
     def encode_framed(self, batch: pa.RecordBatch) -> Framed:
         """Returns the n rows of a batch as TFRecord records with their checksums.

@@ -246,7 +246,7 @@ def _trimmed_bytes(text: pa.Array, undecodable: Mask | None) -> pa.Array:
 def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
     if undecodable is not None:
         text = pc.if_else(pa.array(undecodable), pa.scalar(None, text.type), text)
-    return text.cast(pa.string())
+    return text if pa.types.is_string(text.type) else text.cast(pa.string())
 
 
 def _miscount(found: int, expected: int) -> str:

@@ -57,7 +57,9 @@ def test_the_records_are_those_of_single_columns(
             one, other = wanted.encode_framed(rows), found.encode_framed(rows)
             assert one.buffer.to_pybytes() == other.buffer.to_pybytes()
             assert one.offsets.tolist() == other.offsets.tolist()
-            assert wanted.encode(rows).equals(found.encode(rows))
+            encoded = found.encode(rows)
+            assert wanted.encode(rows).equals(encoded)
+            assert found.encoded_bytes(rows) == sum(map(len, encoded.to_pylist()))
 
 
 @pytest.mark.parametrize("form", ["c{}", "c{:04}", "{0:b}"])
