@@ -1,8 +1,8 @@
 """Rows that may be more than memory holds: spooled to a temporary file, and sorted.
 
-A `RowSpool` keeps its first rows in memory and the others in a temporary file without
-a name, as a compressed Arrow IPC stream; each pass reads it batch by batch. A
-`RowSorter` sorts runs of rows in memory and merges them from such files.
+A `RowSpool` keeps few rows in memory, and many in a temporary file without a name, as a
+compressed Arrow IPC stream; each pass reads it batch by batch. A `RowSorter` sorts runs
+of rows in memory and merges them from such files.
 """
 
 import collections
@@ -24,6 +24,8 @@ BATCH_ROWS = 1 << 14
 _HELD_BYTES = 8 << 20
 # Rows that are sorted at once.
 _RUN_ROWS = 1 << 18
+# Each run is an open file.
+_MOST_RUNS = 128
 
 
 class RowSpool:
@@ -72,6 +74,16 @@ class RowSpool:
             self._held.append(batch)
             self._held_bytes += batch.nbytes
             return
+        self.spill()
+        self._write(batch)
+
+    def spill(self) -> None:
+        """Takes the rows that are in memory to the temporary file."""
+        held, self._held = self._held, []
+        for batch in held:
+            self._write(batch)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the rows
             weakref.finalize(self, self._file.close)
@@ -150,12 +162,16 @@ class RowSorter:
     def sorted(self) -> RowSpool:
         """Returns all rows in order."""
         self._end_run()
-        if len(self._runs) == 1:
-            return self._runs[0].rows
+        if len(self._runs) > 1:
+            self._merge()
+        return self._runs[0].rows if self._runs else RowSpool(self._schema)
+
+    def _merge(self) -> None:
+        """Makes one run of all."""
         out = RowSpool(self._schema)
         for part in _merged(self._runs, self._key, self._in_order):
             out.append(part)
-        return out
+        self._runs = [_Run(min(run.first for run in self._runs), out)]
 
     def _end_run(self) -> None:
         if not self._pending_rows:
@@ -166,6 +182,14 @@ class RowSorter:
         for start in range(0, rows.num_rows, BATCH_ROWS):
             spool.append(rows.slice(start, BATCH_ROWS))
         self._runs.append(_Run(rows[self._key][0].as_py(), spool))
+        if len(self._runs) == 1:
+            return
+        # One may be in memory; of many, only what is merged at the time.
+        self._runs[0].rows.spill()
+        spool.spill()
+        if len(self._runs) == _MOST_RUNS:
+            self._merge()
+            self._runs[0].rows.spill()
 
     def _in_order(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Returns rows in one sorted batch."""

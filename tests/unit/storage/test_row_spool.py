@@ -25,6 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
         patched.setattr(row_spool, "_HELD_BYTES", 60)
         patched.setattr(row_spool, "_RUN_ROWS", 7)
+        patched.setattr(row_spool, "_MOST_RUNS", 3)
         patched.setattr(row_spool, "BATCH_ROWS", 3)
         yield
 
@@ -40,6 +41,26 @@ def test_rows_come_back_in_each_pass(count: int) -> None:
     found = [(a["number"][0].as_py(), b["number"][0].as_py()) for a, b in passes]
     assert found == [(number, number) for number in range(count)]
     assert spool.table()["number"].to_pylist() == [*range(count)]
+
+
+def test_rows_can_be_taken_out_of_memory() -> None:
+    """Rows that were in memory are in the file, once and in order."""
+    spool = RowSpool(SCHEMA)
+    spool.append(rows(b"a", b"b"))
+    for _ in range(2):
+        spool.spill()
+        assert spool.table()["path"].to_pylist() == [b"a", b"b"]
+
+
+def test_many_runs_are_few_open_files() -> None:
+    """Runs are merged before they are many open files."""
+    before = len(os.listdir("/proc/self/fd"))
+    sorter = RowSorter(SCHEMA, "path")
+    for first in range(0, 700, 7):
+        sorter.add(rows(*(b"%03d" % (first * 11 % 700 + n) for n in range(7))))
+        assert len(os.listdir("/proc/self/fd")) <= before + 4
+    found = sorter.sorted().table()["path"].to_pylist()
+    assert found == [b"%03d" % n for n in range(700)]
 
 
 def test_file_goes_with_the_rows() -> None:
