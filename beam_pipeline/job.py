@@ -14,7 +14,7 @@ from transforms.core.placing.placement import SplitSource
 from transforms.core.schema import Kind
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
-from transforms.shards.write_shard import ShardLayout
+from transforms.shards.shard_job import ShardLayout
 from transforms.stages.commit import CommitDataset, Publication
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.list import ListBlocks

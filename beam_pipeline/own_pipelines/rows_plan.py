@@ -35,7 +35,7 @@ from transforms.gather.merge_runs import Merging, plan_merging
 from transforms.gather.refused_rows import merge_refusals
 from transforms.gather.tally import Declared, infer, merge_tallies
 from transforms.publishing.shared_run import Seen
-from transforms.shards.write_shard import ShardLayout
+from transforms.shards.shard_job import ShardLayout
 from transforms.stages.commit import Publication
 from transforms.stages.gather import ROWS_ORIGIN
 

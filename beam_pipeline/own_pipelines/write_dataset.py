@@ -80,10 +80,11 @@ from transforms.gather.shard_of_runs import check_keys, gather_shard
 from transforms.gather.tally import Declared
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.shards.shard_group import ShardGroup
-from transforms.shards.write_shard import ShardDraft, draft_shard
+from transforms.shards.shard_job import Loaded, ShardJob, ShardTask
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute
 from transforms.work.held_files import HeldFile
+from transforms.work.store import Store
 
 __all__ = ["Committed", "WriteDataset"]
 
@@ -312,7 +313,10 @@ class WriteDataset(beam.PTransform):
             | "Group by shard" >> beam.GroupByKey()
             | "Write"
             >> beam.ParDo(
-                _WriteShards(_draft_one, run, self._unique), planned
+                _WriteShards(
+                    functools.partial(_job_of, run=run, unique=self._unique), run
+                ),
+                planned,
             ).with_output_types(Written)
         )
         facts = [plan, written, cut.refused]
@@ -576,67 +580,89 @@ def _compare(element: tuple[ShardKey, Iterable[RowRange]]) -> ComparedKeys:
     return ComparedKeys(check_keys([*element[1]], files.read_range))
 
 
-def _draft_one(
-    element: tuple[ShardKey, Iterable[RowRange]],
-    plan: RowsPlan,
-    run: SharedRun,
-    unique: bool,
-) -> ShardDraft:
-    key, ranges = element
-    load = functools.partial(_load, key, list(ranges), plan, run, unique)
-    store = run.open_attempt()
-    return draft_shard(key, load, plan.counts, layout=plan.layout, store=store)
-
-
 class _WriteShards(beam.DoFn):
-    """Writes each shard as a file of its own attempt, and makes groups durable."""
+    """Writes groups of shards as files of attempts of their own."""
 
     def __init__(
-        self, draft_one: Callable[..., ShardDraft], run: SharedRun, unique: bool
+        self, job_of: Callable[[RowsPlan, Store], ShardJob], run: SharedRun
     ) -> None:
         super().__init__()
-        self.draft_one = draft_one
+        self.job_of = job_of
         self.run = run
-        self.unique = unique
 
     def setup(self) -> None:
-        self.group = ShardGroup()
+        self.group: ShardGroup | None = None
 
     def start_bundle(self) -> None:
-        self.group.discard()
-        # Of the shards in the group, in its order.
-        self.attempts: list[str] = []
+        self._discard()
 
     @raising_of_rows()
     def process(
         self, element: tuple[ShardKey, Iterable[RowRange]], plan: RowsPlan
     ) -> Sequence[Written]:
+        key, ranges = element[0], list(element[1])
+        places = [each.place for each in ranges]
+        task = ShardTask(
+            key,
+            (key, ranges),
+            rows=plan.counts.rows[key],
+            size=sum(stop - start for start, stop in places),
+        )
         try:
-            draft = self.draft_one(element, plan, self.run, self.unique)
-            self.group.add(draft)
+            if self.group is None:
+                store = self.run.open_attempt()
+                self.attempt = store.attempt
+                self.group = ShardGroup(self.job_of(plan, store))
+            self.group.add(task)
+            return self._finish() if self.group.is_full else ()
         except BaseException:
-            self.group.discard()
+            self._discard()
             raise
-        self.attempts.append(draft.store.attempt)
-        return self._finish() if self.group.is_full else ()
 
     @raising_of_rows()
     def finish_bundle(self) -> Sequence[WindowedValue]:
         return [GlobalWindows.windowed_value(each) for each in self._finish()]
 
     def teardown(self) -> None:
-        self.group.discard()
+        self._discard()
+
+    def _discard(self) -> None:
+        group, self.group = self.group, None
+        if group is not None:
+            group.discard()
 
     def _finish(self) -> list[Written]:
-        attempts, self.attempts = self.attempts, []
-        finished = self.group.finish()
-        return [Written(a, *f) for a, f in zip(attempts, finished, strict=True)]
+        group, self.group = self.group, None
+        if group is None:
+            return []
+        return [Written(self.attempt, *facts) for _, facts in group.finish()]
+
+
+def _job_of(plan: RowsPlan, store: Store, *, run: SharedRun, unique: bool) -> ShardJob:
+    load = functools.partial(_load, plan=plan, run=run, unique=unique)
+    return ShardJob(load, plan.counts, plan.layout, store)
 
 
 def _load(
+    sources: Sequence[tuple[ShardKey, list[RowRange]]],
+    *,
+    plan: RowsPlan,
+    run: SharedRun,
+    unique: bool,
+) -> Loaded:
+    """Returns the rows of shards, which are as many as were counted."""
+    found = [_load_one(*each, plan, run, unique) for each in sources]
+    shards = [rows for rows, _ in found]
+    return Loaded(
+        shards[0] if len(shards) == 1 else ShardRows.joined(shards),
+        [len(rows) for rows in shards],
+        [refused for _, refused in found],
+    )
+
+
+def _load_one(
     key: ShardKey, ranges: list[RowRange], plan: RowsPlan, run: SharedRun, unique: bool
 ) -> tuple[ShardRows, list[Rejection]]:
-    """Returns the rows of a shard, which are as many as were counted."""
     try:
         rows, refused = gather_shard(
             ranges,

@@ -22,6 +22,7 @@ from tests.support.runs import command
 from transforms.core.example.parse import read_examples
 from transforms.core.manifest import Manifest
 from transforms.publishing.target import LocalTarget
+from transforms.shards import shard_group
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -95,17 +96,17 @@ def test_workers_that_resume_after_the_commit(
         gather.before(Store, "put_rows")
         return row
 
-    def write_one(*arguments: Any) -> Any:
-        # An attempt at a shard has its folder, and nothing in it.
-        write.before(write_dataset, "draft_shard")
-        return write_dataset._draft_one(*arguments)
+    def job_of(*arguments: Any, **options: Any) -> Any:
+        # An attempt at shards has its folder, and nothing in it.
+        write.before(shard_group, "draft_shard")
+        return write_dataset._job_of(*arguments, **options)
 
     def commit_all(*arguments: Any) -> Any:
         # The dataset is whole, in the folder of the run.
         commit.before(LocalTarget, "publish")
         return write_dataset._commit(*arguments)
 
-    monkeypatch.setattr(write_dataset, "_draft_one", write_one)
+    monkeypatch.setattr(write_dataset, "_job_of", job_of)
     monkeypatch.setattr(write_dataset, "_commit", commit_all)
     with contextlib.ExitStack() as stack:
         for loss in losses:

@@ -28,8 +28,9 @@ from transforms import files
 from transforms.core.example import payload
 from transforms.errors import BeamTFRecordError
 from transforms.shards import shard_group
+from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
-from transforms.stages import commit, write
+from transforms.stages import commit
 from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
@@ -81,11 +82,11 @@ def test_row_9_a_shard_written_twice_is_one(
     """A bundle that is run again after it had written gives one copy."""
     run_directly(settings(table, tmp_path / "once", shards=3))
 
-    def twice(*arguments: Any, **options: Any) -> Any:
-        write_shard(*arguments, **options)
-        return draft_shard(*arguments, **options)
+    def twice(task: ShardTask, job: ShardJob, *encoded: Any) -> ShardDraft:
+        write_shard(task, job)
+        return draft_shard(task, job, *encoded)
 
-    monkeypatch.setattr(write, "draft_shard", twice)
+    monkeypatch.setattr(shard_group, "draft_shard", twice)
     run_directly(settings(table, tmp_path / "twice", shards=3))
     assert contents(tmp_path / "twice") == contents(tmp_path / "once")
 

@@ -32,7 +32,7 @@ from transforms.core.statistics import Statistics
 from transforms.errors import CommitError, StorageError, TargetError
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
-from transforms.shards.write_shard import ShardLayout
+from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import Facts, Publication, commit_dataset
 from transforms.storage import file_systems

@@ -6,23 +6,34 @@ manifest does not depend on the runner. Sums of floats would.
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from transforms.core.schema import Feature, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_CLASSES", "Statistics", "merge_all", "summarize", "summarize_feature"]
+__all__ = [
+    "MAX_CLASSES",
+    "Statistics",
+    "merge_all",
+    "summarize",
+    "summarize_feature",
+    "summarize_feature_parts",
+    "summarize_parts",
+]
 
 # An integer label of more values than this is a number, not a class.
 MAX_CLASSES = 10_000
 
 Number = int | float
+Bounds = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,30 +128,49 @@ def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
 
     The range of lists, also of nested ones, is that of all their values.
     """
+    bounds = np.array([0, len(column)])
+    return summarize_parts(column, bounds, count_classes=count_classes)[0]
+
+
+def summarize_parts(
+    column: "pa.Array", bounds: Bounds, *, count_classes: bool = False
+) -> list[Statistics]:
+    """Returns the facts of k parts of a column, each as `summarize` gives them.
+
+    Args:
+      column: n values.
+      bounds: k + 1 ascending positions from 0 to n: where each part starts, and n.
+      count_classes: whether integers are counted by value.
+    """
     # Imported here, because reading a manifest does not need Arrow.
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from transforms.core.arrays import is_list
 
-    present = len(column) - column.null_count
-    if present == 0:
-        return Statistics()
-    if not is_list(column.type):
-        return _of_values(column, present, count_classes)
-    lengths = pc.min_max(pc.list_value_length(column))
-    values = column
-    while is_list(values.type):
-        values = pc.list_flatten(values)
-    inner = Statistics()
-    if len(values) > values.null_count and not pa.types.is_null(values.type):
-        inner = _of_values(values, present, count_classes)
-    return dataclasses.replace(
-        inner,
-        present=present,
-        fewest=lengths["min"].as_py(),
-        most=lengths["max"].as_py(),
-    )
+    lists = None
+    while is_list(column.type):
+        lengths = pc.list_value_length(column)
+        if lists is None:
+            lists = _extremes(lengths, bounds)
+        ends = np.cumsum(pc.fill_null(lengths, 0).to_numpy(), dtype=np.int64)
+        bounds = np.concatenate(([0], ends))[bounds]
+        column = pc.list_flatten(column)
+    kind = column.type
+    if pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        column = column.cast(pa.int64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        column = pc.binary_length(column)
+    present, lowest, highest = _extremes(column, bounds)
+    classes: list[dict[int, int] | None] = [{} for _ in present]
+    if count_classes and pa.types.is_integer(column.type):
+        classes = _counts(*_without_nulls(column, bounds))
+    fewest: list[Number | None] = [None] * len(present)
+    most = fewest
+    if lists is not None:
+        present, fewest, most = lists
+    facts = zip(present, lowest, highest, classes, fewest, most, strict=True)
+    return [Statistics(*each) if each[0] else Statistics() for each in facts]
 
 
 def summarize_feature(
@@ -153,43 +183,114 @@ def summarize_feature(
         class label, or what is to be predicted.
       columns: record key -> n values, as the Example encoder is given them.
     """
+    bounds = np.array([0, len(columns[feature.record_keys[0]])])
+    return summarize_feature_parts(feature, columns, bounds)[0]
+
+
+def summarize_feature_parts(
+    feature: Feature, columns: "Mapping[str, pa.Array]", bounds: Bounds
+) -> list[Statistics]:
+    """Returns the facts of a feature in k parts; see `summarize_parts`.
+
+    Args:
+      feature, columns: see `summarize_feature`.
+      bounds: of the parts.
+    """
     counted = feature.is_label or feature.kind is Kind.LABEL
-    parts = [
-        summarize(columns[key], count_classes=counted) for key in feature.record_keys
+    keys = [
+        summarize_parts(columns[key], bounds, count_classes=counted)
+        for key in feature.record_keys
     ]
     if feature.is_ragged:
-        values, lengths = parts
-        return dataclasses.replace(values, fewest=lengths.fewest, most=lengths.most)
+        return [
+            dataclasses.replace(values, fewest=lengths.fewest, most=lengths.most)
+            for values, lengths in zip(*keys, strict=True)
+        ]
+    if len(keys) == 1:
+        return keys[0]
     # Every key of a box is present in the same records.
-    merged = functools.reduce(Statistics.merge, parts)
-    return dataclasses.replace(merged, present=parts[0].present)
+    return [
+        dataclasses.replace(
+            functools.reduce(Statistics.merge, parts), present=parts[0].present
+        )
+        for parts in zip(*keys, strict=True)
+    ]
 
 
-def _of_values(column: "pa.Array", present: int, count_classes: bool) -> Statistics:
-    """Returns the facts of single values, of which there is at least one."""
+def _without_nulls(
+    column: "pa.Array", bounds: Bounds
+) -> tuple["np.ndarray[Any, Any]", Bounds]:
+    """Returns the numbers that are there, and the bounds of the parts among them."""
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        bounds = np.concatenate(([0], np.cumsum(valid)))[bounds]
+        column = column.drop_null()
+    return column.to_numpy(), bounds
+
+
+def _extremes(
+    column: "pa.Array", bounds: Bounds
+) -> tuple[list[int], list[Any], list[Any]]:
+    """Returns of each part how many numbers it has, the smallest and the largest.
+
+    They are None for a part without numbers, or with NaN only.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int64())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        column = pc.binary_length(column)
-    bounds = pc.min_max(column)
-    classes: Mapping[int, int] | None = {}
-    if count_classes and pa.types.is_integer(column.type):
-        ids, counts = np.unique(
-            column.drop_null().to_numpy(zero_copy_only=False), return_counts=True
-        )
-        classes = _merged({}, dict(zip(ids.tolist(), counts.tolist(), strict=True)))
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if isinstance(low, float):
-        if math.isnan(low):
-            low = high = None
-        else:
-            # -0.0 and 0.0 are equal, so the order of a merge would decide between them.
-            low, high = low + 0.0, high + 0.0
-    return Statistics(present, low, high, classes)
+    lows: list[Any]
+    highs: list[Any]
+    if len(bounds) == 2:
+        present = [len(column) - column.null_count]
+        found = pc.min_max(column)
+        lows, highs = [found["min"].as_py()], [found["max"].as_py()]
+    else:
+        values, bounds = _without_nulls(column, bounds)
+        present = np.diff(bounds).tolist()
+        lows = [None] * len(present)
+        highs = [*lows]
+        filled = np.flatnonzero(present)
+        if len(filled):
+            # These two pass NaN over.
+            least = np.fmin.reduceat(values, bounds[filled]).tolist()
+            largest = np.fmax.reduceat(values, bounds[filled]).tolist()
+            for part, low, high in zip(filled, least, largest, strict=True):
+                lows[part], highs[part] = low, high
+    if pa.types.is_floating(column.type):
+        lows, highs = _number(lows), _number(highs)
+    return present, lows, highs
+
+
+def _number(floats: list[float | None]) -> list[float | None]:
+    """Returns None for NaN, and 0.0 for -0.0.
+
+    They are equal, so the order of a merge would decide between them.
+    """
+    return [None if x is None or math.isnan(x) else x + 0.0 for x in floats]
+
+
+def _counts(
+    values: "np.ndarray[Any, Any]", bounds: Bounds
+) -> list[dict[int, int] | None]:
+    """Returns how often each number occurs in each part, in ascending order."""
+    parts = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    if len(bounds) > 2:
+        order = np.lexsort((values, parts))
+        values, parts = values[order], parts[order]
+    else:
+        values = np.sort(values)
+    is_first = np.ones(len(values), np.bool_)
+    is_first[1:] = (values[1:] != values[:-1]) | (parts[1:] != parts[:-1])
+    firsts = np.flatnonzero(is_first)
+    counts = np.diff(firsts, append=len(values))
+    out: list[dict[int, int] | None] = []
+    # Of each part the place of its first number among the firsts.
+    places = np.searchsorted(firsts, bounds).tolist()
+    for start, stop in itertools.pairwise(places):
+        ids = values[firsts[start:stop]].tolist()
+        of_ids = dict(zip(ids, counts[start:stop].tolist(), strict=True))
+        out.append(of_ids if len(of_ids) <= MAX_CLASSES else None)
+    return out
 
 
 def _plain(value: Number) -> Number | str:

@@ -1,4 +1,6 @@
-"""Make many shards durable together, then give them their names.
+"""Encode many small shards together, make them durable, then give them their names.
+
+Of a shard of some hundred rows, the calls cost more than the rows.
 
 Syncing one small file after another makes each wait for a commit of the file system's
 journal. Syncs at the same time share them.
@@ -10,7 +12,16 @@ import logging
 import resource
 from collections.abc import Callable, Iterator, Sequence
 
-from transforms.shards.write_shard import Finished, ShardDraft
+import pyarrow as pa
+
+from transforms.errors import BeamTFRecordError
+from transforms.shards.encode_shards import (
+    EncodedShard,
+    are_encoded_together,
+    encode_shards,
+)
+from transforms.shards.shard_job import ShardJob, ShardTask
+from transforms.shards.write_shard import Finished, ShardDraft, draft_shard
 from transforms.storage.retry import is_transient, storing
 
 __all__ = ["ShardGroup"]
@@ -25,32 +36,51 @@ _log = logging.getLogger(__name__)
 
 
 class ShardGroup:
-    """Shards that are written and wait to be made durable and named.
+    """Shards of one job that get their names together.
 
-        group.add(draft_shard(key, load, shard_counts, layout=layout, store=store))
+        group = ShardGroup(ShardJob(load, shard_counts, layout, store))
+        group.add(ShardTask(("train", 0), segments, rows=100, size=9_000))
         if group.is_full:
-            finished = group.finish()
+            for task, finished in group.finish():
+                ...
 
-    All are synced before any is renamed. Where one sync fails for a moment, the whole
-    group is written again, each shard by itself. Each draft keeps a descriptor open:
-    a quarter of those that the process may have is the limit.
+    Small shards wait until they are encoded together. Where that fails, each is encoded
+    by itself, which says what is wrong with which. All files are synced before any is
+    renamed. Where one sync fails for a moment, the whole group is written again, each
+    shard by itself. Each file keeps a descriptor open: a quarter of those that the
+    process may have is the limit.
     """
 
-    def __init__(self) -> None:
-        self._drafts: list[ShardDraft] = []
+    def __init__(self, job: ShardJob) -> None:
+        self._job = job
+        self._waiting: list[ShardTask] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self._drafts: list[tuple[ShardTask, ShardDraft]] = []
         self._bytes = 0
 
-    def add(self, draft: ShardDraft) -> None:
-        """Takes a shard that is written."""
-        self._drafts.append(draft)
-        self._bytes += draft.finished[0].bytes
+    def add(self, task: ShardTask) -> None:
+        """Takes a shard; writes it now, or together with others.
+
+        Errors are those of `write_shard`, for any shard of the group. Those before it
+        are written then and can be finished; those behind it are dropped.
+        """
+        rows, size = self._waiting_rows + task.rows, self._waiting_bytes + task.size
+        if not are_encoded_together(rows, size, self._job.layout.schema):
+            self._write_waiting()
+        self._waiting.append(task)
+        self._waiting_rows += task.rows
+        self._waiting_bytes += task.size
 
     @property
     def is_full(self) -> bool:
-        """Whether the group should be finished before another shard is written."""
-        return len(self._drafts) >= _most_shards() or self._bytes >= _BYTES
+        """Whether the group should be finished before another shard is added."""
+        return (
+            len(self._drafts) + len(self._waiting) >= _most_shards()
+            or self._bytes + self._waiting_bytes >= _BYTES
+        )
 
-    def finish(self) -> list[Finished]:
+    def finish(self) -> list[tuple[ShardTask, Finished]]:
         """Makes the shards durable and names them; the group is empty then.
 
         Returns:
@@ -59,13 +89,14 @@ class ShardGroup:
         Raises:
           StorageError: a shard could not be made durable, or not get its name.
           CommitError: the run was stopped; nothing was named.
+          BeamTFRecordError: see `add`.
         """
-        drafts = self._take()
+        self._write_waiting()
+        tasks, drafts = self._take()
         try:
             _for_each(_sync, drafts)
             # Last look before files get names: a stopped run must put nothing more.
-            for store in {draft.store.token: draft.store for draft in drafts}.values():
-                store.check_goes_on()
+            self._job.store.check_goes_on()
             _for_each(_publish, drafts)
         except OSError as error:
             # One that may pass: see `_reported`.
@@ -74,19 +105,45 @@ class ShardGroup:
                 "%r: %s; the %d shards of its group are written again",
                 *(error.filename, error.strerror or error, len(drafts)),
             )
-            return [draft.write_again() for draft in drafts]
+            finished = [draft.write_again() for draft in drafts]
         except BaseException:
             _discard(drafts)
             raise
-        return [draft.finished for draft in drafts]
+        else:
+            finished = [draft.finished for draft in drafts]
+        return [*zip(tasks, finished, strict=True)]
 
     def discard(self) -> None:
         """Removes the files of the group."""
-        _discard(self._take())
+        self._take_waiting()
+        _discard(self._take()[1])
 
-    def _take(self) -> list[ShardDraft]:
-        drafts, self._drafts, self._bytes = self._drafts, [], 0
-        return drafts
+    def _write_waiting(self) -> None:
+        tasks = self._take_waiting()
+        for task, encoded in zip(tasks, self._encoded(tasks), strict=True):
+            draft = draft_shard(task, self._job, encoded)
+            self._drafts.append((task, draft))
+            self._bytes += draft.finished[0].bytes
+
+    def _encoded(
+        self, tasks: Sequence[ShardTask]
+    ) -> Sequence[EncodedShard] | Sequence[None]:
+        by_themselves = [None] * len(tasks)
+        if len(tasks) < 2:
+            return by_themselves
+        try:
+            return encode_shards(tasks, self._job)
+        except (BeamTFRecordError, OSError, pa.ArrowException):
+            return by_themselves
+
+    def _take_waiting(self) -> list[ShardTask]:
+        tasks, self._waiting = self._waiting, []
+        self._waiting_rows = self._waiting_bytes = 0
+        return tasks
+
+    def _take(self) -> tuple[list[ShardTask], list[ShardDraft]]:
+        found, self._drafts, self._bytes = self._drafts, [], 0
+        return [task for task, _ in found], [draft for _, draft in found]
 
 
 def _most_shards() -> int:

@@ -1,4 +1,4 @@
-"""Write one shard as a file: segments in order, encoded, framed, renamed."""
+"""Write one shard as a file: rows in order, encoded, framed, renamed."""
 
 import collections
 import concurrent.futures
@@ -6,27 +6,21 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files
-from transforms.core import segment
 from transforms.core.example.encoder import ExampleEncoder, FramedPieces
-from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import (
-    Rejection,
     RejectLog,
-    Segment,
     ShardFile,
-    ShardKey,
 )
 from transforms.core.naming import ShardName
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
-from transforms.core.placing.placement import Sharding
-from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
     number_labels,
@@ -37,6 +31,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
+from transforms.shards.encode_shards import CHUNK_BYTES, EncodedShard, most_rows
 from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import (
@@ -53,57 +48,16 @@ from transforms.shards.loaded_images import (
     LoadedImage,
     loaded_items,
 )
+from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
 from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
-from transforms.work.store import Store
 
 __all__ = [
     "Finished",
-    "Load",
     "ShardDraft",
-    "ShardLayout",
     "draft_shard",
-    "rows_of_segments",
     "write_shard",
 ]
-
-# Rows encoded at a time: about 6 MB of small records.
-_CHUNK_ROWS = 65_536
-# Fewer where they are large, or have many columns: missing values take memory, too.
-_CHUNK_CELLS = 1 << 23
-_CHUNK_BYTES = 1 << 24
-_AS_IT_IS = ImagePolicy()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ShardLayout:
-    """Settings that decide the bytes of a shard, besides its rows.
-
-    Attributes:
-      name: of the dataset.
-      schema: of the rows.
-      sharding: where rows go; its seed decides their order.
-      compression: "none", "gzip" or "zlib".
-      root: folder that images are under.
-      image_policy: what is done to images.
-      many_origins: whether each row has an origin of its own.
-      origins_name_rows: whether that alone says where the row is.
-      fingerprints: whether images are compared over splits.
-    """
-
-    name: str
-    schema: Schema
-    sharding: Sharding
-    compression: str = "none"
-    root: str = ""
-    image_policy: ImagePolicy = _AS_IT_IS
-    many_origins: bool = False
-    origins_name_rows: bool = False
-    fingerprints: bool = False
-
-
-Load = Callable[[], tuple[ShardRows, Iterable[Rejection]]]
-"""Gives the rows of a shard, and rejections of those that it cannot have."""
 
 
 Finished = tuple[ShardFile, RejectLog | None, Fingerprints | None]
@@ -118,46 +72,30 @@ class ShardDraft:
       file: the shard's.
       finished: what is true of the shard once it has its name.
       write_again: writes the shard once more, by itself, as `write_shard`.
-      store: where the file goes.
     """
 
     file: files.Draft
     finished: Finished
     write_again: Callable[[], Finished]
-    store: Store
 
 
-def write_shard(
-    key: ShardKey,
-    load: Load,
-    shard_counts: ShardCounts,
-    *,
-    layout: ShardLayout,
-    store: Store,
-) -> Finished:
+def write_shard(task: ShardTask, job: ShardJob) -> Finished:
     """Writes one shard; returns the facts of its file and the rows that it refused.
-
-    Args:
-      key: of the shard.
-      load: called once an attempt, as `rows_of_segments`.
-      shard_counts: of the job.
-      layout: what decides the bytes.
-      store: where the file goes.
 
     Raises:
       StorageError: it could not be written, or what it is made of not be read, though
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
-    path = _announced(key, shard_counts, layout, store)
+    path = _announced(task, job)
 
     def work() -> Finished:
-        draft = files.draft(path, attempts=store.attempts)
+        draft = files.draft(path, attempts=job.store.attempts)
         with files.written(draft):
-            finished = _write_once(key, draft, load, shard_counts, layout, store)
+            finished = _write_once(task, job, draft, None)
             # Last look before the file gets its name: a stopped run must put nothing
             # more.
-            store.check_goes_on()
+            job.store.check_goes_on()
         return finished
 
     with storing(path):
@@ -165,84 +103,65 @@ def write_shard(
 
 
 def draft_shard(
-    key: ShardKey,
-    load: Load,
-    shard_counts: ShardCounts,
-    *,
-    layout: ShardLayout,
-    store: Store,
+    task: ShardTask, job: ShardJob, encoded: EncodedShard | None = None
 ) -> ShardDraft:
     """Writes one shard that `ShardGroup` makes durable and names, together with others.
 
-    Arguments and errors are those of `write_shard`.
+    Args:
+      task: the shard.
+      job: that it is of.
+      encoded: its content, where that is known already.
+
+    Errors are those of `write_shard`.
     """
-    path = _announced(key, shard_counts, layout, store)
+    path = _announced(task, job)
 
     def work() -> ShardDraft:
-        draft = files.draft(path, attempts=store.attempts)
+        draft = files.draft(path, attempts=job.store.attempts)
         with files.discarded_on_error(draft):
-            finished = _write_once(key, draft, load, shard_counts, layout, store)
-        again = functools.partial(
-            write_shard, key, load, shard_counts, layout=layout, store=store
-        )
-        return ShardDraft(draft, finished, again, store)
+            finished = _write_once(task, job, draft, encoded)
+        return ShardDraft(draft, finished, functools.partial(write_shard, task, job))
 
     with storing(path):
         return persistently(work, path=path)
 
 
-def _announced(
-    key: ShardKey, shard_counts: ShardCounts, layout: ShardLayout, store: Store
-) -> str:
+def _announced(task: ShardTask, job: ShardJob) -> str:
     """Returns the path of a shard, which is noted as about to be written."""
-    split, number = key
-    index, count = shard_counts.numbering(split, number)
+    split, number = task.key
+    layout = job.layout
+    index, count = job.shard_counts.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
-    store.announce(name)
-    return os.path.join(store.dataset, name)
-
-
-def rows_of_segments(
-    segments: Sequence[Segment], layout: ShardLayout, store: Store
-) -> tuple[ShardRows, Iterable[Rejection]]:
-    """Returns the rows of a shard that `place` has stored; it refuses none."""
-    schema = segment.segment_schema(
-        layout.schema.row_schema,
-        many_origins=layout.many_origins,
-        keyed=layout.sharding.keyed,
-    )
-    pieces = segment.in_source_order(segments)
-    rows = ShardRows.of(
-        [
-            (piece.origin, segment.deserialize(message, schema))
-            for piece, message in zip(pieces, store.get_all(pieces), strict=True)
-        ],
-        seed=layout.sharding.seed,
-        shuffle=layout.sharding.shuffle,
-    )
-    return rows, ()
+    job.store.announce(name)
+    return os.path.join(job.store.dataset, name)
 
 
 def _write_once(
-    key: ShardKey,
-    file: files.Draft,
-    load: Load,
-    shard_counts: ShardCounts,
-    layout: ShardLayout,
-    store: Store,
+    task: ShardTask, job: ShardJob, file: files.Draft, encoded: EncodedShard | None
 ) -> Finished:
+    layout, store, key = job.layout, job.store, task.key
     split, number = key
-    index, _ = shard_counts.numbering(split, number)
-    images = layout.schema.of_kind(Kind.IMAGE)
-    rows, refused = load()
-    table = number_labels(rows.table, layout.schema.features, shard_counts.classes)
-    rows = dataclasses.replace(rows, table=table)
+    index, _ = job.shard_counts.numbering(split, number)
     rejects = store.gather_rejects(f"write\0{key}")
     out = _Written(rejects, Summaries(layout.schema))
     with rejects:
+        if encoded is None:
+            loaded = job.load([task.source])
+            (refused,) = loaded.refused
+            table = number_labels(
+                loaded.rows.table, layout.schema.features, job.shard_counts.classes
+            )
+            rows = dataclasses.replace(loaded.rows, table=table)
+        else:
+            refused = encoded.refused
         rejects.add(refused)
         with TFRecordWriter(file, compression=layout.compression) as writer:
-            if images:
+            if encoded is not None:
+                writer.write_framed(encoded.framed, records=encoded.records)
+                for name, statistics in encoded.statistics.items():
+                    out.summaries.add_facts(name, statistics)
+                out.held.update(encoded.parts)
+            elif layout.schema.of_kind(Kind.IMAGE):
                 _write_images(rows, layout, writer, out)
             else:
                 _write_rows(rows, layout, writer, out)
@@ -345,9 +264,8 @@ def _write_rows(
 ) -> None:
     schema = record_schema(layout.schema)
     encoder = ExampleEncoder(schema)
-    by_cells = _CHUNK_CELLS // max(len(schema), 1)
-    by_bytes = _CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
-    size = max(min(_CHUNK_ROWS, by_cells, by_bytes), 1)
+    by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
+    size = max(min(most_rows(len(schema)), by_bytes), 1)
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
     alone = contextlib.nullcontext(writer) if len(rows) <= size else None
     with alone or _Behind(writer) as behind:

@@ -52,7 +52,7 @@ from transforms.errors import (
     RejectLimitError,
 )
 from transforms.publishing import target, work_folder
-from transforms.shards.write_shard import ShardLayout
+from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects

@@ -17,7 +17,12 @@ from transforms.core.placing.vocabulary import digest_of
 from transforms.core.segment import in_source_order
 from transforms.errors import BeamTFRecordError
 from transforms.shards.shard_group import ShardGroup
-from transforms.shards.write_shard import ShardLayout, draft_shard, rows_of_segments
+from transforms.shards.shard_job import (
+    ShardJob,
+    ShardLayout,
+    ShardTask,
+    load_segments,
+)
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
@@ -71,38 +76,37 @@ class _WriteFile(beam.DoFn):
         self.rows_rejected = beam.metrics.Metrics.counter("write", "rows_rejected")
 
     def setup(self) -> None:
-        self.group = ShardGroup()
         self.finished = FinishedShards(self.store)
+        self.group: ShardGroup | None = None
 
     def start_bundle(self) -> None:
-        self.group.discard()
-        # Of the shards in the group, in its order: input digests.
-        self.waiting: list[str] = []
+        self._discard()
 
     def process(
         self, element: tuple[ShardKey, Iterable[Segment]], shard_counts: ShardCounts
     ) -> Iterator[Any]:
         key, segments = element[0], in_source_order(list(element[1]))
-        input_digest = _input_digest(key, segments, shard_counts)
+        if self.group is None:
+            load = functools.partial(
+                load_segments, layout=self.layout, store=self.store
+            )
+            job = ShardJob(load, shard_counts, self.layout, self.store)
+            self.group = ShardGroup(job)
+            self.classes = [
+                (name, digest_of(names))
+                for name, names in sorted(shard_counts.classes.items())
+            ]
+        numbering = shard_counts.numbering(*key)
+        input_digest = _input_digest(key, segments, numbering, self.classes)
         done = self.finished.find(input_digest) if input_digest else None
         if done is not None:
             yield from self._outputs(done)
             return
-        try:
-            draft = draft_shard(
-                key,
-                functools.partial(rows_of_segments, segments, self.layout, self.store),
-                shard_counts,
-                layout=self.layout,
-                store=self.store,
-            )
-        except Exception:
-            # The next run reuses the shards that were written before this one.
-            with contextlib.suppress(BeamTFRecordError, OSError):
-                self._finish()
-            raise
-        self.group.add(draft)
-        self.waiting.append(input_digest)
+        rows = sum(each.rows for each in segments)
+        size = sum(each.size for each in segments)
+        task = ShardTask(key, segments, rows, size, known_as=input_digest)
+        with self._kept_on_error():
+            self.group.add(task)
         if self.group.is_full:
             for done in self._finish():
                 yield from self._outputs(done)
@@ -113,24 +117,38 @@ class _WriteFile(beam.DoFn):
                 yield _in_global_window(output)
 
     def teardown(self) -> None:
-        self.group.discard()
+        self._discard()
+
+    def _discard(self) -> None:
+        group, self.group = self.group, None
+        if group is not None:
+            group.discard()
+
+    @contextlib.contextmanager
+    def _kept_on_error(self) -> Iterator[None]:
+        """Finishes the shards that are written: the next run reuses them."""
+        try:
+            yield
+        except Exception:
+            with contextlib.suppress(BeamTFRecordError, OSError):
+                self._finish_group()
+            raise
 
     def _finish(self) -> list[ShardDone]:
+        with self._kept_on_error():
+            return self._finish_group()
+
+    def _finish_group(self) -> list[ShardDone]:
         """Finishes the group; leaves a receipt of its shards."""
-        waiting, self.waiting = self.waiting, []
-        finished = [ShardDone(*each) for each in self.group.finish()]
-        for done in finished:
+        finished = [] if self.group is None else self.group.finish()
+        shards = [(task.known_as, ShardDone(*facts)) for task, facts in finished]
+        for _, done in shards:
             if done.rejects is not None:
                 self.rows_rejected.inc(done.rejects.items)
         keep_shards(
-            self.store,
-            [
-                (input_digest, done)
-                for input_digest, done in zip(waiting, finished, strict=True)
-                if input_digest and not _may_heal(done)
-            ],
+            self.store, [each for each in shards if each[0] and not _may_heal(each[1])]
         )
-        return finished
+        return [done for _, done in shards]
 
     def _outputs(self, done: ShardDone) -> Iterator[Any]:
         self.rows_written.inc(done.shard.records)
@@ -154,17 +172,22 @@ def _in_global_window(output: Any) -> Any:
 
 
 def _input_digest(
-    key: ShardKey, segments: Sequence[Segment], shard_counts: ShardCounts
+    key: ShardKey,
+    segments: Sequence[Segment],
+    numbering: tuple[int, int],
+    classes: Sequence[tuple[str, str]],
 ) -> str:
-    """Returns a digest of what decides a shard, in one job; empty for unknown."""
+    """Returns a digest of what decides a shard, in one job; empty for unknown.
+
+    Args:
+      key, segments: of the shard.
+      numbering: index and count of the shard in its split.
+      classes: of each label, the digest of its class names.
+    """
     if not all(segment.input_digest for segment in segments):
         return ""
     facts = [
-        *(key, shard_counts.numbering(*key)),
-        [
-            (name, digest_of(names))
-            for name, names in sorted(shard_counts.classes.items())
-        ],
+        *(key, numbering, classes),
         [(each.origin, each.start, each.rows, each.input_digest) for each in segments],
     ]
     text = json.dumps(facts).encode()

@@ -45,6 +45,12 @@ _TYPES: Mapping[str, type] = {
 }
 
 _TEXTS = pa.schema([("texts", pa.string())])
+_FIELDS = {
+    kind: tuple(field.name for field in dataclasses.fields(kind))
+    for kind in _TYPES.values()
+    if dataclasses.is_dataclass(kind)
+}
+_THEMSELVES = frozenset((type(None), bool, int, float, str))
 
 
 def to_json(value: Any) -> bytes:
@@ -72,8 +78,13 @@ def from_json(data: bytes) -> Any:
 
 def _plain(value: Any) -> Any:
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
+    if kind in _THEMSELVES:
         return value
+    if kind in _FIELDS:
+        facts = {"=": kind.__name__}
+        for name in _FIELDS[kind]:
+            facts[name] = _plain(getattr(value, name))
+        return facts
     if isinstance(value, enum.Enum) and kind.__name__ in _TYPES:
         return {"enum": _known(kind), "value": value.value}
     if isinstance(value, str | float):
@@ -81,9 +92,6 @@ def _plain(value: Any) -> Any:
         return str(value) if isinstance(value, str) else float(value)
     if isinstance(value, np.integer):
         return int(value)
-    if dataclasses.is_dataclass(value):
-        fields = [field.name for field in dataclasses.fields(value)]
-        return {"=": _known(kind)} | {n: _plain(getattr(value, n)) for n in fields}
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, tuple):

@@ -15,9 +15,10 @@ see `transforms.publishing.shared_run`.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import google_crc32c
 import pyarrow as pa
@@ -36,6 +37,8 @@ __all__ = ["Store"]
 # Segments fetched at the same time from a remote store, where each waits for a round
 # trip and hardly needs this machine.
 _FAR_READS = 16
+# Neighbours are read at once up to this size, and one more of them.
+_READ_BYTES = 16 << 20
 # Bytes of a batch's first segment that take part in the name of its file.
 _NAMING_BYTES = 1 << 16
 # Tokens of runs that were stopped in this process.
@@ -233,29 +236,29 @@ class Store:
             offset += size
         return out
 
-    def get(self, segment: Segment) -> bytes:
-        """Returns the message of a segment.
-
-        Raises:
-          OSError: it cannot be read.
-          DamageError: it is not what was written.
-        """
-        if not segment.path:
-            return segment.payload
-        stop = segment.offset + segment.size
-        message = files.read_range(segment.path, segment.offset, stop)
-        if google_crc32c.value(message) != segment.crc32c:
-            raise DamageError(
-                f"A segment must be read as it was written; bytes {segment.offset:,} "
-                f"to {stop:,} of {segment.path!r} are others now. Nothing was "
-                f"committed; look after the disk, and run again."
-            )
+    def get(self, segment: Segment) -> pa.Buffer:
+        """Returns the message of a segment; errors are those of `get_all`."""
+        (message,) = self.get_all([segment])
         return message
 
-    def get_all(self, segments: Sequence[Segment]) -> Iterator[bytes]:
-        """Yields the messages of segments, as `get`; far ones are read side by side."""
+    def get_all(self, segments: Sequence[Segment]) -> list[pa.Buffer]:
+        """Returns the messages of segments, in their order.
+
+        Neighbours in a file are read at once, and far ones side by side.
+
+        Raises:
+          OSError: one cannot be read.
+          DamageError: it is not what was written.
+        """
+        messages = [pa.py_buffer(segment.payload) for segment in segments]
+        ranges = _ranges(segments)
+        read = functools.partial(_read, segments)
         far = is_remote(self.folder)
-        yield from read_ahead(self.get, segments, far=far, threads=_FAR_READS)
+        found = read_ahead(read, ranges, far=far, threads=_FAR_READS)
+        for places, parts in zip(ranges, found, strict=True):
+            for place, part in zip(places, parts, strict=True):
+                messages[place] = part
+        return messages
 
     def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
         """Stores pieces of rows end to end; returns the path of their file.
@@ -303,3 +306,39 @@ class Store:
         with self.gather_rejects(task) as gatherer:
             gatherer.add(rejections)
         return gatherer.log
+
+
+def _ranges(segments: Sequence[Segment]) -> list[list[int]]:
+    """Returns the places of segments in files, those together that one read gives."""
+    places = [place for place, each in enumerate(segments) if each.path]
+    places.sort(key=lambda place: (segments[place].path, segments[place].offset))
+    ranges: list[list[int]] = []
+    path, stop, size = "", 0, 0
+    for place in places:
+        each = segments[place]
+        if each.path == path and each.offset == stop and size < _READ_BYTES:
+            ranges[-1].append(place)
+        else:
+            ranges.append([place])
+            size = 0
+        path, stop, size = each.path, each.offset + each.size, size + each.size
+    return ranges
+
+
+def _read(segments: Sequence[Segment], places: Sequence[int]) -> list[pa.Buffer]:
+    """Returns the messages of neighbours in a file."""
+    first, last = segments[places[0]], segments[places[-1]]
+    stop = last.offset + last.size
+    data = pa.py_buffer(files.read_range(first.path, first.offset, stop))
+    messages = []
+    for place in places:
+        each = segments[place]
+        message = data.slice(each.offset - first.offset, each.size)
+        if google_crc32c.value(message) != each.crc32c:
+            raise DamageError(
+                f"A segment must be read as it was written; bytes {each.offset:,} "
+                f"to {each.offset + each.size:,} of {each.path!r} are others now. "
+                f"Nothing was committed; look after the disk, and run again."
+            )
+        messages.append(message)
+    return messages

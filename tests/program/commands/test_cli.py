@@ -49,8 +49,8 @@ main(sys.argv[2:])
 # Steps to stop the program in: module, function, and how long it then waits.
 STEPS = {
     "planning": ("beam_pipeline.planning.plan", "find_inputs", 3),
-    "running": ("transforms.stages.write", "draft_shard", 3),
-    "long running": ("transforms.stages.write", "draft_shard", 8),
+    "running": ("transforms.shards.shard_group", "draft_shard", 3),
+    "long running": ("transforms.shards.shard_group", "draft_shard", 8),
     "about to publish": ("transforms.publishing.target", "publish", 2),
 }
 

@@ -30,7 +30,7 @@ from transforms.core.example.parse import read_examples
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import unit_hashes
 from transforms.gather import bundle, row_runs
-from transforms.shards import write_shard
+from transforms.shards import encode_shards
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -119,7 +119,7 @@ def test_sizes_of_runs(
     monkeypatch.setattr(bundle, "_BATCH_ROWS", 7)
     monkeypatch.setattr(bundle, "_RUN_BYTES", 2_000)
     monkeypatch.setattr(row_runs, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(write_shard, "_CHUNK_CELLS", 40)
+    monkeypatch.setattr(encode_shards, "_CHUNK_CELLS", 40)
     write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
     assert bytes_of(tmp_path / "out") == expected
 

@@ -39,6 +39,7 @@ from transforms.errors import (
 from transforms.gather.bundle import BundleRows, GatheredBundle
 from transforms.gather.row_runs import cut_run
 from transforms.publishing.shared_run import SharedRun
+from transforms.shards import shard_group
 from transforms.shards.shard_group import ShardGroup
 from transforms.stages.commit import commit_dataset
 
@@ -194,7 +195,7 @@ def test_attempts_of_a_random_step_do_not_mix(
     [
         # Before a shard is there, when it is written and has no name, and when a group
         # has its names and is not yet reported.
-        (write_dataset, "draft_shard", False, 0),
+        (shard_group, "draft_shard", False, 0),
         (ShardGroup, "add", True, 1),
         (ShardGroup, "finish", True, 0),
     ],

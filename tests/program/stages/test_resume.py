@@ -25,8 +25,8 @@ from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
 from transforms.shards import shard_group
-from transforms.shards.write_shard import draft_shard
-from transforms.stages import write
+from transforms.shards.shard_job import ShardTask
+from transforms.shards.write_shard import ShardDraft, draft_shard
 from transforms.storage import folders
 
 Folder = pathlib.Path
@@ -87,14 +87,14 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         seen.cut.append(file.origin)
         yield from cut(self, file, **options)
 
-    def writing(key: Any, *arguments: Any, **options: Any) -> Any:
+    def writing(task: ShardTask, *arguments: Any) -> ShardDraft:
         if seen.fail_at is not None and len(seen.written) == seen.fail_at:
             raise RuntimeError("the power of the test")
-        seen.written.append(key)
-        return draft_shard(key, *arguments, **options)
+        seen.written.append(task.key)
+        return draft_shard(task, *arguments)
 
     monkeypatch.setattr(CsvReader, "blocks", cutting)
-    monkeypatch.setattr(write, "draft_shard", writing)
+    monkeypatch.setattr(shard_group, "draft_shard", writing)
     return seen
 
 

@@ -4,46 +4,54 @@ import errno
 import os
 import pathlib
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from transforms import files
-from transforms.core.model import ShardFile
+from transforms.core.placing.placement import Sharding, SplitRule
+from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.segment import ROW_COLUMN
 from transforms.errors import CommitError, StorageError
 from transforms.shards import shard_group
 from transforms.shards.shard_group import ShardGroup
-from transforms.shards.write_shard import Finished, ShardDraft
+from transforms.shards.shard_job import Loaded, ShardJob, ShardLayout, ShardTask
 from transforms.work import store as store_module
 from transforms.work.store import Store
 
 Folder = pathlib.Path
 
+SCHEMA = Schema((Feature("id", Kind.INT64),))
+LAYOUT = ShardLayout("set", SCHEMA, Sharding(SplitRule(), {}))
+
 
 class Group:
-    """A group of real files; those that are written again are counted."""
+    """A group of shards of one row; what is loaded is noted."""
 
     def __init__(self, folder: Folder) -> None:
         self.store = Store(str(folder), token="run")
         pathlib.Path(self.store.attempts).mkdir()
         pathlib.Path(self.store.dataset).mkdir()
-        self.group = ShardGroup()
-        self.again: list[str] = []
+        counts = ShardCounts({("train", number): 1 for number in range(300)}, {})
+        self.loads: list[list[int]] = []
+        self.group = ShardGroup(ShardJob(self.load, counts, LAYOUT, self.store))
 
-    def add(self, name: str, *, size: int = 3) -> None:
-        path = os.path.join(self.store.dataset, name)
-        facts = ShardFile(name, "train", 0, 1, size, size, 0, {})
-        finished: Finished = (facts, None, None)
+    def load(self, sources: Sequence[int]) -> Loaded:
+        self.loads.append([*sources])
+        rows = pa.table({"id": [*sources], ROW_COLUMN: [*sources]})
+        count = len(sources)
+        shards = ShardRows(rows, np.arange(count), ("a",), np.zeros(1, np.int64))
+        return Loaded(shards, [1] * count, [()] * count)
 
-        def write_again() -> Finished:
-            self.again.append(name)
-            content = name.encode()
-            files.write_file(path, content, attempts=self.store.attempts)
-            return finished
+    def add(self, number: int, *, size: int = 3) -> None:
+        self.group.add(ShardTask(("train", number), number, 1, size))
 
-        draft = files.draft(path, attempts=self.store.attempts)
-        draft.write(name.encode())
-        self.group.add(ShardDraft(draft, finished, write_again, self.store))
+    @property
+    def again(self) -> list[int]:
+        """The shards that were loaded by themselves."""
+        return [sources[0] for sources in self.loads if len(sources) == 1]
 
     @property
     def named(self) -> list[str]:
@@ -58,8 +66,11 @@ class Group:
 def group(tmp_path: Folder) -> Group:
     found = Group(tmp_path)
     for number in range(20):
-        found.add(f"{number:02}")
+        found.add(number)
     return found
+
+
+NAMES = [f"set-train.tfrecord-{number:05}-of-00300" for number in range(20)]
 
 
 def recorded(
@@ -91,10 +102,11 @@ def test_all_are_synced_before_any_has_its_name(
     steps = recorded(monkeypatch)
     found = group.group.finish()
     assert steps == ["sync"] * 20 + ["rename"] * 20
-    assert [shard.name for shard, _, _ in found] == group.named
-    assert group.named == [f"{number:02}" for number in range(20)]
+    assert [finished[0].name for _, finished in found] == group.named
+    assert [task.source for task, _ in found] == [*range(20)]
+    assert group.named == NAMES
     assert group.unfinished == []
-    assert group.again == []
+    assert group.loads == [[*range(20)]]
     assert group.group.finish() == []
 
 
@@ -107,8 +119,8 @@ def test_a_failed_write_back_fails_the_group(
     # A rename is of a file that was written again, and comes after its own sync.
     assert steps[-40:] == ["sync", "rename"] * 20
     assert set(steps[:-40]) == {"sync"}
-    assert group.again == [f"{number:02}" for number in range(20)]
-    assert [shard.name for shard, _, _ in found] == group.named
+    assert group.again == [*range(20)]
+    assert [finished[0].name for _, finished in found] == group.named == NAMES
     assert group.unfinished == []
     assert "the 20 shards of its group are written again" in caplog.text
     assert os.strerror(errno.EIO) in caplog.text
@@ -148,13 +160,13 @@ def test_a_group_is_bounded_by_files_bytes_and_descriptors(
 ) -> None:
     """256 files, 64 MB, or a quarter of the descriptors that a process may have."""
     found = Group(tmp_path)
-    found.add("large", size=shard_group._BYTES)
+    found.add(0, size=shard_group._BYTES)
     assert found.group.is_full
     found.group.discard()
     for allowed, most in ((10**6, 256), (resource.RLIM_INFINITY, 256), (40, 10)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, n=allowed: (n, n))
         for number in range(most):
             assert not found.group.is_full
-            found.add(str(number))
+            found.add(number)
         assert found.group.is_full
         found.group.discard()

@@ -68,9 +68,11 @@ def test_make_is_repeatable(tmp_path: Folder) -> None:
 def test_segments_come_back(store: Store) -> None:
     """Each segment gives its own message, and says whose and how many rows it is."""
     segments = store.put("고양이/[a]*.csv", 5, PARTS)
-    assert [store.get(segment) for segment in segments] == [
-        message.to_pybytes() for _, message in PARTS
-    ]
+    messages = [message for _, message in PARTS]
+    assert [store.get(segment) for segment in segments] == messages
+    assert store.get_all(segments) == messages
+    backwards = segments[::-1]
+    assert store.get_all([*backwards, segments[0]]) == [*messages[::-1], messages[0]]
     for segment, (rows, message) in zip(segments, PARTS, strict=True):
         assert (segment.origin, segment.start) == ("고양이/[a]*.csv", 5)
         assert (segment.rows, segment.size) == (rows, message.size)
@@ -121,7 +123,7 @@ def test_failed_write_leaves_nothing(
 def test_empty_payload_is_inline() -> None:
     """An inline segment needs no folder at all."""
     store = Store("/nowhere", inline=True)
-    assert store.get(Segment("a", 0, rows=0, size=0)) == b""
+    assert store.get(Segment("a", 0, rows=0, size=0)).size == 0
 
 
 def test_rejects_are_sorted_and_counted(store: Store) -> None:

@@ -234,27 +234,34 @@ def origin_bases(origins: Sequence[str], purpose: str, seed: int) -> UInt64s:
 
 
 def hash_rows(
-    origins: str | pa.StringArray,
+    origins: str | Sequence[str] | pa.StringArray,
     numbers: npt.NDArray[np.int64],
     *,
     purpose: str,
     seed: int,
+    lengths: npt.NDArray[np.int64] | None = None,
 ) -> UInt64s:
     """Returns the 64-bit hash of every row's identity.
 
     Args:
-      origins: one origin for all rows, or one for each.
+      origins: one origin for all rows, or one for each; with `lengths` one for each
+        run of rows.
       numbers: n 0-based row numbers in their origins.
       purpose: what the hash decides; other purposes have independent hashes.
       seed: of that purpose.
+      lengths: rows of each run, n in all.
     """
     if isinstance(origins, str):
         bases = origin_bases([origins], purpose, seed)
     else:
         # Neighbours are mostly of one origin: hash it once.
-        runs = pc.run_end_encode(origins)
-        bases = origin_bases(runs.values.to_pylist(), purpose, seed)
-        bases = np.repeat(bases, np.diff(runs.run_ends.to_numpy(), prepend=0))
+        if lengths is None:
+            runs = pc.run_end_encode(origins)
+            origins = runs.values.to_pylist()
+            lengths = np.diff(runs.run_ends.to_numpy(), prepend=0)
+        known: dict[str, int] = {}
+        places = [known.setdefault(origin, len(known)) for origin in origins]
+        bases = np.repeat(origin_bases([*known], purpose, seed)[places], lengths)
     with np.errstate(over="ignore"):
         return splitmix64(bases + numbers.astype(np.uint64))
 

@@ -1,0 +1,119 @@
+"""Encode the rows of shards as records: of many small ones together."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.example.encoder import ExampleEncoder
+from transforms.core.model import Rejection
+from transforms.core.rows.record_columns import (
+    count_parts,
+    number_labels,
+    record_columns,
+    record_schema,
+)
+from transforms.core.schema import Kind, Schema
+from transforms.core.statistics import Statistics, summarize_feature_parts
+from transforms.shards.shard_job import ShardJob, ShardTask
+
+__all__ = [
+    "CHUNK_BYTES",
+    "EncodedShard",
+    "are_encoded_together",
+    "encode_shards",
+    "most_rows",
+]
+
+# Rows encoded at a time: about 6 MB of small records.
+_CHUNK_ROWS = 65_536
+# Fewer where they are large, or have many columns: missing values take memory, too.
+_CHUNK_CELLS = 1 << 23
+CHUNK_BYTES = 1 << 24
+# Larger shards gain nothing from their neighbours, which then only take memory.
+_TOGETHER_BYTES = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodedShard:
+    """What is in the file of a shard, ready to be written.
+
+    Attributes:
+      framed: its records, in the bytes of a TFRecord file.
+      records: how many there are.
+      statistics: of its features, by name.
+      parts: see `ShardFile`.
+      refused: rejections of rows that it cannot have.
+    """
+
+    framed: pa.Buffer
+    records: int
+    statistics: Mapping[str, Statistics]
+    parts: Mapping[str, int]
+    refused: Iterable[Rejection]
+
+
+def most_rows(columns: int) -> int:
+    """Returns how many rows of this many columns are encoded at a time."""
+    return min(_CHUNK_ROWS, _CHUNK_CELLS // max(columns, 1))
+
+
+def are_encoded_together(rows: int, size: int, schema: Schema) -> bool:
+    """Whether shards are so few and small that one chunk holds the rows of all.
+
+    Images are loaded for one shard at a time.
+
+    Args:
+      rows: of all shards.
+      size: bytes of their sources.
+      schema: of the rows.
+    """
+    if schema.of_kind(Kind.IMAGE):
+        return False
+    return rows <= most_rows(len(schema.features)) and size <= _TOGETHER_BYTES
+
+
+def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShard]:
+    """Returns the content of shards, whose rows are encoded as those of one.
+
+    Of a small shard the calls cost more than the rows.
+
+    Args:
+      tasks: at least one; see `are_encoded_together`.
+      job: that they are of.
+
+    Raises:
+      BeamTFRecordError, OSError: something is wrong with one of them.
+    """
+    loaded = job.load([task.source for task in tasks])
+    features = job.layout.schema.features
+    table = number_labels(loaded.rows.table, features, job.shard_counts.classes)
+    table = table.take(pa.array(loaded.rows.order))
+    columns = record_columns(table, features)
+    schema = record_schema(job.layout.schema)
+    records = pa.record_batch([columns[name] for name in schema.names], schema)
+    framed = ExampleEncoder(schema).encode_framed(records)
+    bounds = np.concatenate(([0], np.cumsum(loaded.lengths)))
+    facts = {
+        feature.name: summarize_feature_parts(feature, columns, bounds)
+        for feature in job.layout.schema.stored
+        if feature.record_keys[0] in columns
+    }
+    places = framed.offsets[bounds].tolist()
+    encoded = []
+    for index, (rows, refused) in enumerate(
+        zip(loaded.lengths, loaded.refused, strict=True)
+    ):
+        start, stop = places[index : index + 2]
+        part = table.slice(int(bounds[index]), rows)
+        encoded.append(
+            EncodedShard(
+                framed=framed.buffer.slice(start, stop - start),
+                records=rows,
+                statistics={n: each[index] for n, each in facts.items() if rows},
+                parts=count_parts(part, features) if rows else {},
+                refused=refused,
+            )
+        )
+    return encoded

@@ -1,0 +1,125 @@
+"""What is to be written: the shards of a job, and where their rows come from."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from transforms.core import segment
+from transforms.core.image.policy import ImagePolicy
+from transforms.core.model import Rejection, Segment, ShardKey
+from transforms.core.placing.placement import Sharding
+from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.schema import Schema
+from transforms.work.store import Store
+
+__all__ = ["Loaded", "ShardJob", "ShardLayout", "ShardTask", "load_segments"]
+
+_AS_IT_IS = ImagePolicy()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardLayout:
+    """Settings that decide the bytes of a shard, besides its rows.
+
+    Attributes:
+      name: of the dataset.
+      schema: of the rows.
+      sharding: where rows go; its seed decides their order.
+      compression: "none", "gzip" or "zlib".
+      root: folder that images are under.
+      image_policy: what is done to images.
+      many_origins: whether each row has an origin of its own.
+      origins_name_rows: whether that alone says where the row is.
+      fingerprints: whether images are compared over splits.
+    """
+
+    name: str
+    schema: Schema
+    sharding: Sharding
+    compression: str = "none"
+    root: str = ""
+    image_policy: ImagePolicy = _AS_IT_IS
+    many_origins: bool = False
+    origins_name_rows: bool = False
+    fingerprints: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loaded:
+    """The rows of some shards.
+
+    Attributes:
+      rows: of all of them, one shard after another.
+      lengths: how many rows each shard has in the order of `rows`.
+      refused: for each shard, rejections of rows that it cannot have.
+    """
+
+    rows: ShardRows
+    lengths: Sequence[int]
+    refused: Sequence[Iterable[Rejection]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardJob:
+    """What the shards of a job have in common.
+
+    Attributes:
+      load: gives the rows of shards, whose sources it takes.
+      shard_counts: of the job.
+      layout: what decides the bytes.
+      store: where the files go.
+    """
+
+    load: Callable[[Sequence[Any]], Loaded]
+    shard_counts: ShardCounts
+    layout: ShardLayout
+    store: Store
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardTask:
+    """One shard that is to be written.
+
+    Attributes:
+      key: of the shard.
+      source: what its rows are loaded from.
+      rows: how many there are, about.
+      size: bytes of the source.
+      known_as: what the caller knows it by.
+    """
+
+    key: ShardKey
+    source: Any
+    rows: int
+    size: int
+    known_as: str = ""
+
+
+def load_segments(
+    sources: Sequence[Sequence[Segment]], *, layout: ShardLayout, store: Store
+) -> Loaded:
+    """Returns the rows of shards that `place` has stored; none are refused.
+
+    Args:
+      sources: the segments of each shard, in source order.
+      layout: of the shards.
+      store: where the segments are.
+    """
+    schema = segment.segment_schema(
+        layout.schema.row_schema,
+        many_origins=layout.many_origins,
+        keyed=layout.sharding.keyed,
+    )
+    pieces = [piece for source in sources for piece in source]
+    messages = store.get_all(pieces)
+    lengths = [sum(piece.rows for piece in source) for source in sources]
+    rows = ShardRows.of(
+        [
+            (piece.origin, segment.deserialize(message, schema))
+            for piece, message in zip(pieces, messages, strict=True)
+        ],
+        seed=layout.sharding.seed,
+        shuffle=layout.sharding.shuffle,
+        lengths=lengths,
+    )
+    return Loaded(rows, lengths, [()] * len(sources))
