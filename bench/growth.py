@@ -37,6 +37,7 @@ BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 TABLE_COMMANDS = ("convert", "plan", "unchanged", "verify", "inspect")
 OWN_COMMANDS = ("own", "verify", "inspect")
+REJECTING = ("--max-reject-rate", "1", "--allow-empty")
 # What is less than this share of the empty run is taken for noise. Where the top takes
 # less than LEAST_AT_TOP times the empty run, an exponent says nothing.
 NOISE_OF_EMPTY = 0.1
@@ -100,13 +101,22 @@ LINES = (
     Line("row_bytes", "byte of each of 10 rows", 50_000_000, 10_000_000, bottom=20),
     Line("parquet_lists", "value of each of 20 lists", 3_000_000, 300_000),
     Line("json_lists", "value of each of 20 lists", 1_000_000, 100_000),
+    # Of a table whose rows are all of another length, the delimiter is to blame.
     Line(
         "rejects",
-        "rejected row of 300,000",
-        growth_data.REJECT_ROWS,
-        100_000,
-        options=lambda _: ["--max-reject-rate", "1", "--allow-empty"],
-        commands=("convert", "plan", "unchanged", "verify", "inspect", "rejects"),
+        f"rejected row of {growth_data.REJECT_ROWS:,}",
+        growth_data.REJECT_ROWS // 2,
+        growth_data.REJECT_ROWS // 2,
+        options=lambda _: REJECTING,
+        commands=(*TABLE_COMMANDS, "rejects"),
+    ),
+    Line(
+        "bad_images",
+        f"rejected image of {growth_data.BAD_IMAGES:,}",
+        growth_data.BAD_IMAGES,
+        growth_data.BAD_IMAGES // 3,
+        options=lambda _: REJECTING,
+        commands=("convert", "plan", "unchanged", "rejects"),
     ),
     Line("row_groups", "row group of 100 rows", 30_000, 3_000),
     Line("json_depth", "level of 30,000 rows", 60, 60),

@@ -19,12 +19,13 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
-__all__ = ["MAKERS", "REJECT_ROWS"]
+__all__ = ["BAD_IMAGES", "MAKERS", "REJECT_ROWS"]
 
 _PART = 100_000
 _WORDS = ("cat", "dog", "chicken", "horse", "goat")
-# Rows of a table of which a part is rejected.
+# Rows and images of which a part is rejected.
 REJECT_ROWS = 300_000
+BAD_IMAGES = 30_000
 
 
 def _write_csv(path: pathlib.Path, parts: Iterator[pa.Table]) -> None:
@@ -126,12 +127,22 @@ def rejects(folder: pathlib.Path, count: int) -> None:
     """Writes a CSV of REJECT_ROWS rows, of which `count` have a cell too many."""
     with (folder / "rows.csv").open("w") as file:
         file.write("id,score,word\n")
-        step = REJECT_ROWS // count
-        bad = 0
         for number in range(REJECT_ROWS):
-            more = number % step == 0 and bad < count
-            bad += more
+            # Spread evenly: `count` of the multiples are each the first in a row.
+            more = number * count % REJECT_ROWS < count
             file.write(f"{number},{number / 7:.4f},word{',more' * more}\n")
+
+
+def bad_images(folder: pathlib.Path, count: int) -> None:
+    """Writes BAD_IMAGES images of ten labels, of which `count` are cut off."""
+    contents = _jpegs()
+    for number in range(BAD_IMAGES):
+        parent = folder / f"label{number % 10}"
+        parent.mkdir(exist_ok=True)
+        content = contents[number % 100]
+        if number * count % BAD_IMAGES < count:
+            content = content[: len(content) // 2]
+        (parent / f"{number:07d}.jpg").write_bytes(content)
 
 
 def row_groups(folder: pathlib.Path, count: int) -> None:
@@ -251,6 +262,7 @@ MAKERS: dict[str, Callable[[pathlib.Path, int], None]] = {
         parquet_lists,
         json_lists,
         rejects,
+        bad_images,
         row_groups,
         json_depth,
         zip_members,
