@@ -396,11 +396,11 @@ def print_table(found: Sequence[Cost]) -> None:
         print("  ".join(cells))
 
 
-def _save(found: Sequence[Cost], arguments: argparse.Namespace) -> pathlib.Path:
+def _save(
+    path: pathlib.Path, found: Sequence[Cost], arguments: argparse.Namespace
+) -> None:
+    path.parent.mkdir(exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)
-    folder = BENCH / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"growth-{now:%Y%m%d-%H%M%S}.json"
     facts = {
         "time": now.isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
@@ -409,7 +409,6 @@ def _save(found: Sequence[Cost], arguments: argparse.Namespace) -> pathlib.Path:
         "costs": [dataclasses.asdict(cost) for cost in found],
     }
     path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return path
 
 
 def _arguments() -> argparse.Namespace:
@@ -442,6 +441,8 @@ def main() -> int:
     if arguments.before:
         programs["before"] = Programs(arguments.before)
     found: list[Cost] = []
+    now = datetime.datetime.now(datetime.UTC)
+    path = BENCH / "results" / f"growth-{now:%Y%m%d-%H%M%S}.json"
     for line in arguments.lines:
         found += costs(
             line,
@@ -451,7 +452,7 @@ def main() -> int:
             scratch=arguments.scratch,
         )
         # After each line: a run over all of them takes hours.
-        path = _save(found, arguments)
+        _save(path, found, arguments)
     print_table(found)
     print(f"\n{path}")
     exponents = [
