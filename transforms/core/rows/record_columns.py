@@ -103,7 +103,10 @@ def count_parts(
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    # `combine_chunks` copies a single chunk, too.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def label_ids(

@@ -73,11 +73,11 @@ def length_crcs(lengths: npt.NDArray[np.integer]) -> _Words:
     """Returns the masked CRC32Cs that the headers of n lengths, 0 or more, carry."""
     # Apart from a constant, a CRC is linear over XOR: each 16 bits of a length change
     # it independently, so a lookup a part replaces a call a length.
-    crcs = _length_crc_table(0)[lengths & 0xFFFF]
+    crcs = _length_crc_table(0).take(lengths & 0xFFFF)
     largest = int(lengths.max(initial=0))
     for part in range(1, 4):
         if largest >> 16 * part:
-            crcs ^= _length_crc_table(part)[lengths >> 16 * part & 0xFFFF]
+            crcs ^= _length_crc_table(part).take(lengths >> 16 * part & 0xFFFF)
     return mask_all(crcs)
 
 
