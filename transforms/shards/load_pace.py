@@ -7,6 +7,7 @@ side. The decision concerns time alone, never the bytes that are written.
 
 import dataclasses
 import math
+import resource
 import statistics
 import time
 from collections.abc import Iterator
@@ -56,6 +57,17 @@ _MORE_ROWS = 16
 # last one took, and not within a second: where reads wait, it costs 1 part in 100.
 _REST = 100
 _MIN_REST_SECONDS = 1.0
+
+
+def _pauses() -> int:
+    """Returns how often this thread has waited for anything but a processor.
+
+    On a busy machine most time in which a thread does not compute is no wait for a
+    file: other processes compute. Where the system does not count, all time is a wait.
+    """
+    if not hasattr(resource, "RUSAGE_THREAD"):
+        return time.perf_counter_ns()
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def pace_for(wait: float, busy: float) -> Pace:
@@ -112,13 +124,15 @@ class LoadTimes:
         busy: list[float] = []
         first = time.perf_counter()
         for _ in range(_MORE_ROWS if here else _FIRST_ROWS):
+            pauses = _pauses()
             begin, computed = time.perf_counter(), time.thread_time()
             try:
                 rows.append(next(loading))
             except StopIteration:
                 break
             busy.append(time.thread_time() - computed)
-            waits.append(time.perf_counter() - begin - busy[-1])
+            wait = time.perf_counter() - begin - busy[-1]
+            waits.append(wait if _pauses() != pauses else 0.0)
             if not here and waits[-1] > _LONG_SECONDS:
                 waits = waits[-1:]
                 break

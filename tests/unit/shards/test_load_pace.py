@@ -1,5 +1,6 @@
 """Which threads load images: decided by waits, without effect on what is loaded."""
 
+import resource
 import threading
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from transforms.core.image.policy import ImagePolicy
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
-from transforms.shards import image_loading
+from transforms.shards import image_loading, load_pace
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.load_pace import (
     FAR,
@@ -91,6 +92,18 @@ def test_a_single_wait_does_not_bring_threads() -> None:
     times.measure(iter(range(4)))
     times.measure(map(_wait, [0, 0, _LONG_SECONDS, *[0] * 13]))
     assert times.pace == HERE
+    times.measure(map(_wait, [_LONG_SECONDS] * 16))
+    assert times.pace == FAR
+
+
+def test_time_of_other_processes_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that never paused had no processor; where none counts, all time counts."""
+    times = LoadTimes()
+    with monkeypatch.context() as patch:
+        patch.setattr(load_pace, "_pauses", lambda: 7)
+        times.measure(map(_wait, [_LONG_SECONDS] * 4))
+    assert times.pace == HERE
+    monkeypatch.delattr(resource, "RUSAGE_THREAD")
     times.measure(map(_wait, [_LONG_SECONDS] * 16))
     assert times.pace == FAR
 
