@@ -13,8 +13,9 @@ import contextlib
 import errno
 import functools
 import io
+import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from transforms.errors import source_error
@@ -55,6 +56,7 @@ __all__ = [
     "exists",
     "exclusive_lock",
     "expand",
+    "fetched",
     "is_file",
     "is_folder",
     "is_hidden",
@@ -186,6 +188,25 @@ def opened(path: str) -> Iterator[BinaryIO]:
         ) from error
     with file:
         yield cast(BinaryIO, file)
+
+
+def fetched(sizes: Sequence[tuple[str, int]], *, limit: int) -> Iterator[None]:
+    """Steps through files that are read one after another, of which many are small.
+
+    While it is at a small one that is in a store, all of that file is in memory for the
+    other functions here, and the next ones are being fetched side by side. A file that
+    cannot be fetched is left to whoever reads it. On a disk nothing is fetched.
+
+        for (path, _), _ in zip(sizes, fetched(sizes, limit=1 << 20)):
+            data = read_bytes(path)
+
+    Args:
+      sizes: the files, all in one storage, and their bytes as they were listed.
+      limit: bytes of the largest file that is fetched.
+    """
+    if sizes and is_remote(sizes[0][0]):
+        return _remote().fetched(sizes, limit)
+    return itertools.repeat(None, len(sizes))
 
 
 def mapped(path: str) -> "pa.NativeFile":

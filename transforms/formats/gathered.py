@@ -18,13 +18,11 @@ import pyarrow as pa
 
 from transforms.core.model import Rejection
 from transforms.core.placing.placement import origin_bases
-from transforms.formats.table import Complaint, RawRows
+from transforms.formats.table import SMALL_BYTES, Complaint, RawRows
 from transforms.formats.table_rejects import reject_typed
 
-__all__ = ["LONGEST", "SMALL_BYTES", "gathered", "run_files_of", "run_stop"]
+__all__ = ["LONGEST", "gathered", "run_files_of", "run_stop"]
 
-# Larger files are blocks of their own, or several.
-SMALL_BYTES = 1 << 20
 # Fewer files than these are no worse off each by itself.
 _FEWEST_FILES = 16
 # About how many runs there are: then a change touches less than 1 in 100 files.

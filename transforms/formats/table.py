@@ -28,10 +28,11 @@ from transforms.core.model import (
 )
 from transforms.core.schema import Feature
 from transforms.errors import DamageError, InputError, bounded, first_few
-from transforms.files import open_input
+from transforms.files import fetched, open_input
 from transforms.formats.split_words import split_of_table
 
 __all__ = [
+    "SMALL_BYTES",
     "STAGE",
     "Complaint",
     "InputFile",
@@ -43,11 +44,14 @@ __all__ = [
     "TableReader",
     "TableSample",
     "only",
+    "read_in_turn",
     "rejection_of",
     "unreadable",
 ]
 
 STAGE = "read"
+# Larger files are blocks of their own, or several.
+SMALL_BYTES = 1 << 20
 # Columns that a message names.
 _SHOWN_COLUMNS = 8
 # Of a row: its number in the origin (0-based), the reason, the message.
@@ -226,6 +230,13 @@ class Planned:
     files: Sequence[InputFile] | None = None
 
 
+def read_in_turn(files: Sequence[InputFile]) -> Iterator[InputFile]:
+    """Yields files that are read in this order; of a store, small ones come ahead."""
+    sizes = [(file.path, file.size) for file in files]
+    for file, _ in zip(files, fetched(sizes, limit=SMALL_BYTES), strict=True):
+        yield file
+
+
 class TableFormat(abc.ABC):
     """A format with its settings, before any file is looked at.
 
@@ -363,7 +374,7 @@ class TableReader(TableFormat, RowReader):
         Raises:
           InputError: one cannot be read, or has changed since it was listed.
         """
-        for file in files:
+        for file in read_in_turn(files):
             try:
                 for block in self.blocks(
                     file, block_bytes=block_bytes, limit_rows=None

@@ -23,8 +23,8 @@ def read_ahead(
 ) -> Iterator[_Result]:
     """Yields what `read` returns for each item, in the items' order.
 
-    An error of `read` is raised where its result would be. Memory: twice as many
-    results as there are threads.
+    An error of `read` is raised where its result would be. Memory: as many results as
+    there are threads.
 
         >>> list(read_ahead(len, ["a", "bc"], far=True))
         [1, 2]
@@ -45,7 +45,7 @@ def read_ahead(
     try:
         for item in itertools.chain(begun, left):
             pending.append(pool.submit(read, item))
-            if len(pending) >= 2 * threads:
+            if len(pending) >= threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import google_crc32c
 
-from transforms.errors import DamageError, SpecError, source_error
+from transforms.errors import DamageError, SpecError, StorageError, source_error
 from transforms.storage import object_clients
 from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
@@ -40,6 +40,7 @@ from transforms.storage.entries import (
 from transforms.storage.file_systems import CONNECTIONS, asked, file_system
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import relative, split_remote
+from transforms.storage.read_ahead import read_ahead
 from transforms.storage.remote_look import HDFS, Found, look, look_in, walk
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RemoteFile",
     "RemoteStorage",
+    "fetched",
     "put",
     "read_all",
     "remembered",
@@ -68,6 +70,8 @@ _TOKEN_BYTES = 6
 
 # Path -> the file's state when it was read, and its bytes.
 _remembered: dict[str, tuple[Found, bytes]] = {}
+# Path -> bytes and time of a file that was fetched ahead of those who read it now.
+_held: dict[str, tuple[bytes, int]] = {}
 
 
 def expand(pattern: str) -> list[str]:
@@ -112,6 +116,10 @@ def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
       OSError: it cannot be read.
       TooLargeError: it has more bytes than `limit`, and was not read.
     """
+    if held := _held.get(path):
+        if limit is not None and len(held[0]) > limit:
+            raise TooLargeError(path, len(held[0]), held[1])
+        return held
     system, inside = file_system(path)
     _check_there(path)
 
@@ -161,8 +169,39 @@ def _modified_ns(file: Any, path: str) -> int:
     return int(written.timestamp()) * _SECOND
 
 
+def fetched(sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
+    """Fetches small files ahead, side by side; see `transforms.files.fetched`."""
+
+    def fetch(file: tuple[str, int]) -> tuple[bytes, int] | None:
+        path, size = file
+        try:
+            return read_all(path, limit) if size <= limit else None
+        except (OSError, StorageError):
+            # Whoever reads it next finds out why.
+            return None
+
+    contents = read_ahead(fetch, sizes, far=True)
+    for (path, _), content in zip(sizes, contents, strict=True):
+        if content is None:
+            yield
+            continue
+        _held[path] = content
+        try:
+            yield
+        finally:
+            _held.pop(path, None)
+
+
+def _reader(data: bytes) -> Any:
+    import pyarrow as pa
+
+    return pa.BufferReader(data)
+
+
 def remembered(path: str) -> bytes:
     """Returns the bytes of a file from a cache; reads it again after a change."""
+    if path in _held:
+        return read_all(path)[0]
     known = _remembered.get(path)
     if known is None or look(path) != known[0]:
         data, modified_ns = read_all(path)
@@ -186,6 +225,10 @@ class RemoteFile(io.RawIOBase):
         self.name = path
         self._place = 0
         self._file: Any = None
+        if held := _held.get(path):
+            data, self.modified_ns = held
+            self._file, self.size = _reader(data), len(data)
+            return
         _check_there(path)
         self.size, self.modified_ns = asked(path, self._facts)
 
@@ -544,6 +587,9 @@ class RemoteStorage:
     def open_input(self, path: str) -> io.BufferedReader:
         """Of small reads, many are one request."""
         return io.BufferedReader(RemoteFile(path), _FETCH_BYTES)
+
+    def fetched(self, sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
+        return fetched(sizes, limit)
 
     def mapped(self, path: str) -> "pa.NativeFile":
         """The whole file is fetched."""

@@ -7,9 +7,9 @@ import pytest
 from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.gathered import SMALL_BYTES, gathered, run_files_of, run_stop
+from transforms.formats.gathered import gathered, run_files_of, run_stop
 from transforms.formats.listing import InlineListing
-from transforms.formats.table import InputFile, RawRows
+from transforms.formats.table import SMALL_BYTES, InputFile, RawRows
 from transforms.formats.table_source import TableSource, listing_of
 
 BLOCK = 8 << 20

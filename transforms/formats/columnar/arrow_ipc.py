@@ -40,6 +40,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     only,
+    read_in_turn,
 )
 
 __all__ = ["ArrowReader"]
@@ -71,7 +72,7 @@ class ArrowReader(TableReader):
         sampled = 0
         counted: list[int | None] = []
         budget = max(SAMPLE_BYTES // len(files), 1 << 16)
-        for file in files:
+        for file in read_in_turn(files):
             with _opened(file) as ipc:
                 common.add(file.origin, flat_types(ipc.schema, file.origin))
                 batches = ipc.some(budget, file.size)

@@ -46,6 +46,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     only,
+    read_in_turn,
 )
 
 __all__ = ["ParquetReader"]
@@ -87,7 +88,7 @@ class ParquetReader(TableReader):
         groups: list[tuple[InputFile, int, int]] = []
         rows = 0
         wide = False
-        for file in files:
+        for file in read_in_turn(files):
             with _opened(file, self.int96) as parquet:
                 common.add(file.origin, flat_types(parquet.schema_arrow, file.origin))
                 wide = wide or bool(int96_paths(parquet))
@@ -108,7 +109,12 @@ class ParquetReader(TableReader):
             return dataclasses.replace(self, int96="us").plan(files)
         budget = SAMPLE_BYTES // max(len(groups), 1)
         parts: list[dict[str, pa.Array]] = []
-        for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
+        by_file = [
+            (file, [*chosen])
+            for file, chosen in itertools.groupby(groups, key=lambda group: group[0])
+        ]
+        read = read_in_turn([file for file, _ in by_file])
+        for file, (_, chosen) in zip(read, by_file, strict=True):
             with (
                 _opened(file, self.int96) as parquet,
                 self._lost_of(file, parquet, list(common.columns)) as lost,

@@ -20,8 +20,7 @@ from transforms.errors import InputError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.scan import Scan, pieces_of
-from transforms.formats.gathered import SMALL_BYTES
-from transforms.formats.table import Complaint, InputFile, RawRows
+from transforms.formats.table import SMALL_BYTES, Complaint, InputFile, RawRows
 
 __all__ = ["Joined", "join_files", "may_join", "read_joined"]
 

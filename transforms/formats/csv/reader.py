@@ -26,12 +26,14 @@ from transforms.formats.csv.joined import (
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import SampleInput, sample_blocks
 from transforms.formats.table import (
+    SMALL_BYTES,
     InputFile,
     Planned,
     RawRows,
     SourceFile,
     TableReader,
     TableSample,
+    read_in_turn,
     unreadable,
 )
 from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
@@ -98,9 +100,7 @@ class CsvReader(TableReader):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples rows as text; the reader then knows the names of all columns."""
-        far = is_remote(files[0].path)
-        paths = [file.path for file in files]
-        packed = any(read_ahead(is_packed, paths, far=far))
+        packed = any(is_packed(file.path) for file in read_in_turn(files))
         sample = self._packed_sample(files) if packed else self._sample(files)
         # Of many files, empty ones were not looked into.
         first = next((file for file in files if file.size), files[0])
@@ -112,7 +112,12 @@ class CsvReader(TableReader):
     def _sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows from places spread evenly over the files."""
         inputs = [
-            SampleInput(file.origin, file.size, file.open, self.dialect_of(file.origin))
+            SampleInput(
+                file.origin,
+                file.size,
+                functools.partial(_opened, file),
+                self.dialect_of(file.origin),
+            )
             for file in files
         ]
         far = is_remote(files[0].path)
@@ -271,6 +276,13 @@ class CsvReader(TableReader):
 
 # Of thousands of files, that is cheaper than to check its fields for each.
 _dialect = functools.lru_cache(maxsize=8)(CsvDialect)
+
+
+def _opened(file: InputFile) -> Any:
+    """Opens a file; a small one is read at once, which a store does in one request."""
+    if file.size > SMALL_BYTES:
+        return file.open()
+    return io.BytesIO(files.read_bytes(file.path, stamp=file.stamp))
 
 
 def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:

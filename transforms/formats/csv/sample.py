@@ -30,7 +30,7 @@ from transforms.formats.csv.header_check import HeaderCheck
 from transforms.formats.csv.joined import Joined, join_files, may_join
 from transforms.formats.csv.records import Records, parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
-from transforms.formats.table import TableSample
+from transforms.formats.table import SMALL_BYTES, TableSample
 from transforms.storage.read_ahead import read_ahead
 
 __all__ = ["SAMPLE_BYTES", "SampleInput", "sample_blocks"]
@@ -167,11 +167,12 @@ def _content(look: _Look) -> tuple[_Look, CsvDialect, bytes | None]:
     """Returns what `join_files` is to join: all of a small file."""
     file = look.file
     whole = file.ended and list(look.ranges) == [(0, file.size)]
-    if not whole or not may_join(file.size, file.dialect):
+    if not whole or file.size > SMALL_BYTES:
         return look, file.dialect, None
     with contextlib.closing(file.opener()) as stream:
         data = stream.read()
-    return dataclasses.replace(look, data=data), file.dialect, data
+    look = dataclasses.replace(look, data=data)
+    return look, file.dialect, data if may_join(file.size, file.dialect) else None
 
 
 class _Seen:

@@ -41,6 +41,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableReader,
+    read_in_turn,
     rejection_of,
 )
 from transforms.formats.unpacked import is_packed, open_unpacked
@@ -77,7 +78,9 @@ class JsonLinesReader(TableReader):
         chosen = list(files)
         if len(files) > _PLACES:
             chosen = [files[i * len(files) // _PLACES] for i in range(_PLACES)]
-        texts = [_texts(file, SAMPLE_BYTES, len(chosen)) for file in chosen]
+        texts = [
+            _texts(file, SAMPLE_BYTES, len(chosen)) for file in read_in_turn(chosen)
+        ]
         kinds = [
             (file.origin, merged(map(learned, text.pieces)))
             for file, text in zip(chosen, texts, strict=True)
