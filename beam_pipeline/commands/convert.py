@@ -10,9 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.beam_internals.loading import beam_loading, quiet_import
-from beam_pipeline.commands import report
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import ReportFile
+from beam_pipeline.commands.report_json import (
+    failure_json,
+    submitted_json,
+    success_json,
+)
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
@@ -78,11 +82,11 @@ def run(
             return _submit(plan, engine, beam_flags, place, quiet, started)
         manifest = _convert(plan, engine, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
-        failed = report.failure_json(error, given, time.monotonic() - started)
+        failed = failure_json(error, given, time.monotonic() - started)
         _write_report(place, failed, done="The run has failed.")
         raise
     seconds = time.monotonic() - started
-    _write_report(place, report.success_json(manifest, plan.directory, seconds))
+    _write_report(place, success_json(manifest, plan.directory, seconds))
     if not quiet:
         _summarize(manifest, plan, seconds)
     return 0
@@ -107,9 +111,11 @@ def _up_to_date(
         with contextlib.suppress(TargetError):
             work_folder.clear(prepared.spec.output, sure=False)
     seconds = time.monotonic() - started
-    result = report.success_json(manifest, absolute(prepared.spec.output), seconds)
+    result = success_json(manifest, absolute(prepared.spec.output), seconds)
     _write_report(place, {**result, "status": "up to date"})
     if not quiet:
+        from beam_pipeline.commands import report
+
         report.show_up_to_date(manifest, prepared.spec.output)
     return 0
 
@@ -128,9 +134,11 @@ def _submit(
     hooks = RunHooks(beam_flags, say=_sayer(plan, quiet))
     done = submit_plan(plan, engine, hooks)
     seconds = time.monotonic() - started
-    result = report.submitted_json(done.job, done.template, plan.directory, seconds)
+    result = submitted_json(done.job, done.template, plan.directory, seconds)
     _write_report(place, result, done="The job is submitted.")
     if not quiet:
+        from beam_pipeline.commands import report
+
         report.show_submitted(done.in_words(), plan.spec.output, seconds)
     return 0
 
@@ -162,6 +170,8 @@ def _convert(
 
 def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:
     """Prints the result; a broken stdout does not fail a committed run."""
+    from beam_pipeline.commands import report
+
     try:
         report.show_result(manifest, plan.spec.output, seconds)
         sys.stdout.flush()

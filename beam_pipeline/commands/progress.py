@@ -9,24 +9,22 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
-
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-)
-from rich.text import Text
+from typing import TYPE_CHECKING, Literal
 
 from beam_pipeline.planning.plan import Plan
-from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.errors import StorageError
 from transforms.storage.paths import is_remote
 from transforms.work.receipts import new_rejects
 from transforms.work.store import Store
+
+# Rich takes a fiftieth of the start: it is imported where something is shown.
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.text import Text
+
+    from beam_pipeline.terminal.console import Console
 
 __all__ = ["Progressed", "look", "shown_planning", "shown_progress", "speed_text"]
 
@@ -161,7 +159,9 @@ def speed_text(share: float, first: float, items: int, seconds: float) -> str:
 class _Listing:
     """The line shown while planning, with the number of files listed so far."""
 
-    def __rich__(self) -> Text:
+    def __rich__(self) -> "Text":
+        from rich.text import Text
+
         count = files.listed_so_far()
         counted = f": {count_text(count, 'file')}" if count else ""
         return Text(f"listing and sampling the source{counted}")
@@ -170,8 +170,8 @@ class _Listing:
 @contextlib.contextmanager
 def shown_planning(*, quiet: bool) -> Iterator[None]:
     """Shows on a terminal that the source is being listed and sampled."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    console = None if quiet else _console()
+    if console is None or not console.is_terminal:
         yield
     else:
         with console.status(_Listing()):
@@ -181,8 +181,8 @@ def shown_planning(*, quiet: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Yields a function to call while the plan runs; it shows progress on stderr."""
-    console = Console(stderr=True)
-    if quiet:
+    console = None if quiet else _console()
+    if console is None:
         yield lambda: None
     elif console.is_terminal:
         with _bar(console) as bar:
@@ -204,7 +204,15 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
         yield _lines(plan, console)
 
 
-def _bar(console: Console) -> Progress:
+def _console() -> "Console":
+    from beam_pipeline.terminal.console import Console
+
+    return Console(stderr=True)
+
+
+def _bar(console: "Console") -> "Progress":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(_BAR_COLUMNS),
@@ -222,7 +230,7 @@ def _text(seen: Progressed, rejected: int) -> str:
     return f"{seen.phase}{written}{rejects}"
 
 
-def _lines(plan: Plan, console: Console) -> Callable[[], None]:
+def _lines(plan: Plan, console: "Console") -> Callable[[], None]:
     """Returns a function that prints a line of progress every 30 seconds."""
     shown = time.monotonic()
     looker = _Looker(plan)

@@ -1,8 +1,6 @@
-"""The plan and the result of a job: text for people, JSON for schedulers."""
+"""The plan and the result of a job as text for people."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from rich.text import Text
 
@@ -16,18 +14,8 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitSource
 from transforms.core.schema import Feature, Kind
-from transforms.errors import BeamTFRecordError
 
-__all__ = [
-    "failure_json",
-    "show_plan",
-    "show_result",
-    "show_submitted",
-    "show_up_to_date",
-    "submitted_json",
-    "success_json",
-]
-
+__all__ = ["show_plan", "show_result", "show_submitted", "show_up_to_date"]
 
 _COUNTS = ("records", "shards", "size")
 
@@ -193,75 +181,3 @@ def _evidence(evidence: Evidence | None, feature: Feature) -> tuple[str, str, st
         wrong = examples_text(evidence.misfit_examples)
         examples += f" ({evidence.misfits:,} do not fit: {wrong})"
     return present_text(evidence), extent, examples
-
-
-def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
-    """Returns the result of a committed run."""
-    account = manifest.account
-    return {
-        "status": "committed",
-        "exit_code": 0,
-        "output": directory,
-        "digest": manifest.digest,
-        "records": manifest.records,
-        "splits": {
-            split.name: {
-                "records": split.records,
-                "bytes": split.bytes,
-                "shards": len(split.shards),
-            }
-            for split in manifest.splits
-        },
-        "read": account.read,
-        "written": account.written,
-        "rejected": dict(account.rejected),
-        "skipped": dict(account.skipped),
-        "parts": {part: dict(counts) for part, counts in account.parts.items()},
-        "image_notes": dict(manifest.image_notes),
-        "notes": list(manifest.run.get("notes", [])),
-        "seconds": round(seconds, 3),
-        **account.by_steps,
-    }
-
-
-def submitted_json(
-    job: str, template: str, directory: str, seconds: float
-) -> dict[str, Any]:
-    """Returns the result of a run that has handed its job over: nothing is known yet.
-
-    Args:
-      job: the engine's id of it; empty for none.
-      template: where one was made; empty for none.
-      directory: the target.
-      seconds: the run took.
-    """
-    return {
-        "status": "submitted",
-        "exit_code": 0,
-        "output": directory,
-        "job": job or None,
-        "template": template or None,
-        "seconds": round(seconds, 3),
-    }
-
-
-def failure_json(
-    error: BeamTFRecordError | OSError, settings: Mapping[str, Any], seconds: float
-) -> dict[str, Any]:
-    """Returns the result of a run that committed nothing.
-
-    Where the run got as far as counting its items, it says how many were read, rejected
-    and skipped, the last two by reason, and where the rejects are; else None.
-    """
-    output = settings.get("output")
-    account = getattr(error, "account", None) or {}
-    return {
-        "status": "failed",
-        "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
-        "error": type(error).__name__,
-        "message": str(error),
-        # What is no path may hold what would have been taken off one.
-        "output": output if isinstance(output, str) else None,
-        **{key: account.get(key) for key in ("read", "rejected", "skipped", "rejects")},
-        "seconds": round(seconds, 3),
-    }
