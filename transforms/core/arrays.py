@@ -128,16 +128,21 @@ def flattened(
     return np.concatenate(([0], np.cumsum(lengths))), lists.flatten()
 
 
-def in_one_piece(table: pa.Table) -> pa.Table:
+def in_one_piece(table: pa.Table, *, most_bytes: int | None = None) -> pa.Table:
     """Returns a table with each column in one chunk, or in more of 2 GiB.
 
     `take` joins the chunks of a column at each call, and then takes from the whole.
+
+    Args:
+      table: the columns.
+      most_bytes: columns whose values have more bytes on average stay as they are.
     """
     schema, columns = table.schema, table.columns
     # One column after the other: the chunks of those before are free again.
     del table
     for index, column in enumerate(columns):
-        if column.num_chunks != 1:
+        is_large = most_bytes is not None and column.nbytes > most_bytes * len(column)
+        if column.num_chunks != 1 and not is_large:
             alone = pa.Table.from_arrays([column], [""])
             columns[index] = alone.combine_chunks().column(0)
             del alone, column

@@ -14,6 +14,10 @@ from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
 __all__ = ["ShardCounts", "ShardRows"]
 
+# Larger values, by the mean of a column, stay in the pieces that they were read in: a
+# copy in one piece would take as much memory again. They are taken one by one.
+_LARGE_VALUE_BYTES = 16 << 10
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardCounts:
@@ -63,7 +67,8 @@ class ShardRows:
         ('a.csv', 2)
 
     Attributes:
-      table: the segments' rows in source order.
+      table: the segments' rows in source order; a column of large values is in as many
+        chunks as there are segments, any other in one.
       order: positions in `table`, in the order of the records.
       origins: each segment's origin, for rows without a column of origins.
       starts: the position in `table` where each segment starts.
@@ -94,7 +99,10 @@ class ShardRows:
           lengths: rows of each shard, where they are several. The rows of each are
             ordered among themselves.
         """
-        table = in_one_piece(pa.Table.from_batches([rows for _, rows in segments]))
+        table = in_one_piece(
+            pa.Table.from_batches([rows for _, rows in segments]),
+            most_bytes=_LARGE_VALUE_BYTES,
+        )
         origins = tuple(origin for origin, _ in segments)
         sizes = np.array([rows.num_rows for _, rows in segments])
         starts = np.cumsum(sizes) - sizes
@@ -134,7 +142,12 @@ class ShardRows:
     def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Returns the rows from `start` to `stop` of the order, and their positions."""
         positions = self.order[start:stop]
-        return self.table.take(pa.array(positions)), positions
+        where = pa.array(positions)
+        columns = [
+            column.take(where) if column.num_chunks == 1 else _taken(column, positions)
+            for column in self.table.columns
+        ]
+        return pa.Table.from_arrays(columns, schema=self.table.schema), positions
 
     def origin(self, position: int) -> tuple[str, int | None]:
         """Returns (origin, 0-based row) of the row at a position of `table`.
@@ -157,6 +170,20 @@ class ShardRows:
             return self.table[ORIGIN_COLUMN].take(where).combine_chunks(), rows
         segments = np.searchsorted(self.starts, positions, side="right") - 1
         return pa.array(self.origins, pa.string()).take(pa.array(segments)), rows
+
+
+def _taken(
+    column: pa.ChunkedArray, positions: npt.NDArray[np.int64]
+) -> pa.ChunkedArray:
+    """Returns the values at positions, each in a chunk of its own and not copied."""
+    chunks = column.chunks
+    ends = np.cumsum([len(chunk) for chunk in chunks])
+    found = np.searchsorted(ends, positions, side="right").tolist()
+    pieces = [
+        chunks[chunk].slice(position - ends[chunk] + len(chunks[chunk]), 1)
+        for chunk, position in zip(found, positions.tolist(), strict=True)
+    ]
+    return pa.chunked_array(pieces, column.type)
 
 
 def _order_keys(

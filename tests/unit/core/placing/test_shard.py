@@ -117,6 +117,32 @@ def test_pieces_give_every_row_once(
     assert whole.equals(rows.table.take(pa.array(rows.order)))
 
 
+@settings(deadline=None)
+@given(LAYOUTS, st.integers(1, 40), st.booleans())
+def test_large_values_are_taken_without_a_copy(
+    layout: list[tuple[str, int]], size: int, shuffle: bool
+) -> None:
+    """They stay in the pieces that they were read in; the other columns are joined."""
+
+    def enlarged(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = [str(n) * 40_000 if n != 8 else None for n in column(batch, "x")]
+        return batch.append_column("large", pa.array(values, pa.large_binary()))
+
+    segments = [(origin, enlarged(batch)) for origin, batch in segments_of(layout)]
+    rows = ShardRows.of(segments, seed=0, shuffle=shuffle)
+    chunks = dict(zip(rows.table.column_names, rows.table.columns, strict=True))
+    assert chunks["large"].num_chunks == len(layout)
+    assert chunks["x"].num_chunks == 1
+    everything = pa.Table.from_batches([batch for _, batch in segments])
+    held = pa.total_allocated_bytes()
+    for at in range(0, len(rows), size):
+        piece, positions = rows.take(at, at + size)
+        assert len(layout) == 1 or pa.total_allocated_bytes() - held < 20_000
+        assert positions.tolist() == rows.order[at : at + size].tolist()
+        assert piece.equals(everything.take(pa.array(positions)))
+        del piece
+
+
 def test_rows_with_origins_of_their_own() -> None:
     """Rows of a tree of files are ordered by their own file's name."""
     origins = [f"cat/{i}.jpg" for i in range(50)]
