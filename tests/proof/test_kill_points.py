@@ -42,12 +42,13 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def source_of(folder: Folder) -> Folder:
-    """Writes two tables; a row of each is refused, so that there are rejects."""
+def source_of(folder: Folder, tables: int) -> Folder:
+    """Writes tables; a row of each is refused, so that there are rejects."""
     folder.mkdir()
-    for part in range(2):
-        lines = [f"{part * 100 + i},{i / 8}" for i in range(30)] + ["1"]
-        (folder / f"{part}.csv").write_text("\n".join(["id,x", *lines, ""]))
+    for part in range(tables):
+        rows = range(60 // tables)
+        lines = [f"{part * 100 + i},{i / 8}" for i in rows] + ["1"]
+        (folder / f"{part:02}.csv").write_text("\n".join(["id,x", *lines, ""]))
     return folder
 
 
@@ -59,11 +60,13 @@ class Case:
       before: settings of the dataset at the target; None if it is empty.
       after: settings of the run.
       exchange: whether the file system can exchange two folders.
+      tables: how many files the source has; 16 and more are read in runs.
     """
 
     before: dict[str, Any] | None
     after: dict[str, Any]
     exchange: bool = True
+    tables: int = 2
 
 
 BASE = {"max_reject_rate": 0.1, "name": "set", "segments": "files"}
@@ -75,6 +78,11 @@ CASES = {
     "without exchange": Case(
         {**BASE, "shards": 3}, {**BASE, "shards": 3, "seed": 1}, exchange=False
     ),
+    "runs of files": Case(
+        {**BASE, "shards": 3, "max_reject_rate": 0.5},
+        {**BASE, "shards": 3, "max_reject_rate": 0.5, "seed": 1},
+        tables=30,
+    ),
 }
 
 
@@ -84,7 +92,7 @@ class Place:
     def __init__(self, root: Folder, case: Case) -> None:
         self.root, self.case = root, case
         root.mkdir()
-        self.source = source_of(root / "in")
+        self.source = source_of(root / "in", case.tables)
         self.out = root / "work" / "out"
         self.out.parent.mkdir()
         self.old: dict[str, str] | None = None
@@ -337,7 +345,7 @@ def schedule(seed: int) -> Iterator[int]:
             yield who
 
 
-@pytest.mark.parametrize("start", ["fresh", "overwrite"])
+@pytest.mark.parametrize("start", ["fresh", "overwrite", "runs of files"])
 def test_row_25_of_two_writers_one_commits(
     start: str, tmp_path: Folder, headline: Headline
 ) -> None:
@@ -351,7 +359,7 @@ def test_row_25_of_two_writers_one_commits(
             {
                 **place.settings(case.after),
                 "seed": 10 + number,
-                "overwrite": start == "overwrite",
+                "overwrite": case.before is not None,
             }
             for number in range(2)
         ]
@@ -470,7 +478,7 @@ def test_row_23_runs_delete_nothing_of_others(
     """Random neighbours survive a run, two overwrites, or a run that is refused."""
     layouts = count(10, 500)
     rng = random.Random(8)
-    source = source_of(tmp_path / "in")
+    source = source_of(tmp_path / "in", 2)
     settings = {**BASE, "source": str(source), "shards": 3, "overwrite": True}
     for number in range(layouts):
         layout = Layout.draw(tmp_path / f"layout-{number}", rng)

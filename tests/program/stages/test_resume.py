@@ -286,6 +286,79 @@ class TestResume:
         assert left == ["out.rejects.jsonl", "t.csv"] or hidden(out).exists()
 
 
+def small_table(folder: Folder, name: str, suffix: str, value: int = 0) -> None:
+    """Writes six rows, one of which is refused."""
+    rows = [f"{value + n}" for n in range(5)] + ["x"]
+    text = "".join(f"{row},{name}\n" for row in rows)
+    if suffix == "jsonl":
+        cells = [row if row != "x" else '"x"' for row in rows]
+        text = "".join(f'{{"id": {cell}, "name": "{name}"}}\n' for cell in cells)
+    head = "id,name\n" if suffix == "csv" else ""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.{suffix}").write_text(head + text)
+
+
+def small_tables(folder: Folder, suffix: str) -> Folder:
+    """Writes 100 small files, which are read in runs of about eight."""
+    for number in range(100):
+        small_table(folder, f"part-{number:03}", suffix, number)
+    return folder
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+class TestRunsOfSmallFiles:
+    OPTIONS = (
+        *(*FILES, "--shards", 5, "--name", "set", "--max-reject-rate", 0.5),
+        *("--keep-rejected-bytes", "--drop", "name"),
+    )
+
+    def options(self, tmp_path: Folder) -> tuple[object, ...]:
+        """Returns the options of a run, under which a sixth of the rows is refused."""
+        spec = tmp_path / "spec.yaml"
+        spec.write_text("features: {id: {kind: int64}}\n")
+        return (*self.OPTIONS, "--spec", spec)
+
+    def test_finished_runs_are_not_read_again(
+        self, tmp_path: Folder, work: Work, suffix: str
+    ) -> None:
+        """After a failure the same command reads no file, and has the same rejects."""
+        source, out = small_tables(tmp_path / "in", suffix), tmp_path / "out"
+        options = self.options(tmp_path)
+        convert(source, tmp_path / "whole", *options)
+        runs = len(work.read)
+        assert set(work.read) == {""}
+        assert 4 < runs < 40
+        work.written.clear()
+        broken_off(work, source, out, *options)
+        run = convert(source, out, *options)
+        assert f"{runs} blocks read, 2 shards written" in run.err
+        assert work.read == []
+        assert len(work.written) == 3
+        assert same(out, tmp_path / "whole")
+        assert manifest(out)["dataset"]["account"]["rejected"].keys() == {
+            "not_an_integer"
+        }
+
+    @pytest.mark.parametrize("change", ["first", "changed", "removed"])
+    def test_a_file_touches_few_runs(
+        self, tmp_path: Folder, work: Work, suffix: str, change: str
+    ) -> None:
+        """Two runs at most are read again; all that is kept gives the same bytes."""
+        source, out = small_tables(tmp_path / "in", suffix), tmp_path / "out"
+        options = (*self.options(tmp_path), "--keep-work", "--overwrite")
+        convert(source, out, *options)
+        work.read.clear()
+        if change == "removed":
+            (source / f"part-050.{suffix}").unlink()
+        else:
+            name = "a" if change == "first" else "part-050"
+            small_table(source, name, suffix, 1_000)
+        convert(source, out, *options)
+        assert 1 <= len(work.read) <= 2
+        convert(source, tmp_path / "whole", *options)
+        assert same(out, tmp_path / "whole")
+
+
 def states(folder: Folder) -> dict[str, tuple[int, int]]:
     return {
         path.name: (path.stat().st_ino, path.stat().st_mtime_ns)
