@@ -55,8 +55,10 @@ _FIRST_ROWS = 4
 _MORE_ROWS = 16
 # While threads load, the next measurement is after this multiple of the time that the
 # last one took, and not within a second: where reads wait, it costs 1 part in 100.
+# All threads must end before it, so the rest doubles each time it confirms the pace.
 _REST = 100
 _MIN_REST_SECONDS = 1.0
+_MAX_REST_SECONDS = 64.0
 
 
 def _pauses() -> int:
@@ -100,6 +102,7 @@ class LoadTimes:
     def __init__(self) -> None:
         self.pace = NEAR
         self._due = -math.inf
+        self._rest = _MIN_REST_SECONDS
 
     def is_due(self) -> bool:
         """Whether the next rows must be measured, while no thread loads others."""
@@ -137,8 +140,11 @@ class LoadTimes:
                 waits = waits[-1:]
                 break
         if rows:
-            wait = statistics.median_low(waits)
+            wait, before = statistics.median_low(waits), self.pace
             self.pace = pace_for(wait, statistics.median_low(busy))
+            confirmed = self.pace == before and self._due > -math.inf
+            longer = min(2 * self._rest, _MAX_REST_SECONDS)
+            self._rest = longer if confirmed else _MIN_REST_SECONDS
             now = time.perf_counter()
-            self._due = now + max(_REST * (now - first), _MIN_REST_SECONDS)
+            self._due = now + max(_REST * (now - first), self._rest)
         return rows

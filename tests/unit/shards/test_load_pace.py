@@ -96,6 +96,24 @@ def test_a_single_wait_does_not_bring_threads() -> None:
     assert times.pace == FAR
 
 
+def test_a_pace_that_is_confirmed_is_measured_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After 1 second, 2, 4 and so on up to 64; another pace begins with 1 again."""
+    now = 1000.0
+    monkeypatch.setattr(load_pace, "_REST", 0)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    paces = iter([*[FAR] * 9, NEAR, NEAR])
+    monkeypatch.setattr(load_pace, "pace_for", lambda *_: next(paces))
+    times = LoadTimes()
+    for rest in (1, 2, 4, 8, 16, 32, 64, 64, 64, 1, 2):
+        assert times.is_due()
+        times.measure(iter(range(1)))
+        now += rest - 0.1
+        assert not times.is_due()
+        now += 0.1
+
+
 def test_time_of_other_processes_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that never paused had no processor; where none counts, all time counts."""
     times = LoadTimes()
