@@ -36,7 +36,7 @@ test-clusters:
 stress:
 	./run_local.sh stress
 
-bench: bench/.venv/.stamp
+bench: bench/.venv/.stamp bench/.venv-ray/.stamp
 	./run_local.sh setup
 	.venv/bin/python bench/run.py $(BENCH_ARGS)
 
@@ -49,15 +49,22 @@ bench-engines:
 	./run_local.sh setup
 	.venv/bin/python bench/engines.py $(BENCH_ARGS)
 
-# The peers' environment: apart, so that the project's own stays free of them.
+# The peers' environments: apart, so that the project's own stays free of them, and Ray
+# of the others.
 bench/.venv/.stamp: bench/requirements.txt
 	./run_local.sh setup
 	.venv/bin/python -m venv --clear bench/.venv
 	bench/.venv/bin/python -m pip install --quiet -r bench/requirements.txt
 	touch $@
 
+bench/.venv-ray/.stamp: bench/requirements-ray.txt
+	./run_local.sh setup
+	.venv/bin/python -m venv --clear bench/.venv-ray
+	bench/.venv-ray/bin/python -m pip install --quiet -r bench/requirements-ray.txt
+	touch $@
+
 clean:
 	rm -rf build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf out/sample out/photos out/rows bench/data bench/results
 	find beam_pipeline beam_tfrecord transforms tests bench -name __pycache__ -prune \
-		-not -path 'bench/.venv/*' -exec rm -rf {} +
+		-not -path 'bench/.venv*' -exec rm -rf {} +

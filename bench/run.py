@@ -6,7 +6,8 @@
 Contestants of one kind of work run in turn, and medians are compared. Slow peers run
 on fewer items. Their time for all items is then estimated as the fixed part (start,
 imports, exit) plus the work scaled up, the estimate most favourable to them.
-Needs the project in .venv and the peers in bench/.venv; `make bench` makes both.
+Needs the project in .venv, Ray in bench/.venv-ray and the other peers in bench/.venv;
+`make bench` makes them.
 """
 
 import argparse
@@ -32,6 +33,7 @@ ROOT = BENCH.parent
 BEAM_ROWS = 300_000
 TUTORIAL_ROWS = 500_000
 TFX_BSL_ROWS = 2_000_000
+RAY_ROWS = 200_000
 PEER_IMAGES = 20_000
 ONE_BY_ONE_RECORDS = 200_000
 VERIFY_RECORDS = 1_000_000
@@ -89,6 +91,7 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.ours_python: str = arguments.ours
         self.peers_python: str = arguments.peers
+        self.ray_python: str = arguments.ray
         self.runs: int = arguments.runs
         self.rows: int = arguments.rows
         self.images_count: int = arguments.images
@@ -110,11 +113,18 @@ class Bench:
             command = self._convert(source, folder / "dataset", *options)
             return measure.run(command).seconds
 
-    def _peer(self, script: str, items: int, *arguments: str | pathlib.Path) -> float:
+    def _peer(
+        self,
+        script: str,
+        items: int,
+        *arguments: str | pathlib.Path,
+        python: str = "",
+    ) -> float:
         """Returns a peer's seconds, scaled up if it ran on fewer items."""
         with _fresh(self.scratch / "peer") as folder:
             given = [str(a).replace("OUTPUT", str(folder)) for a in arguments]
-            command = [self.peers_python, str(BENCH / "peers" / script), *given]
+            program = str(BENCH / "peers" / script)
+            command = [python or self.peers_python, program, *given]
             measured = measure.run(command)
         facts = json.loads(measured.output.splitlines()[-1])
         work: float = facts["work_seconds"]
@@ -166,6 +176,8 @@ class Bench:
         beam_source = data.csv_of(fewer)
         tutorial = min(TUTORIAL_ROWS, rows)
         tfx_source = data.csv_of(min(TFX_BSL_ROWS, rows))
+        ray_rows = min(RAY_ROWS, rows)
+        ray_source = data.csv_of(ray_rows)
         medians = self._interleave(
             {
                 "ours": lambda: self._ours(source, "--workers", "1"),
@@ -178,12 +190,21 @@ class Bench:
                 "stock Beam": lambda: self._peer(
                     "beam_csv.py", rows, beam_source, "OUTPUT", "--rows", str(fewer)
                 ),
+                "Ray Data": lambda: self._peer(
+                    "ray_csv.py",
+                    rows,
+                    ray_source,
+                    "OUTPUT",
+                    *("--rows", str(ray_rows)),
+                    python=self.ray_python,
+                ),
             }
         )
         required = {
             "stock Beam": 25.0,
             "tutorial loop": 10.0,
             "tfx_bsl + TFRecordWriter": 1.5,
+            "Ray Data": 10.0,
         }
         return self._compare(f"CSV of {rows:,} rows", rows, medians, required)
 
@@ -217,9 +238,21 @@ class Bench:
                 "tutorial image_example": lambda: self._peer(
                     "tutorial_images.py", count, source, "OUTPUT", *limit
                 ),
+                "Ray Data": lambda: self._peer(
+                    "ray_images.py",
+                    count,
+                    source,
+                    "OUTPUT",
+                    *limit,
+                    python=self.ray_python,
+                ),
             }
         )
-        required = {"TFDS builder": 1.5, "tutorial image_example": 6.0}
+        required = {
+            "TFDS builder": 1.5,
+            "tutorial image_example": 6.0,
+            "Ray Data": 3.0,
+        }
         return self._compare(f"{count:,} images", count, medians, required)
 
     def memory(self) -> list[Result]:
@@ -447,6 +480,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=runs, help="runs per median")
     parser.add_argument("--ours", default=os.fspath(ROOT / ".venv/bin/python"))
     parser.add_argument("--peers", default=os.fspath(BENCH / ".venv/bin/python"))
+    ray = os.fspath(BENCH / ".venv-ray/bin/python")
+    parser.add_argument("--ray", default=ray)
     parser.add_argument("--peers-only", action="store_true", help="leave ours out")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
