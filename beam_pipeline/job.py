@@ -116,13 +116,16 @@ def build(
         | "Group by shard" >> beam.GroupByKey()
         | "Write" >> WriteShards(job.layout, store, shard_counts)
     )
-    # Only the shard counts need the names, of which there may be a million.
-    numbers = placed.facts | "Without names" >> beam.Map(_without_names)
+    # Only the shard counts need the names and the rows of each shard. There may be a
+    # million of them a batch, and the commit gathers what it gets in one place.
+    totals = placed.facts | "Totals" >> beam.Map(_totals)
     facts = [
-        *(read.facts, read.rejects, numbers, placed.rejects),
+        *(read.facts, read.rejects, totals, placed.rejects),
         *(written.shards, written.rejects),
-        *(() if reused is None else (reused.facts, reused.rejects)),
     ]
+    if reused is not None:
+        before = reused.facts | "Totals before" >> beam.Map(_totals)
+        facts += [before, reused.rejects]
     if job.leak_check is not None:
         found = (prints, written.fingerprints)
         facts.append(
@@ -154,8 +157,12 @@ def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
     return isinstance(fact, PlaceFacts)
 
 
-def _without_names(facts: PlaceFacts) -> PlaceFacts:
-    return dataclasses.replace(facts, labels={})
+def _totals(facts: ReadFacts | PlaceFacts) -> ReadFacts | PlaceFacts:
+    """Returns facts with all rows placed as those of one shard, and without names."""
+    if not isinstance(facts, PlaceFacts):
+        return facts
+    total = sum(facts.rows.values())
+    return dataclasses.replace(facts, rows={("", 0): total}, labels={})
 
 
 def _strata(
