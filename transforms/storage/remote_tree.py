@@ -11,13 +11,14 @@ from collections.abc import Iterable
 
 from transforms.storage.entries import is_hidden
 from transforms.storage.file_list import FileList, FileLister
-from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.paths import relative
 from transforms.storage.remote_look import Found, look_at_level, walk
 
 __all__ = ["list_below"]
 
-# Fewer folders than there are connections are listed one level deeper, up to this one.
+# Folders listed at the same time. What each holds is in memory until it is taken.
+_AT_ONCE = 16
+# Fewer folders than that are listed one level deeper, up to this one.
 _LEVELS = 3
 
 
@@ -31,11 +32,10 @@ def list_below(root: str) -> FileList:
     lister = FileLister()
     waiting: collections.deque[concurrent.futures.Future[list[Found]]]
     waiting = collections.deque()
-    with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
         for folder in _spread(root, pool, lister):
             waiting.append(pool.submit(walk, folder))
-            # What has arrived and is not taken is in memory.
-            if len(waiting) > 2 * CONNECTIONS:
+            if len(waiting) == _AT_ONCE:
                 _take(waiting.popleft().result(), root, lister)
         while waiting:
             _take(waiting.popleft().result(), root, lister)
@@ -49,7 +49,7 @@ def _spread(
     whole: list[str] = []
     wanted = [root]
     for _ in range(_LEVELS):
-        if len(whole) + len(wanted) >= CONNECTIONS:
+        if len(whole) + len(wanted) >= _AT_ONCE:
             break
         deeper: list[str] = []
         for folder, found in zip(wanted, pool.map(look_at_level, wanted), strict=True):
