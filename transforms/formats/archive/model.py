@@ -184,7 +184,7 @@ def name_fault(name: str, *, is_text: bool) -> tuple[Reason | None, str]:
       name: from `path_of`.
       is_text: whether it could be decoded.
     """
-    shown = shown_name(name)
+    # Most names are good: what messages show is made where there is one.
     unsafe = ""
     if not name or name == "/":
         unsafe = "is empty"
@@ -200,18 +200,19 @@ def name_fault(name: str, *, is_text: bool) -> tuple[Reason | None, str]:
         unsafe = "leads out of its folder"
     if unsafe:
         return Reason.UNSAFE_PATH, (
-            f"names of members must be relative paths with '/' between; {shown} "
-            f"{unsafe}. Pack the archive again from inside the folder."
+            f"names of members must be relative paths with '/' between; "
+            f"{shown_name(name)} {unsafe}. Pack the archive again from inside the "
+            f"folder."
         )
     if not is_text:
         return Reason.INVALID_ENCODING, (
-            f"names of members must be UTF-8 unless their encoding is stated; {shown} "
-            f"is not. State it (--zip-encoding cp949, say)."
+            f"names of members must be UTF-8 unless their encoding is stated; "
+            f"{shown_name(name)} is not. State it (--zip-encoding cp949, say)."
         )
     if name.lower().endswith(ARCHIVE_SUFFIXES + _FOREIGN_SUFFIXES):
         return Reason.NESTED_ARCHIVE, (
-            f"archives are read one level deep; {shown} is an archive in an archive. "
-            f"Take it out and name it as a source of its own, or exclude it."
+            f"archives are read one level deep; {shown_name(name)} is an archive in an "
+            f"archive. Take it out and name it as a source of its own, or exclude it."
         )
     return None, ""
 

@@ -170,7 +170,7 @@ class TarWalk:
         # Of the current member: bytes of its data, and then of padding, not yet read.
         self._left = 0
         self._padding = 0
-        self._last = "before its first member"
+        self._last: Member | None = None
 
     def __iter__(self) -> Iterator[Member]:
         """Yields the members in order; directories are left out.
@@ -189,7 +189,7 @@ class TarWalk:
             extension = _Extension()
             if member is not None:
                 yield member
-                self._last = f"after member {index + 1}, {shown_name(member.name)}"
+                self._last = member
             self._finish()
             index += 1
             if index > self._limits.max_members:
@@ -246,24 +246,25 @@ class TarWalk:
     def _kind_fault(
         self, path: str, kind: bytes, size: int, sparse: bool
     ) -> tuple[Reason | None, str]:
-        shown = shown_name(path)
         if sparse or kind == _SPARSE:
             return Reason.UNSUPPORTED_METHOD, (
-                f"members must be stored whole; {shown} is stored as a sparse file. "
-                f"Pack it without --sparse."
+                f"members must be stored whole; {shown_name(path)} is stored as a "
+                f"sparse file. Pack it without --sparse."
             )
         if kind not in _REGULAR:
             found = _WITHOUT_DATA.get(kind, f"of type {kind!r}")
             return Reason.NOT_A_FILE, (
-                f"members must be regular files; {shown} is {found}. Pack what it "
-                f"stands for (--dereference --hard-dereference), or exclude it."
+                f"members must be regular files; {shown_name(path)} is {found}. Pack "
+                f"what it stands for (--dereference --hard-dereference), or exclude it."
             )
         if path.endswith("/"):
-            return Reason.DAMAGED_MEMBER, f"a folder holds no bytes; {shown} does."
+            message = f"a folder holds no bytes; {shown_name(path)} does."
+            return Reason.DAMAGED_MEMBER, message
         if size > self._limits.max_member_bytes:
             return Reason.TOO_LARGE, (
-                f"{shown} has {size} bytes, more than {self._limits.max_member_bytes}: "
-                f"that is taken for a bomb. Unpack it yourself if it is none."
+                f"{shown_name(path)} has {size} bytes, more than "
+                f"{self._limits.max_member_bytes}: that is taken for a bomb. Unpack it "
+                f"yourself if it is none."
             )
         return None, ""
 
@@ -345,9 +346,13 @@ class TarWalk:
         return data
 
     def _damage(self, found: str) -> DamageError:
+        last = self._last
+        where = "before its first member"
+        if last is not None:
+            where = f"after member {last.index + 1}, {shown_name(last.name)}"
         return DamageError(
-            f"{self._path}: the archive is damaged {self._last}: {found}. Fetch or "
-            f"write it again."
+            f"{self._path}: the archive is damaged {where}: {found}. Fetch or write it "
+            f"again."
         )
 
 
