@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
-from beam_pipeline.beam_internals.loading import spare_imports
+from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
 from beam_pipeline.commands.flags_only import is_flags_only, split_flags
 from beam_pipeline.commands.options import LOCATION, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
@@ -145,7 +145,9 @@ def plan(**flags: Any) -> int:
     from beam_pipeline.planning.plan import make_plan, prepare
     from beam_pipeline.settings.spec import make_spec
 
-    prepared = prepare(make_spec(_settings(flags)))
+    spec = make_spec(_settings(flags))
+    let_arrow_look()
+    prepared = prepare(spec)
     if prepared.done is not None:
         report.show_up_to_date(prepared.done, prepared.spec.output)
         return 0

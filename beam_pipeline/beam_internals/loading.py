@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
-__all__ = ["beam_loading", "quiet_import", "spare_imports"]
+__all__ = ["beam_loading", "let_arrow_look", "quiet_import", "spare_imports"]
 
 # Beam and Arrow import these where they are installed, for sources, stores, types and
 # flags that no command of this program has; Parquet's readers here are not Beam's.
@@ -81,8 +81,7 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     plan that fails does not wait for Beam.
     """
     quiet_import()
-    with _spared():
-        _let_arrow_look()
+    let_arrow_look()
     thread = threading.Thread(target=_load, daemon=True)
     thread.start()
     yield thread.join
@@ -107,7 +106,12 @@ def _spared() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-def _let_arrow_look() -> None:
-    """Makes Arrow look for pandas now: it does so once, at the first array."""
+def let_arrow_look() -> None:
+    """Makes Arrow look for pandas now: it does so once, at the first array.
+
+    It would import pandas, which takes half as long as Beam. Does nothing unless
+    `spare_imports` was called.
+    """
     if _Process.spares:
-        importlib.import_module("pyarrow").array([0])
+        with _spared():
+            importlib.import_module("pyarrow").array([0])

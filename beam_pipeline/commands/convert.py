@@ -9,7 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.beam_internals.loading import beam_loading, quiet_import
+from beam_pipeline.beam_internals.loading import (
+    beam_loading,
+    let_arrow_look,
+    quiet_import,
+)
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.commands.report_json import (
@@ -70,6 +74,7 @@ def run(
         # A run that was killed while publishing is completed or undone first.
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):
+            let_arrow_look()
             # If the dataset is up to date, Beam is not needed: look before loading it.
             exists = files.exists(os.path.join(spec.output, MANIFEST_NAME))
             prepared = prepare(spec) if exists else None

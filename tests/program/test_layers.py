@@ -1,5 +1,6 @@
 """Tests of `unit/test_layers.py` that start processes."""
 
+import pathlib
 import subprocess
 import sys
 
@@ -49,3 +50,21 @@ sys.exit(", ".join(loading._NOT_NEEDED & sys.modules.keys()))
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
     assert run.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("command", ["plan", "convert"])
+def test_a_second_run_does_without_pandas(command: str, tmp_path: pathlib.Path) -> None:
+    """Neither a plan nor a run that has nothing to do loads pandas for Arrow."""
+    source = tmp_path / "a.csv"
+    source.write_text("x\n1\n")
+    target = str(tmp_path / "out")
+    for flags in ([], ["-X", "importtime"]):
+        run = subprocess.run(
+            [sys.executable, *flags, "-m", "beam_pipeline", command, source, target],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert "pyarrow.lib" in run.stderr
+    assert "pandas.core" not in run.stderr

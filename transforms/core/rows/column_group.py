@@ -31,11 +31,9 @@ Places: TypeAlias = npt.NDArray[np.intp]
 _GROUP_CELLS = 65_536
 
 _DIGIT, _MINUS, _POINT, _EXPONENT, _OTHER = 1, 2, 4, 8, 16
-_CLASSES = np.full(256, _OTHER, np.uint8)
-_CLASSES[np.frombuffer(b"0123456789", np.uint8)] = _DIGIT
-_CLASSES[ord("-")] = _MINUS
-_CLASSES[ord(".")] = _POINT
-_CLASSES[np.frombuffer(b"eE", np.uint8)] = _EXPONENT
+_CLASS_OF = dict.fromkeys(b"0123456789", _DIGIT) | dict.fromkeys(b"eE", _EXPONENT)
+_CLASS_OF |= {ord("-"): _MINUS, ord("."): _POINT}
+_CLASSES = bytes(_CLASS_OF.get(byte, _OTHER) for byte in range(256))
 
 
 class ColumnGroup:
@@ -58,10 +56,9 @@ class ColumnGroup:
         self._classes = np.zeros(len(columns), np.uint8)
         filled = np.flatnonzero(np.diff(starts))
         if len(filled):
-            data = np.frombuffer(self.cells.buffers()[2], np.uint8, starts[-1])
-            self._classes[filled] = np.bitwise_or.reduceat(
-                _CLASSES[data], starts[filled]
-            )
+            data = self.cells.buffers()[2][: starts[-1]].to_pybytes()
+            classes = np.frombuffer(data.translate(_CLASSES), np.uint8)
+            self._classes[filled] = np.bitwise_or.reduceat(classes, starts[filled])
 
     @property
     def has_exponents(self) -> npt.NDArray[np.bool_]:
