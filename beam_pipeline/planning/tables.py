@@ -192,6 +192,7 @@ def plan_tables(
     if rule.shares and not (spec.key_column or spec.group_column):
         source = source.known_by(_content(source, sample, selection))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
+    source = source.with_floats()
     width = count_text(len(columns), "column")
     return PlannedSource(
         make=lambda path: dataclasses.replace(source, listing=path),

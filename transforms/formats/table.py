@@ -320,6 +320,14 @@ class RowReader:
         """Returns the reader that gives columns `beside`; else they are asked for."""
         return self
 
+    def giving_floats(self, names: tuple[str, ...]) -> Self:
+        """Returns the reader that may give columns of text as float32.
+
+        Only where `transforms.core.rows.coerce` gives the same floats, and where no
+        rule counts or refuses any of them.
+        """
+        return self
+
     def split_of(self, origin: str) -> str:
         """Returns the split that the path of a file says; empty for none.
 

@@ -133,6 +133,19 @@ class RowSource(Source):
         reader = self.reader.giving(beside)
         return dataclasses.replace(self, reader=reader, content=tuple(content))
 
+    def with_floats(self) -> Self:
+        """Returns the source whose reader may parse its columns of floats as such."""
+        texts = {*self.content, self._splits_by, self.key_column, self.group_column}
+        floats = []
+        for feature in self.schema.features:
+            if feature.kind is Kind.FLOAT and _is_own(feature):
+                floats.append(feature.source_column)
+            else:
+                texts.add(feature.source_column)
+        names = dict.fromkeys(name for name in floats if name not in texts)
+        reader = self.reader.giving_floats(tuple(names))
+        return dataclasses.replace(self, reader=reader)
+
     @property
     def wanted(self) -> list[str]:
         """The columns that become rows."""

@@ -109,7 +109,7 @@ def conform(
 def _numbers(
     columns: Mapping[str, pa.Array], schema: Schema, doubles: Mapping[str, pa.Array]
 ) -> dict[str, Column]:
-    """Returns the values of features of numbers that are columns of text."""
+    """Returns the values of features of numbers from columns of text or of float32."""
     found: dict[str, Column] = {}
     features = []
     for feature in schema.features:
@@ -120,6 +120,8 @@ def _numbers(
             continue
         if feature.kind is Kind.FLOAT and name in doubles:
             found[feature.name] = Column(doubles[name].cast(pa.float32()))
+        elif feature.kind is Kind.FLOAT and _is_as_stored(columns[name], feature):
+            found[feature.name] = Column(columns[name])
         elif _is_plain_text(columns[name], feature, False):
             features.append(feature)
     raw = [columns[feature.source_column] for feature in features]
@@ -198,6 +200,11 @@ def _is_plain_text(raw: pa.Array, feature: Feature, checked: bool) -> bool:
     if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.BOOL):
         return True
     return checked and feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES)
+
+
+def _is_as_stored(raw: pa.Array, feature: Feature) -> bool:
+    """Tells whether a column of single floats is in the type of rows already."""
+    return pa.types.is_float32(raw.type) and not feature.is_list
 
 
 def _repeated(value: object, feature: Feature, count: int) -> pa.Array:

@@ -1,6 +1,6 @@
 """Read a block of a CSV file as text columns, and find the rows that cannot be read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from transforms.formats.csv.dialect import (
     to_utf8,
     whole_to_utf8,
 )
+from transforms.formats.csv.floats import parse_floats
 from transforms.formats.csv.header import equal_to, repeats_header
 from transforms.formats.csv.records import (
     END_MARK,
@@ -42,6 +43,7 @@ def read_raw(
     columns: Sequence[str],
     wanted: Sequence[str],
     beside: Sequence[str] = (),
+    floats: Collection[str] = (),
 ) -> RawRows:
     """Returns the records of a block as columns of text.
 
@@ -57,6 +59,8 @@ def read_raw(
       columns: the names of all columns of the file.
       wanted: the names of the columns to return.
       beside: and of other columns to return.
+      floats: those of the columns wanted that are returned as float32 where no rule for
+        texts may find anything else in them than plain numbers.
 
     Raises:
       InputError: the file has no column of a wanted name.
@@ -69,7 +73,15 @@ def read_raw(
         )
     source = _Source(data, block, dialect)
     # The parser counts records only if it parses a column.
-    records, texts = _texts(source, columns, [*wanted, *beside] or columns[:1])
+    asked = [*wanted, *beside] or columns[:1]
+    records = None
+    if floats and block.rows:
+        records = parse_floats(source.utf8, columns, asked, floats, dialect)
+    has_texts = records is None
+    if records is None:
+        records, texts = _texts(source, columns, asked)
+    else:
+        texts = {n: (c, None) for n, c in zip(asked, records.columns, strict=True)}
     if len(records) != block.rows:
         raise ConservationError(
             f"{block.origin}, bytes {block.start} to {block.stop}: the scan counted "
@@ -82,7 +94,8 @@ def read_raw(
         (first + index, Reason.FIELD_COUNT, _miscount(fields, len(columns)))
         for index, fields in records.miscounted
     ]
-    no_rows = _no_rows(source, records, texts, columns)
+    # Numbers repeat no header, which `parse_floats` sees to.
+    no_rows = _no_rows(source, records, texts, columns) if has_texts else {}
     skipped = {Skipped.END_MARK: len(records.end_marks)}
     del records
     unread = np.zeros(len(numbers), np.bool_)
@@ -246,7 +259,7 @@ def _trimmed_bytes(text: pa.Array, undecodable: Mask | None) -> pa.Array:
 def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
     if undecodable is not None:
         text = pc.if_else(pa.array(undecodable), pa.scalar(None, text.type), text)
-    return text if pa.types.is_string(text.type) else text.cast(pa.string())
+    return text.cast(pa.string()) if pa.types.is_binary(text.type) else text
 
 
 def _miscount(found: int, expected: int) -> str:

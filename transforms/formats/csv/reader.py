@@ -63,7 +63,7 @@ class CsvReader(TableReader):
       null_values: see `TableReader`.
       names: the names of all columns, once they are known.
       named_in: the file that they were read from.
-      beside: see `TableReader`.
+      beside, floats: see `TableReader`.
     """
 
     title: ClassVar[str] = "CSV"
@@ -81,6 +81,7 @@ class CsvReader(TableReader):
     names: tuple[str, ...] = ()
     named_in: str = ""
     beside: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
 
     def dialect_of(self, origin: str) -> CsvDialect:
         """Returns how a file is written."""
@@ -160,6 +161,11 @@ class CsvReader(TableReader):
         """Returns the reader that gives columns `beside`."""
         return dataclasses.replace(self, beside=tuple(beside))
 
+    def giving_floats(self, names: tuple[str, ...]) -> Self:
+        """Returns the reader that may give columns as float32."""
+        # What `null_values` names is a text.
+        return self if self.null_values else dataclasses.replace(self, floats=names)
+
     def without_diagnostics(self) -> Self:
         """Returns a copy without fields that only appear in messages and checks."""
         header = self.header is not False
@@ -211,6 +217,7 @@ class CsvReader(TableReader):
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
         dialect, stamp = self.dialect_of(file.origin), block.stamp
+        floats = frozenset(self.floats)
         if not is_packed(file.path):
             # Pass the buffer directly: a local variable would keep it alive.
             yield read_raw(
@@ -220,6 +227,7 @@ class CsvReader(TableReader):
                 self.names,
                 columns,
                 self.beside,
+                floats,
             )
             return
         with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
@@ -234,7 +242,9 @@ class CsvReader(TableReader):
                 stream.forget(piece.stop)
                 at = block.position + min(stream.consumed, block.stop)
                 placed = dataclasses.replace(piece, position=at, stamp=stamp)
-                yield read_raw(data, placed, dialect, self.names, columns, self.beside)
+                yield read_raw(
+                    data, placed, dialect, self.names, columns, self.beside, floats
+                )
 
     def read_whole(
         self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int

@@ -1,7 +1,7 @@
 """Records of a CSV file as text columns, and the positions of given records."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "locate",
     "parse",
     "parse_bytes",
+    "parse_plain",
     "trimmed",
 ]
 
@@ -99,6 +100,43 @@ def parse(
             miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
+    data = _protected(data)
+    types = dict.fromkeys(wanted, as_type or pa.string())
+    try:
+        table = _table_of(data, names, types, _parse_options(dialect))
+    except pa.ArrowInvalid:
+        # A row of another length may be the cause: parse again, with a handler. Arrow
+        # passes the row's text to it; for invalid UTF-8 it would print a traceback.
+        _check_utf8(data)
+        table = _table_of(data, names, types, _parse_options(dialect, note))
+    others = [*end_marks, *(index for index, _ in miscounted)]
+    indices = np.arange(table.num_rows + len(others), dtype=np.int64)
+    if others:
+        indices = np.delete(indices, others)
+    return Records(_columns(table), indices, tuple(miscounted), tuple(end_marks))
+
+
+def parse_plain(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    types: Mapping[str, pa.DataType],
+    dialect: CsvDialect,
+) -> Records:
+    """Parses whole records of UTF-8 text, all of which have the right length.
+
+    Args:
+      data, names, dialect: as for `parse`.
+      types: of the columns to return.
+
+    Raises:
+      pyarrow.ArrowInvalid: a record is of another length, or a cell of another type.
+    """
+    table = _table_of(_protected(data), names, types, _parse_options(dialect))
+    return Records(_columns(table), np.arange(table.num_rows, dtype=np.int64), ())
+
+
+def _protected(data: bytes | pa.Buffer) -> bytes | pa.Buffer:
+    """Returns records as Arrow reads all of them."""
     view = memoryview(data)
     # Arrow drops a byte order mark at the start of its input. Here it would be data,
     # since blocks lack the file's own mark; a blank line in front protects it.
@@ -108,38 +146,32 @@ def parse(
     # is quoted.
     if bytes(view[-1:]) not in (b"\n", b"\r"):
         data = bytes(data) + b"\n"
-    # One look at all bytes costs a tenth of what Arrow spends on the columns.
-    is_ascii = isinstance(data, bytes) and data.isascii()
+    return data
+
+
+def _table_of(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    types: Mapping[str, pa.DataType],
+    options: arrow_csv.ParseOptions,
+) -> pa.Table:
     whole = {"use_threads": False, "block_size": len(data) + 1}
     reading = arrow_csv.ReadOptions(column_names=list(names), **whole)
     converting = arrow_csv.ConvertOptions(
-        include_columns=list(wanted),
-        check_utf8=not is_ascii,
-        column_types=dict.fromkeys(wanted, as_type or pa.string()),
+        include_columns=list(types),
+        column_types=dict(types),
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
+    return arrow_csv.read_csv(pa.BufferReader(data), reading, options, converting)
 
-    def table_of(options: arrow_csv.ParseOptions) -> pa.Table:
-        return arrow_csv.read_csv(pa.BufferReader(data), reading, options, converting)
 
-    try:
-        table = table_of(_parse_options(dialect))
-    except pa.ArrowInvalid:
-        # A row of another length may be the cause: parse again, with a handler. Arrow
-        # passes the row's text to it; for invalid UTF-8 it would print a traceback.
-        _check_utf8(data)
-        table = table_of(_parse_options(dialect, note))
-    others = [*end_marks, *(index for index, _ in miscounted)]
-    indices = np.arange(table.num_rows + len(others), dtype=np.int64)
-    if others:
-        indices = np.delete(indices, others)
-    columns = tuple(
+def _columns(table: pa.Table) -> tuple[pa.Array, ...]:
+    return tuple(
         column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         for column in table.itercolumns()
     )
-    return Records(columns, indices, tuple(miscounted), tuple(end_marks))
 
 
 def _check_utf8(data: bytes | pa.Buffer) -> None:
