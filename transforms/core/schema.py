@@ -274,6 +274,9 @@ class Schema:
     _packed: bytes | None = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
+    _row_schema: "pa.Schema | None" = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Every stage and bundle carries the schema. A feature of thousands takes some
@@ -312,9 +315,11 @@ class Schema:
         """Arrow schema of a batch of typed rows: derived features left out."""
         import pyarrow as pa
 
-        return pa.schema(
-            [pa.field(f.name, row_type(f)) for f in self.features if not f.derived]
-        )
+        # Kept, because each block asks for it.
+        if self._row_schema is None:
+            fields = [(f.name, row_type(f)) for f in self.features if not f.derived]
+            object.__setattr__(self, "_row_schema", pa.schema(fields))
+        return self._row_schema
 
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the features as plain JSON."""

@@ -105,12 +105,12 @@ def roundings_of(
         return place(int(at[0]), shortened(str(raw[int(at[0])].as_py())))
 
     out = {}
-    harmless = _harmless_floats(rows, schema)
+    harmless = _harmless_floats(columns, rows, schema)
     for feature in schema.features:
         raw = columns.get(feature.source_column)
         if raw is None or feature.derived or feature.constant is not None:
             continue
-        if feature.name in harmless:
+        if feature.name in harmless or pa.types.is_float32(raw.type):
             continue
         found = losses(raw, rows[feature.name], feature)
         if not (len(found.zeros) or len(found.large)):
@@ -127,15 +127,20 @@ def roundings_of(
     return out
 
 
-def _harmless_floats(rows: pa.RecordBatch, schema: Schema) -> Collection[str]:
+def _harmless_floats(
+    columns: Mapping[str, pa.Array], rows: pa.RecordBatch, schema: Schema
+) -> Collection[str]:
     """Returns columns of floats without a 0 and without a large number.
 
     Only for rows so few that what a column costs is the calls, not its values.
     """
+    exact = {name for name, raw in columns.items() if pa.types.is_float32(raw.type)}
     places = [
         place
         for place, feature in enumerate(f for f in schema.features if not f.derived)
-        if feature.kind is Kind.FLOAT and not feature.shape
+        if feature.kind is Kind.FLOAT
+        and not feature.shape
+        and feature.source_column not in exact
     ]
     if not places or not 0 < rows.num_rows < _FEW_ROWS:
         return ()
