@@ -31,6 +31,7 @@ from transforms.shards import shard_group
 from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
 from transforms.stages import commit
+from transforms.storage import draft_group
 from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
@@ -253,16 +254,16 @@ def test_row_34_shards_are_read_again_before_the_commit(
     """A bit that flips between the write and the commit is found, by default too."""
     out = tmp_path / "out"
 
-    publish = shard_group._publish
+    publish = draft_group._publish
 
-    def spoilt(draft: ShardDraft) -> None:
+    def spoilt(draft: files.Draft) -> None:
         publish(draft)
-        path = pathlib.Path(draft.file.path)
+        path = pathlib.Path(draft.path)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
 
-    monkeypatch.setattr(shard_group, "_publish", spoilt)
+    monkeypatch.setattr(draft_group, "_publish", spoilt)
     run = command("convert", table, out, *option)
     if option == ("--no-verify",):
         assert run.code == 0
@@ -271,7 +272,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
     assert run.code == 1
     assert "must read as it was written" in run.err
     assert not out.exists()
-    monkeypatch.setattr(shard_group, "_publish", publish)
+    monkeypatch.setattr(draft_group, "_publish", publish)
     convert(table, out, *option)
     assert command("verify", out).code == 0
 

@@ -25,7 +25,7 @@ from tests.support.file_operations import watched
 from tests.support.stress import STRESS, count
 from transforms.errors import TargetError
 from transforms.publishing import target, work_folder
-from transforms.storage import folders, retry
+from transforms.storage import draft_group, folders, retry
 
 Folder = pathlib.Path
 
@@ -61,19 +61,22 @@ class Case:
       after: settings of the run.
       exchange: whether the file system can exchange two folders.
       tables: how many files the source has; 16 and more are read in runs.
+      group: how many shards are synced together.
     """
 
     before: dict[str, Any] | None
     after: dict[str, Any]
     exchange: bool = True
     tables: int = 2
+    group: int = draft_group._FILES
 
 
 BASE = {"max_reject_rate": 0.1, "name": "set", "segments": "files"}
 CASES = {
-    "fresh": Case(None, {**BASE, "shards": 3}),
+    # Three groups of shards, the last one of one shard.
+    "fresh": Case(None, {**BASE, "shards": 5}, group=2),
     "fresh inline": Case(None, {**BASE, "shards": 3, "segments": "inline"}),
-    "overwrite": Case({**BASE, "shards": 3}, {**BASE, "shards": 3, "seed": 1}),
+    "overwrite": Case({**BASE, "shards": 5}, {**BASE, "shards": 5, "seed": 1}, group=2),
     "fewer shards": Case({**BASE, "shards": 4}, {**BASE, "shards": 2}),
     "without exchange": Case(
         {**BASE, "shards": 3}, {**BASE, "shards": 3, "seed": 1}, exchange=False
@@ -119,6 +122,7 @@ class Place:
         assert forked(lambda: self.run(settings)) == COMMITTED
 
     def run(self, settings: dict[str, Any]) -> None:
+        draft_group._FILES = self.case.group
         if not self.case.exchange:
             folders.exchange = lambda source, target: False
         run_directly(settings)

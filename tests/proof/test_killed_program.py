@@ -20,12 +20,15 @@ from tests.support.stress import count
 Folder = pathlib.Path
 
 OPTIONS = ("--segments", "files", "--shards", "4", "--overwrite")
-# Replaces `python -m beam_pipeline` and kills itself at an operation.
+# Replaces `python -m beam_pipeline` and kills itself at an operation. Shards are synced
+# in pairs, so that a kill falls between groups, too.
 DRIVER = """
 import os, signal, sys
 from beam_pipeline.cli import main
 from tests.support.file_operations import watched
+from transforms.storage import draft_group
 
+draft_group._FILES = 2
 limit, seen = int(sys.argv[1]), 0
 
 def hook(what, path):

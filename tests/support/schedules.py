@@ -13,7 +13,7 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -238,16 +238,32 @@ class Writers:
             selection=None,
         )
         with open_work_folder(plan) as (store, _):
-            shards = [self._shard(writer, store, i) for i in range(_count(writer.job))]
+            shards = []
+            # In groups, of which the last may be of one shard.
+            for start in range(0, _count(writer.job), 2):
+                numbers = range(start, min(start + 2, _count(writer.job)))
+                shards += self._group(writer, store, numbers)
             _commit(self._directory, writer, seen, store, shards)
         return "committed"
 
+    def _group(
+        self, writer: _Writer, store: Store, numbers: Iterable[int]
+    ) -> list[ShardFile]:
+        """Writes the shards of a group that are not there, and then their receipt."""
+        finished = FinishedShards(store)
+        shards, written = [], []
+        for number in numbers:
+            input_digest = f"{writer.digest}-{number}"
+            found = finished.find(input_digest)
+            if found is None:
+                found = ShardDone(self._shard(writer, store, number), None, None)
+                written.append((input_digest, found))
+            shards.append(found.shard)
+        keep_shards(store, written)
+        return shards
+
     def _shard(self, writer: _Writer, store: Store, index: int) -> ShardFile:
         name = f"d-train.tfrecord-{index:05d}-of-{_count(writer.job):05d}"
-        input_digest = f"{writer.digest}-{index}"
-        found = FinishedShards(store).find(input_digest)
-        if found is not None:
-            return found.shard
         data = f"{writer.job} {index} ".encode() * (100 + writer.job)
         store.announce(name)
         files.write_file(os.path.join(store.dataset, name), data, attempts="")
@@ -255,9 +271,7 @@ class Writers:
         if _has_labels(writer.job):
             facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
         crc = google_crc32c.value(data)
-        shard = ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
-        keep_shards(store, [(input_digest, ShardDone(shard, None, None))])
-        return shard
+        return ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
 
 
 def _count(job: int) -> int:

@@ -1,16 +1,10 @@
 """Encode many small shards together, make them durable, then give them their names.
 
 Of a shard of some hundred rows, the calls cost more than the rows.
-
-Syncing one small file after another makes each wait for a commit of the file system's
-journal. Syncs at the same time share them.
 """
 
-import concurrent.futures
-import contextlib
 import logging
-import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -22,13 +16,14 @@ from transforms.shards.encode_shards import (
 )
 from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.write_shard import Finished, ShardDraft, draft_shard
-from transforms.storage.retry import is_transient, storing
+from transforms.storage.draft_group import (
+    discard_all,
+    most_drafts,
+    publish_together,
+)
 
 __all__ = ["ShardGroup"]
 
-# Syncs, or uploads, at the same time.
-_SYNCS = 8
-_SHARDS = 256
 # A group of large files gains nothing, and keeps their names from appearing.
 _BYTES = 64 << 20
 
@@ -47,8 +42,7 @@ class ShardGroup:
     Small shards wait until they are encoded together. Where that fails, each is encoded
     by itself, which says what is wrong with which. All files are synced before any is
     renamed. Where one sync fails for a moment, the whole group is written again, each
-    shard by itself. Each file keeps a descriptor open: a quarter of those that the
-    process may have is the limit.
+    shard by itself.
     """
 
     def __init__(self, job: ShardJob) -> None:
@@ -76,7 +70,7 @@ class ShardGroup:
     def is_full(self) -> bool:
         """Whether the group should be finished before another shard is added."""
         return (
-            len(self._drafts) + len(self._waiting) >= _most_shards()
+            len(self._drafts) + len(self._waiting) >= most_drafts()
             or self._bytes + self._waiting_bytes >= _BYTES
         )
 
@@ -94,21 +88,17 @@ class ShardGroup:
         self._write_waiting()
         tasks, drafts = self._take()
         try:
-            _for_each(_sync, drafts)
             # Last look before files get names: a stopped run must put nothing more.
-            self._job.store.check_goes_on()
-            _for_each(_publish, drafts)
+            publish_together(
+                [draft.file for draft in drafts], check=self._job.store.check_goes_on
+            )
         except OSError as error:
-            # One that may pass: see `_reported`.
-            _discard(drafts)
+            # One that may pass.
             _log.warning(
                 "%r: %s; the %d shards of its group are written again",
                 *(error.filename, error.strerror or error, len(drafts)),
             )
             finished = [draft.write_again() for draft in drafts]
-        except BaseException:
-            _discard(drafts)
-            raise
         else:
             finished = [draft.finished for draft in drafts]
         return [*zip(tasks, finished, strict=True)]
@@ -116,7 +106,7 @@ class ShardGroup:
     def discard(self) -> None:
         """Removes the files of the group."""
         self._take_waiting()
-        _discard(self._take()[1])
+        discard_all([draft.file for draft in self._take()[1]])
 
     def _write_waiting(self) -> None:
         tasks = self._take_waiting()
@@ -144,52 +134,3 @@ class ShardGroup:
     def _take(self) -> tuple[list[ShardTask], list[ShardDraft]]:
         found, self._drafts, self._bytes = self._drafts, [], 0
         return [task for task, _ in found], [draft for _, draft in found]
-
-
-def _most_shards() -> int:
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed == resource.RLIM_INFINITY:
-        return _SHARDS
-    return max(min(_SHARDS, allowed // 4), 1)
-
-
-def _for_each(work: Callable[[ShardDraft], None], drafts: Sequence[ShardDraft]) -> None:
-    """Does the work for all drafts at the same time; raises the first error."""
-    if len(drafts) < 2:
-        for draft in drafts:
-            work(draft)
-        return
-    with concurrent.futures.ThreadPoolExecutor(_SYNCS) as pool:
-        for _ in pool.map(work, drafts):
-            pass
-
-
-def _sync(draft: ShardDraft) -> None:
-    with _reported(draft):
-        draft.file.sync()
-
-
-def _publish(draft: ShardDraft) -> None:
-    with _reported(draft):
-        draft.file.publish()
-
-
-@contextlib.contextmanager
-def _reported(draft: ShardDraft) -> Iterator[None]:
-    """Gives an error the path of the file; one that will last is a StorageError."""
-    try:
-        yield
-    except OSError as error:
-        path = draft.file.path
-        if error.errno and not error.filename:
-            # A failed sync does not say of what.
-            error.filename = path
-        if is_transient(error):
-            raise
-        with storing(path):
-            raise
-
-
-def _discard(drafts: Sequence[ShardDraft]) -> None:
-    for draft in drafts:
-        draft.file.discard()

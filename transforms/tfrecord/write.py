@@ -27,7 +27,12 @@ from apache_beam.transforms.window import GlobalWindows
 from transforms import files
 from transforms.core.tfrecord import FileFacts, TFRecordWriter
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES
-from transforms.errors import EncodingError, SpecError
+from transforms.errors import EncodingError, SpecError, StorageError
+from transforms.storage.draft_group import (
+    discard_all,
+    most_drafts,
+    publish_together,
+)
 from transforms.storage.retry import persistently
 from transforms.tfrecord.parameters import (
     check_coder,
@@ -72,6 +77,8 @@ _RUN_BYTES = 1 << 25
 _OBJECT_BYTES = 48
 # A packed run up to this size travels inline.
 _INLINE_BYTES = 1 << 20
+# Of files that are made durable together. Their runs wait in memory.
+_GROUP_BYTES = 1 << 24
 
 
 @dataclasses.dataclass
@@ -332,8 +339,21 @@ def _cut_by_shard(
         return _again(lambda: list(cut_run(run, plan.shards, _fetch)))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Drafted:
+    """A file that is written and does not have its name yet."""
+
+    index: int
+    runs: Sequence[SortedRun]
+    draft: files.Draft
+    facts: FileFacts
+
+
 class _WriteFile(beam.DoFn):
-    """Writes the records of one shard in their order; a retry replaces the file."""
+    """Writes the records of one shard in their order; a retry replaces the file.
+
+    Files are made durable in groups.
+    """
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -342,21 +362,70 @@ class _WriteFile(beam.DoFn):
             "tfrecord", "records_written"
         )
 
+    def setup(self) -> None:
+        self.group: list[_Drafted] = []
+
+    def start_bundle(self) -> None:
+        self._discard()
+
     def process(
         self, element: tuple[int, Iterable[SortedRun]]
     ) -> Iterable[WrittenShard]:
         index, parts = element
         runs = [run for run in parts if run.records]
         with abandoning(self.target):
-            facts = _again(functools.partial(_write_file, self.target, index, runs))
-        self.records_written.inc(facts.records)
-        return [WrittenShard(index, facts)]
+            draft, facts = _again(
+                functools.partial(_draft_file, self.target, index, runs)
+            )
+        self.group.append(_Drafted(index, runs, draft, facts))
+        stored = sum(each.facts.stored_bytes for each in self.group)
+        is_full = len(self.group) >= most_drafts() or stored >= _GROUP_BYTES
+        return self._finish() if is_full else []
+
+    def finish_bundle(self) -> Iterator[beam.utils.windowed_value.WindowedValue]:
+        for shard in self._finish():
+            yield GlobalWindows.windowed_value(shard)
+
+    def teardown(self) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        group, self.group = self.group, []
+        discard_all([each.draft for each in group])
+
+    def _finish(self) -> list[WrittenShard]:
+        group, self.group = self.group, []
+        with abandoning(self.target):
+            try:
+                publish_together([each.draft for each in group])
+            except (OSError, StorageError):
+                # Each by itself; one that fails for good says why.
+                for each in group:
+                    _again(
+                        functools.partial(
+                            _write_file, self.target, each.index, each.runs
+                        )
+                    )
+        self.records_written.inc(sum(each.facts.records for each in group))
+        return [WrittenShard(each.index, each.facts) for each in group]
 
 
-def _write_file(target: Target, index: int, runs: Sequence[SortedRun]) -> FileFacts:
+def _draft_file(
+    target: Target, index: int, runs: Sequence[SortedRun]
+) -> tuple[files.Draft, FileFacts]:
+    """Writes a file that does not get its name yet."""
     path = os.path.join(target.part("shards"), str(index))
-    with files.create(path, attempts=target.part("attempts")) as file:
-        with TFRecordWriter(file, compression=target.compression) as writer:
-            for records in merge_runs(runs, _fetch):
-                writer.write_framed(frame_records(records), records=len(records))
-        return writer.facts()
+    draft = files.draft(path, attempts=target.part("attempts"))
+    with (
+        files.discarded_on_error(draft),
+        TFRecordWriter(draft, compression=target.compression) as writer,
+    ):
+        for records in merge_runs(runs, _fetch):
+            writer.write_framed(frame_records(records), records=len(records))
+    return draft, writer.facts()
+
+
+def _write_file(target: Target, index: int, runs: Sequence[SortedRun]) -> None:
+    draft, _ = _draft_file(target, index, runs)
+    with files.written(draft):
+        pass

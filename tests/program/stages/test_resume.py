@@ -27,7 +27,7 @@ from transforms.publishing import work_folder
 from transforms.shards import shard_group
 from transforms.shards.shard_job import ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard
-from transforms.storage import folders
+from transforms.storage import draft_group, folders
 
 Folder = pathlib.Path
 
@@ -147,7 +147,7 @@ class TestResume:
         self, tmp_path: Folder, work: Work, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of groups of two, the first two and half of the third were finished."""
-        monkeypatch.setattr(shard_group, "_SHARDS", 2)
+        monkeypatch.setattr(draft_group, "_FILES", 2)
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         options = (*FILES, "--shards", 12, "--name", "set")
         convert(source, tmp_path / "whole", *options)

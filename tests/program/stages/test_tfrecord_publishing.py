@@ -23,7 +23,7 @@ from tests.support.tfrecord_pipelines import (
     write,
 )
 from transforms.errors import CommitError, ConservationError, EncodingError, TargetError
-from transforms.storage import retry
+from transforms.storage import draft_group, retry
 from transforms.tfrecord import sorted_run
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.write import WriteTFRecords
@@ -327,14 +327,14 @@ def test_a_run_that_another_one_overtakes(
 ) -> None:
     """A run whose work a later one has cleared away fails and publishes nothing."""
     before = _old_files(tmp_path)
-    real = tfrecord._write_file
+    real = draft_group.publish_together
 
-    def overtaken(target: Any, *rest: Any) -> Any:
-        facts = real(target, *rest)
-        shutil.rmtree(target.hidden)
-        return facts
+    def overtaken(drafts: Any) -> None:
+        real(drafts)
+        (hidden,) = tmp_path.glob(".*.beam-tfrecord")
+        shutil.rmtree(hidden)
 
-    monkeypatch.setattr(tfrecord, "_write_file", overtaken)
+    monkeypatch.setattr(tfrecord, "publish_together", overtaken)
     with pytest.raises(CommitError, match="Run again"):
         write(tmp_path / "x", num_shards=3)
     assert contents(tmp_path) == before
