@@ -101,7 +101,7 @@ def main() -> None:
     from beam_tfrecord import WriteDataset
 
     given = arguments()
-    more = {"shards": given.shards} if given.shards else {}
+    more = {"num_shards": given.shards} if given.shards else {}
     write = WriteDataset(given.output / "dataset", label="label", **more)
     seconds = run(given, write)
     print(json.dumps({"items": given.rows, "work_seconds": seconds}))
