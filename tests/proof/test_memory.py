@@ -19,6 +19,7 @@ Folder = pathlib.Path
 ROOT = pathlib.Path(__file__).parents[2]
 CSV_BYTES = count(200_000_000, 2_000_000_000)
 IMAGES = count(5_000, 50_000)
+NAMES = count(60_000, 1_000_000)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -81,6 +82,24 @@ def test_many_images(many_images: Folder, tmp_path: Folder, workers: str) -> Non
     peak = converted(many_images, tmp_path, "--workers", workers)
     assert peak.code == 0, peak.errors
     assert peak.process < LIMIT
+
+
+@pytest.mark.stress
+def test_many_names(tmp_path: Folder) -> None:
+    """The plan of a tree takes less than 300 MB, how many names there may be."""
+    links = 50_000
+    for number in range(NAMES):
+        folder = tmp_path / "tree" / f"{number // 10_000:03}"
+        if not number % 10_000:
+            folder.mkdir(parents=True)
+        given = tmp_path / f"{number // links}.jpg"
+        if not number % links:
+            given.write_bytes(b"x" * 100)
+        os.link(given, folder / f"image-{number:08}.jpg")
+    program = [sys.executable, "-m", "beam_pipeline", "plan"]
+    peak = run_measured([*program, str(tmp_path / "tree"), "out"], cwd=tmp_path)
+    assert peak.code == 0, peak.errors
+    assert peak.process < 300_000_000
 
 
 def test_what_is_measured(tmp_path: Folder) -> None:
