@@ -51,7 +51,7 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
         all names are in other quotes.
     """
     record = _first_record(stream, dialect, origin)
-    count = count_fields(record, dialect)
+    count = _count(record, dialect)
     if not count:
         raise InputError(f"{origin}: no header, the file holds no record")
     if dialect.columns is not None:
@@ -94,13 +94,19 @@ def header_fields(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str
       InputError: the record is not valid in the encoding.
     """
     record = _first_record(stream, dialect, origin)
-    return _fields(record, count_fields(record, dialect), dialect)
+    return _fields(record, _count(record, dialect), dialect)
 
 
 def _numbered(count: int) -> tuple[str, ...]:
     return tuple(f"column_{index}" for index in range(count))
 
 
+# A parser takes long to start, and thousands of files have the same header. Only the
+# last one is remembered: it may be very long.
+_count = functools.lru_cache(maxsize=1)(count_fields)
+
+
+@functools.lru_cache(maxsize=1)
 def _fields(record: bytes, count: int, dialect: CsvDialect) -> tuple[str, ...]:
     names = _numbered(count)
     fields = parse(record, names, names, dialect).columns
