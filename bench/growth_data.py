@@ -24,7 +24,7 @@ __all__ = ["BAD_IMAGES", "MAKERS", "REJECT_ROWS"]
 _PART = 100_000
 _WORDS = ("cat", "dog", "chicken", "horse", "goat")
 # Rows and images of which a part is rejected.
-REJECT_ROWS = 300_000
+REJECT_ROWS = 1_000_000
 BAD_IMAGES = 30_000
 
 
@@ -154,10 +154,10 @@ def row_groups(folder: pathlib.Path, count: int) -> None:
 
 
 def json_depth(folder: pathlib.Path, count: int) -> None:
-    """Writes JSON lines of 30,000 rows; a number lies `count` objects deep."""
+    """Writes JSON lines of 200,000 rows; a number is `count` objects deep."""
     begin, end = '{"in":' * (count - 1), "}" * (count - 1)
     with (folder / "deep.jsonl").open("w") as file:
-        for number in range(30_000):
+        for number in range(200_000):
             file.write(f'{begin}{{"id":{number}}}{end}\n')
 
 
@@ -218,15 +218,15 @@ def images(folder: pathlib.Path, count: int) -> None:
 
 
 def annotations(folder: pathlib.Path, count: int) -> None:
-    """Writes a COCO file of 50 images with `count` boxes each."""
+    """Writes a COCO file of 200 images with `count` boxes each."""
     contents = _jpegs()
     (folder / "images").mkdir()
-    names = [f"{number:03d}.jpg" for number in range(50)]
+    names = [f"{number:03d}.jpg" for number in range(200)]
     for number, name in enumerate(names):
-        (folder / "images" / name).write_bytes(contents[number])
+        (folder / "images" / name).write_bytes(contents[number % 100])
     boxes = (
         {
-            "id": 50 * number + image,
+            "id": 200 * number + image,
             "image_id": image,
             "category_id": 1 + number % 5,
             "bbox": [number % 8, number % 7, 4.5, 3.25],
@@ -234,7 +234,7 @@ def annotations(folder: pathlib.Path, count: int) -> None:
             "iscrowd": 0,
         }
         for number in range(count)
-        for image in range(50)
+        for image in range(200)
     )
     (folder / "annotations").mkdir()
     with (folder / "annotations" / "instances_train.json").open("w") as file:
