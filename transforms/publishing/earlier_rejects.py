@@ -22,7 +22,8 @@ from transforms.work.reject_files import is_rejects_name
 
 __all__ = ["EarlierRejects", "find_rejects"]
 
-_CHUNK_BYTES = 16 << 20
+# In memory several times, while its lines are cut.
+_CHUNK_BYTES = 4 << 20
 _HASHED_ROWS = 1 << 16
 _MOST_ROWS = 1 << 63
 
