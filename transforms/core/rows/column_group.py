@@ -8,7 +8,7 @@ not of the cells, unless whole groups of columns are cast by the same calls:
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ Places: TypeAlias = npt.NDArray[np.intp]
 
 # Cells that are cast at once: enough to hide what a call costs; they fit in the cache.
 _GROUP_CELLS = 65_536
+# Bytes whose classes are looked up at once: they stay in the cache.
+_PIECE_BYTES = 1 << 18
 
 _DIGIT, _MINUS, _POINT, _EXPONENT, _OTHER = 1, 2, 4, 8, 16
 _CLASS_OF = dict.fromkeys(b"0123456789", _DIGIT) | dict.fromkeys(b"eE", _EXPONENT)
@@ -56,9 +58,19 @@ class ColumnGroup:
         self._classes = np.zeros(len(columns), np.uint8)
         filled = np.flatnonzero(np.diff(starts))
         if len(filled):
-            data = self.cells.buffers()[2][: starts[-1]].to_pybytes()
-            classes = np.frombuffer(data.translate(_CLASSES), np.uint8)
-            self._classes[filled] = np.bitwise_or.reduceat(classes, starts[filled])
+            self._classify(filled, starts[filled], int(starts[-1]))
+
+    def _classify(self, filled: Places, starts: npt.NDArray[Any], stop: int) -> None:
+        """Notes the classes of bytes of the columns `filled`, which start there."""
+        data = memoryview(self.cells.buffers()[2])
+        for low in range(int(starts[0]), stop, _PIECE_BYTES):
+            piece = bytes(data[low : min(low + _PIECE_BYTES, stop)])
+            classes = np.frombuffer(piece.translate(_CLASSES), np.uint8)
+            first = np.searchsorted(starts, low, "right") - 1
+            last = np.searchsorted(starts, low + len(piece), "left")
+            inside = np.maximum(starts[first:last], low) - low
+            found = np.bitwise_or.reduceat(classes, inside)
+            self._classes[filled[first:last]] |= found
 
     @property
     def has_exponents(self) -> npt.NDArray[np.bool_]:

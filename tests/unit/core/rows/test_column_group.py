@@ -3,9 +3,11 @@
 import pickle
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transforms.core.rows import column_group
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import Column
 from transforms.core.rows.column_group import coerce_columns
@@ -66,3 +68,30 @@ def test_a_column_of_a_group_holds_on_to_its_own_values_alone() -> None:
     for columns in ([full] * 100, [full, sparse] * 50):
         for found in coerce_columns(columns, [feature] * 100):
             assert len(pickle.dumps(found.values)) < 2 * 500 * 4
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda rows: st.lists(
+            st.lists(st.sampled_from(["", "1", "-2.5", "1e9", "x"]), min_size=rows)
+            .map(lambda cells: cells[:rows])
+            .map(lambda cells: pa.array(["y", *cells]).slice(1)),
+            min_size=1,
+            max_size=5,
+        )
+    ),
+    st.integers(1, 9),
+)
+def test_classes_are_those_of_all_bytes(
+    columns: list[pa.StringArray], piece_bytes: int
+) -> None:
+    """A column's classes do not depend on where the pieces of its bytes end."""
+    texts = ["".join(column.to_pylist()) for column in columns]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_group, "_PIECE_BYTES", piece_bytes)
+        group = column_group.ColumnGroup(columns)
+    assert group.has_exponents.tolist() == ["e" in text for text in texts]
+    numeric = [i for i, text in enumerate(texts) if text and "x" not in text]
+    assert group.numeric().tolist() == numeric
+    pointed = [i for i in numeric if "." in texts[i] or "e" in texts[i]]
+    assert group.numeric(pointed=True).tolist() == pointed
