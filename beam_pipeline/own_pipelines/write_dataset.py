@@ -614,10 +614,10 @@ class _WriteShards(beam.DoFn):
                 self.attempt = store.attempt
                 self.group = ShardGroup(self.job_of(plan, store))
             self.group.add(task)
-            return self._finish() if self.group.is_full else ()
         except BaseException:
             self._discard()
             raise
+        return self._finish() if self.group.is_full else ()
 
     @raising_of_rows()
     def finish_bundle(self) -> Sequence[WindowedValue]:
@@ -632,10 +632,15 @@ class _WriteShards(beam.DoFn):
             group.discard()
 
     def _finish(self) -> list[Written]:
-        group, self.group = self.group, None
-        if group is None:
+        if self.group is None:
             return []
-        return [Written(self.attempt, *facts) for _, facts in group.finish()]
+        try:
+            finished = self.group.finish()
+        except BaseException:
+            self._discard()
+            raise
+        self.group = None
+        return [Written(self.attempt, *facts) for _, facts in finished]
 
 
 def _job_of(plan: RowsPlan, store: Store, *, run: SharedRun, unique: bool) -> ShardJob:
