@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from beam_pipeline.planning.block_size import block_size
 from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.features.declare import declare, merged
 from beam_pipeline.planning.features.evidence import rounding_notes
@@ -27,7 +28,9 @@ from transforms.formats.registry import TABLE_FORMATS
 
 __all__ = ["plan_images"]
 
-_BLOCK_ROWS = 4096
+# A block of the most rows takes 0.1 GB while it is read.
+_LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17
+_SHARD_BYTES = 150_000_000
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -109,6 +112,13 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         layout = f"{'split/' if listing.splits else ''}file, labelled by {labels.table}"
     elif spec.unlabelled:
         layout = f"{'split/' if listing.splits else ''}file"
+    block_rows = block_size(
+        count,
+        listing.bytes,
+        shard_bytes=_SHARD_BYTES,
+        least=_LEAST_BLOCK_ROWS,
+        most=_MOST_BLOCK_ROWS,
+    )
     return PlannedSource(
         make=lambda path: RunSource(
             ImageListReader(images.SPLIT_COLUMN if listing.splits else ""),
@@ -117,7 +127,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             schema,
             key_column=spec.key_column or "",
             group_column=spec.group_column or "",
-            block_rows=_BLOCK_ROWS,
+            block_rows=block_rows,
         ),
         listing=listing.rows,
         schema=schema,

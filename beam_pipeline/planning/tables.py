@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.planning.block_size import block_size
 from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.evidence import (
@@ -80,6 +81,9 @@ _COLUMN_SETTINGS = (
 )
 # Blocks that `infer: full` reads one after another.
 _INFERRED_BYTES = 8 << 20
+_LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 8 << 20, 256 << 20
+# Shards have about 150 MB of records, three times their text.
+_SHARD_TEXT_BYTES = 50_000_000
 # What tfrecorder's and AutoML's manifests say in their column of splits.
 _SPLIT_WORDS: Mapping[str, str] = {
     "TRAIN": "train",
@@ -178,7 +182,13 @@ def plan_tables(
         # Files of one row each are read by the thousand.
         source = RunSource(reader=reader, **shared)
     else:
-        block_bytes = _block_bytes(inputs.bytes)
+        block_bytes = block_size(
+            inputs.bytes,
+            inputs.bytes,
+            shard_bytes=_SHARD_TEXT_BYTES,
+            least=_LEAST_BLOCK_BYTES,
+            most=_MOST_BLOCK_BYTES,
+        )
         run_files = 0
         if spec.limit is None and not reader.many_origins:
             run_files = run_files_of(
@@ -598,16 +608,3 @@ def _mean_length(column: pa.Array) -> float:
 def _head(column: pa.Array | pa.ChunkedArray, count: int) -> pa.Array:
     part = column.slice(0, count)
     return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
-
-
-def _block_bytes(total: int) -> int:
-    """Returns the size of blocks: from the input alone, never from the workers.
-
-    Blocks times shards stays under half a million: with shards of 150 MB of records,
-    about three times their text, that is total ** 2 / (50 MB * block).
-    """
-    wanted = total * total // (50_000_000 * 500_000)
-    size = 8 << 20
-    while size < wanted and size < 256 << 20:
-        size *= 2
-    return size

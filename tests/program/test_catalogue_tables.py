@@ -132,7 +132,7 @@ def test_fault_095_newlines_in_quotes_are_one_row(
     """20,000 rows stay 20,000 in blocks that are cut everywhere."""
     from beam_pipeline.planning import tables as plan_tables
 
-    monkeypatch.setattr(plan_tables, "_block_bytes", lambda total: 100_000)
+    monkeypatch.setattr(plan_tables, "_LEAST_BLOCK_BYTES", 100_000)
     text = "".join(f'{n},"line one\nline ""two"", {n}"\n' for n in range(20_000))
     found = converted(tmp_path, "n,w\n" + text)
     assert [row["n"] for row in found] == list(range(20_000))
