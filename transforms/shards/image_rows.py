@@ -1,5 +1,6 @@
 """Derived image columns, checks of stated sizes, and box remapping."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -10,11 +11,11 @@ from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
 from transforms.core.statistics import Statistics
 from transforms.shards.loaded_images import (
-    DERIVED,
     ImageColumn,
     Images,
     Loaded,
     LoadedImage,
+    derived_value,
     loaded_items,
 )
 
@@ -152,5 +153,6 @@ def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
                 values = images.derived(feature.derived)
                 out[feature.name] = pa.array(values, record_type(feature))
             else:
-                out[feature.name] = _column(feature, images, DERIVED[feature.derived])
+                derive = functools.partial(derived_value, feature.derived)
+                out[feature.name] = _column(feature, images, derive)
     return out

@@ -21,12 +21,12 @@ from transforms.core.statistics import Statistics
 from transforms.storage.paths import without_access
 
 __all__ = [
-    "DERIVED",
     "ImageColumn",
     "Images",
     "Loaded",
     "LoadedImage",
     "Payload",
+    "derived_value",
     "loaded_items",
 ]
 
@@ -110,17 +110,29 @@ def loaded_items(loaded: Loaded) -> "list[LoadedImage]":
 
 
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
-# What features may be derived from an image, by the name in `Feature.derived`.
-DERIVED: Mapping[str, Callable[[LoadedImage], int | str]] = {
-    "height": lambda image: image.facts.height,
-    "width": lambda image: image.facts.width,
-    "depth": lambda image: image.facts.depth,
-    "format": lambda image: image.facts.format,
+# What features may be derived from the facts of an image, by the name in
+# `Feature.derived`.
+_OF_FACTS: Mapping[str, Callable[[ImageInfo], int | str]] = {
+    "height": lambda facts: facts.height,
+    "width": lambda facts: facts.width,
+    "depth": lambda facts: facts.depth,
+    "format": lambda facts: facts.format,
     # As ImageNet's scripts write it.
-    "codec": lambda image: image.facts.format.upper(),
-    "colorspace": lambda image: _COLORSPACES[image.facts.depth],
-    "sha256": lambda image: hashlib.sha256(image.prepared.data).hexdigest(),
+    "codec": lambda facts: facts.format.upper(),
+    "colorspace": lambda facts: _COLORSPACES[facts.depth],
 }
+
+
+def derived_value(name: str, image: LoadedImage) -> int | str:
+    """Returns the value of a feature that is derived from an image without a fault.
+
+    Args:
+      name: in `Feature.derived`: "sha256", or a fact such as "height" or "colorspace".
+      image: that it is derived from.
+    """
+    if name == "sha256":
+        return hashlib.sha256(image.prepared.data).hexdigest()
+    return _OF_FACTS[name](image.facts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,7 +177,7 @@ class ImageColumn:
         if plain is None:
             return self.others[row]
         data = bytes(self.payloads[row])
-        info = ImageInfo("jpeg", plain.height, plain.width, plain.depth)
+        info = _facts_of(plain)
         source = SourceImage("jpeg", plain.height, plain.width, 1, 8)
         return LoadedImage(data, PreparedImage(data, info, source))
 
@@ -223,12 +235,17 @@ class ImageColumn:
 
     def derived(self, name: str) -> list[int | str]:
         """Returns the values of a feature that is derived from the images."""
-        derive = DERIVED[name]
-        if name not in PlainJpeg._fields:
-            return [derive(image) for image in self]
-        place = PlainJpeg._fields.index(name)
+        if name == "sha256":
+            return [hashlib.sha256(payload).hexdigest() for payload in self.payloads]
+        if name in PlainJpeg._fields:
+            place = PlainJpeg._fields.index(name)
+            return [
+                derived_value(name, self.others[row]) if plain is None else plain[place]
+                for row, plain in enumerate(self.plain)
+            ]
+        derive = _OF_FACTS[name]
         return [
-            derive(self.others[row]) if plain is None else plain[place]
+            derive(self.others[row].facts if plain is None else _facts_of(plain))
             for row, plain in enumerate(self.plain)
         ]
 
@@ -245,3 +262,7 @@ class ImageColumn:
             else fingerprint_of(crcs[row], len(self.payloads[row]))
             for row, plain in enumerate(self.plain)
         ]
+
+
+def _facts_of(plain: PlainJpeg) -> ImageInfo:
+    return ImageInfo("jpeg", plain.height, plain.width, plain.depth)
