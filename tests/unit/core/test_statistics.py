@@ -82,9 +82,7 @@ COLUMNS = (
     | st.lists(st.none(), max_size=9).map(lambda v: pa.array(v, pa.null()))
     | LISTS.map(lambda values: pa.array(values, pa.list_(pa.int64())))
     | LISTS.map(lambda values: pa.array(values, pa.large_list(pa.float32())))
-    | NESTED.map(
-        lambda v: pa.array(v, pa.list_(pa.list_(pa.list_(pa.list_(pa.int64())))))
-    )
+    | NESTED.map(lambda v: pa.array(v, pa.list_(pa.list_(pa.list_(pa.int64())))))
 )
 
 
