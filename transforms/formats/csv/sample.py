@@ -125,7 +125,7 @@ def _looked_into(
     check: HeaderCheck | None,
     far: bool,
 ) -> "_Seen":
-    """Returns what so many places of the files show; see `sample_blocks`."""
+    """Returns what some places of the files show; see `sample_blocks`."""
     places = _places([each.size for each in inputs], sample_bytes, count)
     few = len(inputs) <= _PLACES
     looked_into = (
@@ -181,7 +181,7 @@ class _Seen:
     Attributes:
       first: the first file; None for none.
       names: of its columns, which the other files must have, too.
-      lengths: of records that are no rows: how many have so many fields.
+      lengths: of records that are no rows: number of fields -> how many have it.
       sampled_bytes: of input that was looked at.
     """
 
