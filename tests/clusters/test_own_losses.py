@@ -13,7 +13,7 @@ import pytest
 
 from beam_pipeline.engines.cluster import Cluster
 from beam_pipeline.engines.engine import AddStages
-from beam_pipeline.own_pipelines import write_dataset
+from beam_pipeline.own_pipelines import shard_steps, write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.clusters.own_runs import Loss, replacing_losses, run, task_managers
@@ -99,14 +99,14 @@ def test_workers_that_resume_after_the_commit(
     def job_of(*arguments: Any, **options: Any) -> Any:
         # An attempt at shards has its folder, and nothing in it.
         write.before(shard_group, "draft_shard")
-        return write_dataset._job_of(*arguments, **options)
+        return shard_steps._job_of(*arguments, **options)
 
     def commit_all(*arguments: Any) -> Any:
         # The dataset is whole, in the folder of the run.
         commit.before(LocalTarget, "publish")
         return write_dataset._commit(*arguments)
 
-    monkeypatch.setattr(write_dataset, "_job_of", job_of)
+    monkeypatch.setattr(shard_steps, "_job_of", job_of)
     monkeypatch.setattr(write_dataset, "_commit", commit_all)
     with contextlib.ExitStack() as stack:
         for loss in losses:

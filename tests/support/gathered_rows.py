@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.own_pipelines.given_schema import types_of_rows
+from beam_pipeline.own_pipelines.known_rows import gather_rule_of
 from beam_pipeline.own_pipelines.rows_plan import (
     RowsPlan,
     draft_rows,
     merge_bundles,
     plan_rows,
 )
-from beam_pipeline.own_pipelines.write_dataset import WriteDataset, _rule_of
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Rejection
@@ -62,7 +63,7 @@ def gather(
     """Returns what becomes of bundles of rows under settings of `WriteDataset`."""
     write = WriteDataset("out/rows", **settings)
     declared = types_of_rows(element_type) | write._declared
-    rule = _rule_of(
+    rule = gather_rule_of(
         write._spec,
         declared,
         write._given,

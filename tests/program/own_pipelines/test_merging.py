@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.own_pipelines import rows_plan, write_dataset
+from beam_pipeline.own_pipelines import cut_steps, rows_plan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.conftest import Headline
 from tests.support.outputs import contents, manifest, names
@@ -113,7 +113,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     monkeypatch.setattr(merge_runs, "_MERGED_BYTES", MERGED_BYTES)
     monkeypatch.setattr(merge_runs, "_MOST_RANGES", RUNS * SHARDS // 4)
     monkeypatch.setattr(files, "read_range", found.reading(files.read_range))
-    for place, name in ((write_dataset, "merge_ranges"), (ShardGroup, WRITE)):
+    for place, name in ((cut_steps, "merge_ranges"), (ShardGroup, WRITE)):
         taking = found.taking(name, getattr(place, name))
         monkeypatch.setattr(place, name, taking)
     return found

@@ -18,7 +18,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_pipeline.own_pipelines import commit_rows as committing
-from beam_pipeline.own_pipelines import write_dataset
+from beam_pipeline.own_pipelines import cut_steps, write_dataset
 from beam_pipeline.own_pipelines.commit_rows import (
     Committed,
     ComparedKeys,
@@ -536,7 +536,7 @@ def test_only_what_was_counted_is_written(
         write(tmp_path / "out", some())
     monkeypatch.undo()
     cut = cut_run
-    monkeypatch.setattr(write_dataset, "cut_run", lambda *given: cut(*given)[:-1])
+    monkeypatch.setattr(cut_steps, "cut_run", lambda *given: cut(*given)[:-1])
     with pytest.raises(ConservationError):
         write(tmp_path / "out", some())
     assert not (tmp_path / "out").exists()
