@@ -22,7 +22,7 @@ from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
 from beam_pipeline.commands.flags_only import is_flags_only, split_flags
 from beam_pipeline.commands.options import LOCATION, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
-from beam_pipeline.settings.options import SETTINGS
+from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.version import __version__
@@ -282,22 +282,28 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
     if needs_output and "source" in settings and not {"output"} & {*given, *settings}:
         # Where the spec has the source, and no output, a single argument is the output.
         given |= {"output": given.pop("source")} if "source" in given else {}
-    if "feature_names" in given:
-        pairs = [text.partition("=") for text in given["feature_names"]]
-        if not all(equals for _, equals, _ in pairs):
-            raise SpecError("--feature-name takes ROLE=NAME, as in image=image_raw.")
-        given["feature_names"] = {role: name for role, _, name in pairs}
     for key in given:
         if SETTINGS[key].kind == "joined":
             given[key] = given[key].split(",")
         elif SETTINGS[key].kind == "list":
             given[key] = list(given[key])
+        elif SETTINGS[key].kind == "pairs":
+            given[key] = _pairs(SETTINGS[key], given[key])
     for key, word in (("source", "SOURCE"), ("output", "OUTPUT")):
         if key == "output" and not needs_output:
             continue
         if key not in given and key not in settings:
             raise UsageError(f"{word} must be given, here or in --spec. See --help.")
     return settings | given
+
+
+def _pairs(setting: Setting, texts: Sequence[str]) -> dict[str, str]:
+    """Returns what was given as NAME=VALUE, once or several times."""
+    pairs = [text.partition("=") for text in texts]
+    if not all(equals for _, equals, _ in pairs):
+        # Without the text: it may be a key.
+        raise SpecError(f"{setting.flags} takes {setting.metavar}, with an '='.")
+    return {name: value for name, _, value in pairs}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

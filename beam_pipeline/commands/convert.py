@@ -23,6 +23,7 @@ from beam_pipeline.commands.report_json import (
 )
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.workers import refuse_starts
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import make_spec
@@ -71,6 +72,8 @@ def run(
             from beam_pipeline.running.convert import find_engine
 
             engine = find_engine(spec, beam_flags)
+        else:
+            refuse_starts(spec, "a local run")
         # A run that was killed while publishing is completed or undone first.
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):

@@ -8,6 +8,7 @@
     dataflow.py     likewise, of the one that sees nothing of this machine
     job_server.py   what Flink, Spark and Prism share: master, job server, machines
     places.py       finds a job server; checks that its workers see what they need
+    workers.py      who starts the workers of a job
     hooks.py        where the caller takes part in a run
     cluster.py      the clusters that `scripts/cluster` has started, as it notes them
     java.py         finds a Java that is new enough

@@ -16,6 +16,7 @@ from beam_pipeline.engines.engine import (
     Submitted,
 )
 from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.workers import refuse_starts
 
 __all__ = ["DATAFLOW"]
 
@@ -41,6 +42,7 @@ def _presets(place: Place) -> list[str]:
 @dataclasses.dataclass(frozen=True)
 class _Dataflow(Engine):
     def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
+        refuse_starts(settings, "Dataflow")
         check_dataflow(settings, beam_flags)
 
     def detaches(self, beam_flags: Sequence[str]) -> bool:

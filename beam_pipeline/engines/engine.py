@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from beam_pipeline.engines.hooks import RunHooks
@@ -33,6 +33,11 @@ class JobSettings(Protocol):
       source: path or URI of the input.
       output: path or URI of the dataset.
       images_root: folder of the images that a table names; empty for none.
+      job_endpoint: host:port of a job server that runs already; None for one of this
+        program's.
+      worker_pool: host:port of a pool that starts workers; None for none.
+      worker_command: file that the engine's machines start as a worker; None likewise.
+      worker_env: variables for it.
       shared_output: every worker sees local paths as this machine does.
       flink_master: host:port; None for the cluster that was started last.
       spark_master: as Spark writes it; None likewise.
@@ -51,6 +56,14 @@ class JobSettings(Protocol):
     @property
     def images_root(self) -> str: ...
     @property
+    def job_endpoint(self) -> str | None: ...
+    @property
+    def worker_pool(self) -> str | None: ...
+    @property
+    def worker_command(self) -> str | None: ...
+    @property
+    def worker_env(self) -> Mapping[str, str]: ...
+    @property
     def shared_output(self) -> bool: ...
     @property
     def flink_master(self) -> str | None: ...
@@ -68,11 +81,14 @@ class Place:
 
     Attributes:
       worker: path of the executable that starts a worker.
+      environment: Beam's flags where somebody else starts the workers; None where
+        `worker` does.
       artifacts: folder of what the job server stages.
       master: of the cluster.
       java: path of `java`.
       program: path of the job server's jar, of Prism, or of what Dataflow's workers
         install.
+      job_endpoint: host:port of a job server that runs already; empty for none.
       parallelism: tasks at the same time; None for what the cluster does by itself.
       slots: tasks that one machine of the cluster runs at the same time.
       job_name: that no other job has.
@@ -83,6 +99,8 @@ class Place:
     master: str = ""
     java: str = "java"
     program: str = ""
+    job_endpoint: str = ""
+    environment: tuple[str, ...] | None = None
     parallelism: int | None = None
     slots: int = 1
     job_name: str = ""
@@ -145,6 +163,10 @@ class Engine(abc.ABC):
         Raises:
           SpecError, TargetError, UsageError: the engine cannot take the job.
         """
+
+    def works_elsewhere(self, settings: JobSettings, beam_flags: Sequence[str]) -> bool:
+        """Whether workers share nothing with this machine but the target's store."""
+        return True
 
     def detaches(self, beam_flags: Sequence[str]) -> bool:
         """Whether nobody waits for the job: it is handed over by `submit`."""

@@ -1,7 +1,6 @@
 """Engines behind Beam's job service: their masters, job servers and machines."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 
 from beam_pipeline.engines.engine import (
@@ -13,6 +12,12 @@ from beam_pipeline.engines.engine import (
 )
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.workers import (
+    check_starts,
+    environment_flags,
+    process_flags,
+    starts_elsewhere,
+)
 from transforms.errors import UsageError
 
 __all__ = ["OPENED", "JobServerEngine", "java_flags", "worker_flags"]
@@ -28,13 +33,17 @@ OPENED = [
 
 
 def worker_flags(place: Place) -> list[str]:
-    """Returns Beam's flags of every job server: its workers are local processes."""
+    """Returns Beam's flags of every job server: where it is, what starts workers."""
     return [
         SERVICE_TIMEOUT,
         # Else a list of all packages installed here is staged, which no worker reads.
         "--experiments=disable_logging_submission_environment",
-        "--environment_type=PROCESS",
-        f"--environment_config={json.dumps({'command': place.worker})}",
+        *(
+            process_flags(place.worker)
+            if place.environment is None
+            else place.environment
+        ),
+        *([f"--job_endpoint={place.job_endpoint}"] if place.job_endpoint else []),
     ]
 
 
@@ -45,15 +54,18 @@ def java_flags(place: Place, program_flag: str) -> list[str]:
       place: with the server's jar, and the slots of a machine.
       program_flag: Beam's flag that names the jar.
     """
+    server = [
+        f"--{program_flag}={place.program}",
+        f"--job_server_java_launcher={place.java}",
+        f"--artifacts_dir={place.artifacts}",
+        *(f"--job_server_jvm_properties={option}" for option in ("-Xmx1g", *OPENED)),
+    ]
     return [
         *worker_flags(place),
         # A worker waits for the next stage: a Python takes seconds to start. Those of
         # the last stage end ten seconds after the job.
         "--environment_cache_millis=10000",
-        f"--{program_flag}={place.program}",
-        f"--job_server_java_launcher={place.java}",
-        f"--artifacts_dir={place.artifacts}",
-        *(f"--job_server_jvm_properties={option}" for option in ("-Xmx1g", *OPENED)),
+        *([] if place.job_endpoint else server),
         # One Python for each slot, or they would share one interpreter's lock.
         f"--sdk_worker_parallelism={place.slots}",
     ]
@@ -81,6 +93,14 @@ class JobServerEngine(Engine):
     artifact: str = ""
     size: Callable[[str], tuple[int, int]] | None = None
 
+    def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
+        """Refuses contradictions about the workers; see `Engine`."""
+        check_starts(settings, beam_flags)
+
+    def works_elsewhere(self, settings: JobSettings, beam_flags: Sequence[str]) -> bool:
+        """Whether somebody else starts the workers; see `Engine`."""
+        return starts_elsewhere(settings, beam_flags)
+
     def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
         """Returns the master, the job server and the machines; see `Engine`."""
         # Imported here: they load slowly, and the command line imports all engines.
@@ -88,6 +108,7 @@ class JobServerEngine(Engine):
         from beam_pipeline.engines.java import JavaError, find_java
         from beam_pipeline.engines.places import (
             WITHIN_SERVER,
+            check_job_server,
             check_shared,
             find_program,
         )
@@ -96,19 +117,25 @@ class JobServerEngine(Engine):
         started = self.default_master if noted is None else noted.master
         master = self._master(settings, beam_flags) or started
         check_shared(self.name, master, settings, beam_flags)
-        program = flag_given(beam_flags, self.program_flag) or find_program(
-            self.name, self.artifact, self.program_flag
-        )
+        endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
+        program = flag_given(beam_flags, self.program_flag) or ""
+        if endpoint:
+            check_job_server(endpoint)
+        elif not program:
+            program = find_program(self.name, self.artifact, self.program_flag)
         place = Place(
             worker="",
             artifacts="",
             master=master,
             program=program,
+            job_endpoint=endpoint,
+            environment=environment_flags(settings, beam_flags),
             parallelism=settings.workers if isinstance(settings.workers, int) else None,
         )
         if not self.artifact:
             return place
-        if flag_given(beam_flags, "job_server_java_launcher") is None:
+        given = flag_given(beam_flags, "job_server_java_launcher")
+        if given is None and not endpoint:
             try:
                 place = dataclasses.replace(place, java=find_java())
             except JavaError as error:

@@ -10,16 +10,22 @@ from collections.abc import Sequence
 
 from beam_pipeline.engines import cluster
 from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.flags import has_flag
+from beam_pipeline.engines.workers import environment_flags
 from transforms.errors import TargetError, UsageError
 from transforms.storage import paths
 
-__all__ = ["WITHIN_SERVER", "check_shared", "find_program", "host_elsewhere"]
+__all__ = [
+    "WITHIN_SERVER",
+    "check_job_server",
+    "check_shared",
+    "find_program",
+    "host_elsewhere",
+]
 
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
-# Flags of users who start workers in their own way.
-_ENVIRONMENT = ("environment_type", "environment_config")
+# How long a job server may take to answer.
+_ASK_SECONDS = 10.0
 
 
 def find_program(name: str, artifact: str, flag: str) -> str:
@@ -53,6 +59,26 @@ def find_program(name: str, artifact: str, flag: str) -> str:
     return str(found)
 
 
+def check_job_server(endpoint: str) -> None:
+    """Refuses the address of a job server that nobody answers at.
+
+    Beam would wait for it as long as for the job.
+
+    Raises:
+      UsageError: there is none.
+    """
+    host, _, port = endpoint.rpartition(":")
+    try:
+        address = host.strip("[]"), int(port)
+        with socket.create_connection(address, timeout=_ASK_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"There must be a job server at {endpoint!r}; found none: {error}. Start "
+            f"it, or leave out --job-endpoint: each job then starts its own."
+        ) from error
+
+
 def check_shared(
     name: str, master: str, settings: JobSettings, beam_flags: Sequence[str]
 ) -> None:
@@ -65,7 +91,7 @@ def check_shared(
     if not host:
         return
     who = f"The workers of {name} at {host!r}"
-    ours = not any(has_flag(beam_flags, flag) for flag in _ENVIRONMENT)
+    ours = environment_flags(settings, beam_flags) is None
     shares = settings.shared_output and os.environ.get("TMPDIR")
     if paths.is_remote(settings.output) and ours and not shares:
         raise UsageError(

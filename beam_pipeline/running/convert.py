@@ -13,6 +13,7 @@ from beam_pipeline.engines.engine import Engine, Submitted
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.table import engine_of
+from beam_pipeline.engines.workers import refuse_starts
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.disk_need import check_room
 from beam_pipeline.planning.features.vocabularies import keep_names
@@ -124,7 +125,9 @@ def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
     engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
     if beam_flags:
         check_beam_flags(beam_flags, engine)
-    if engine is not None:
+    if engine is None:
+        refuse_starts(spec, "a local run")
+    else:
         engine.check(spec, beam_flags)
     return engine
 

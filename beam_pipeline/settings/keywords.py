@@ -210,6 +210,21 @@ class Keywords(TypedDict, total=False):
     spark_master: str | None
     """Address of Spark [last started, or port 7077]."""
 
+    job_endpoint: str | None
+    """Use this running job server [one is started for each job]."""
+
+    worker_pool: str | None
+    """The workers are elsewhere: a pool that the engine's machines reach here."""
+
+    worker_command: str | None
+    """The workers are elsewhere: the engine's machines start them with this file."""
+
+    worker_env: Mapping[str, str]
+    """Set a variable for `worker_command`; may be given again."""
+
+    worker_timeout: int
+    """End the job if no worker reports for this many seconds [300]."""
+
     shared_output: bool
     """All machines of the engine see local paths, and TMPDIR, as this one does."""
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from beam_pipeline.settings.values import (
+    Address,
+    Command,
     Count,
     EngineName,
     FormatName,
@@ -28,6 +30,7 @@ from beam_pipeline.settings.values import (
     Shares,
     Size,
     Texts,
+    Variables,
 )
 from transforms.core.image.choices import MAX_PIXELS, MAX_SECONDS, Check, Filter
 
@@ -68,7 +71,7 @@ class Setting(NamedTuple):
       decides_bytes: whether it decides bytes of the dataset; what does not may change
         between a run and its resume. A path does not where what its file says counts
         among the inputs, the schema or the classes.
-      is_address: whether the text is an engine's address, and no path.
+      is_address: whether the text is an address of an engine, and no path.
       name: its name in `Settings`; this and what follows comes from there.
       type: the type of what a spec holds.
 
@@ -403,6 +406,31 @@ class Settings:
     )
     spark_master: str | None = _run(
         None, "Address of Spark [last started, or port 7077].", "URL", is_address=True
+    )
+    job_endpoint: Address | None = _run(
+        None,
+        "Use this running job server [one is started for each job].",
+        "HOST:PORT",
+        is_address=True,
+    )
+    worker_pool: Address | None = _run(
+        None,
+        "The workers are elsewhere: a pool that the engine's machines reach here.",
+        "HOST:PORT",
+        is_address=True,
+    )
+    worker_command: Command | None = _run(
+        None,
+        "The workers are elsewhere: the engine's machines start them with this file.",
+        "PATH",
+    )
+    worker_env: Variables = _run(
+        {},
+        "Set a variable for --worker-command; may be given again.",
+        "NAME=VALUE",
+    )
+    worker_timeout: Count = _run(
+        300, "End the job if no worker reports for this many seconds [300].", "SECONDS"
     )
     shared_output: bool = _run(
         False,

@@ -27,6 +27,8 @@ __all__ = [
     "read_spec",
 ]
 
+# Settings that may hold keys: neither a message nor a manifest has them.
+_SECRET = {"worker_env"}
 _Scalar = bool | int | float | str
 
 
@@ -140,6 +142,16 @@ class Spec(Settings, pydantic.BaseModel):
             raise ValueError("labels needs the id_column that names the images")
         if self.unlabelled and self.label_column:
             raise ValueError("unlabelled and label_column exclude each other")
+        if self.worker_pool and self.worker_command:
+            raise ValueError(
+                "worker_pool and worker_command exclude each other: workers are "
+                "started by a pool or by the engine"
+            )
+        if self.worker_env and not self.worker_command:
+            raise ValueError(
+                "worker_env needs the worker_command that gets the variables; a pool "
+                "has those of its own start"
+            )
         if self.shards and self.shard_size:
             raise ValueError("shards and shard_size exclude each other")
         # The policy checks how its values go together: refuse them before planning.
@@ -182,12 +194,12 @@ class Spec(Settings, pydantic.BaseModel):
         )
 
     def changed_json(self) -> dict[str, Any]:
-        """Returns the settings that differ from their defaults."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        """Returns the settings that differ from their defaults, without secrets."""
+        return self.model_dump(mode="json", exclude_defaults=True, exclude=_SECRET)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns every setting in force; a valid spec."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """Returns every setting in force but what may be secret; a valid spec."""
+        return self.model_dump(mode="json", exclude_none=True, exclude=_SECRET)
 
 
 def load_spec(path: str) -> dict[str, Any]:
@@ -309,7 +321,9 @@ def _describe(fault: Any) -> str:
     message: str = fault["msg"].removeprefix("Value error, ")
     if not place:
         return message
-    return f"{place}: {message[0].lower()}{message[1:]} (found {shown(fault['input'])})"
+    said = f"{place}: {message[0].lower()}{message[1:]}"
+    is_secret = fault["loc"][0] in _SECRET
+    return said if is_secret else f"{said} (found {shown(fault['input'])})"
 
 
 # Length of the place of a setting within a feature.

@@ -93,6 +93,11 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "runner": ("FlinkRunner", "FlinkRunner"),
     "flink_master": ("host:8081", "host:8081"),
     "spark_master": ("spark://host:7077", "spark://host:7077"),
+    "job_endpoint": ("host:8099", "host:8099"),
+    "worker_pool": ("[::1]:50000", "[::1]:50000"),
+    "worker_command": ("/opt/worker", "/opt/worker"),
+    "worker_env": ({"N": 3, "KEY": "a=b"}, {"N": "3", "KEY": "a=b"}),
+    "worker_timeout": (60, 60),
     "shared_output": (True, True),
     "segments": ("files", "files"),
     "max_reject_rate": (0.5, 0.5),
@@ -111,11 +116,13 @@ EXCLUSIVE = {
     "shard_size": "shards",
     "group_column": "key_column",
     "split_ids": "splits",
+    "worker_pool": "worker_command",
 }
 NEEDS: dict[str, dict[str, Any]] = {
     "split_ids": {"key_column": "id"},
     "stratify_column": {"splits": "a=1,b=1"},
     "labels": {"id_column": "id"},
+    "worker_env": {"worker_command": "/opt/worker"},
 }
 
 
@@ -142,7 +149,37 @@ def test_every_setting_is_accepted(setting: str) -> None:
     given_value, held = SETTINGS[setting]
     spec = make(**NEEDS.get(setting, {}), **{setting: given_value})
     assert getattr(spec, setting) == held
-    assert make_spec(json.loads(json.dumps(spec.to_json()))) == spec
+    known = spec.model_copy(update={"worker_env": {}})
+    assert make_spec(json.loads(json.dumps(spec.to_json()))) == known
+
+
+def test_variables_of_workers_may_be_keys() -> None:
+    """Their values are in no manifest and in no message."""
+    command = {"worker_command": "/opt/worker"}
+    spec = make(**command, worker_env={"KEY": "s3cr3t"})
+    assert "worker_env" not in spec.to_json() | spec.changed_json()
+    for wrong, said in (
+        ({"A KEY": "s3cr3t"}, "worker_env: the name of a variable is of"),
+        ({"KEY": ["s3cr3t"]}, "worker_env: the value of KEY must be a text"),
+        ({"KEY": "s3cr3t\0"}, "worker_env: the value of KEY can hold no NUL"),
+        (["KEY=s3cr3t"], "worker_env: input should be a valid dict"),
+    ):
+        message = fault(**command, worker_env=wrong)
+        assert said in message
+        assert "s3cr3t" not in message
+
+
+def test_who_starts_workers() -> None:
+    """A pool or a command, and each as an engine takes it."""
+    both = {"worker_pool": "localhost:50000", "worker_command": "/opt/worker"}
+    assert "exclude each other" in fault(**both)
+    assert "needs the worker_command" in fault(worker_env={"A": "1"})
+    for wrong in ("localhost", "localhost:", ":5", "h:0", "h:65536", "a b:1", "::1:5"):
+        assert "an address is HOST:PORT" in fault(worker_pool=wrong)
+        assert "an address is HOST:PORT" in fault(job_endpoint=wrong)
+    assert "absolute path" in fault(worker_command="beam-tfrecord-worker")
+    assert "leave out 'boot'" in fault(worker_command="/opt/worker boot")
+    assert "worker_timeout: " in fault(worker_timeout=0)
 
 
 def test_all_settings_together() -> None:
@@ -150,6 +187,8 @@ def test_all_settings_together() -> None:
     full = {name: value for name, (value, _) in SETTINGS.items()}
     for name in EXCLUSIVE:
         del full[name]
+    # May hold keys, so it is never written.
+    del full["worker_env"]
     spec = make_spec(full)
     assert set(spec.to_json()) == set(full)
     assert make_spec(spec.to_json()) == spec
@@ -380,6 +419,11 @@ def test_what_decides_bytes() -> None:
         "runner",
         "flink_master",
         "spark_master",
+        "job_endpoint",
+        "worker_pool",
+        "worker_command",
+        "worker_env",
+        "worker_timeout",
         "shared_output",
         "segments",
         "max_reject_rate",

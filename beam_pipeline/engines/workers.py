@@ -1,0 +1,95 @@
+"""Who starts the workers of a job: this program, or somebody elsewhere."""
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from beam_pipeline.engines.engine import JobSettings
+from beam_pipeline.engines.flags import flag_given, has_flag
+from transforms.errors import SpecError, UsageError
+
+__all__ = [
+    "check_starts",
+    "environment_flags",
+    "process_flags",
+    "refuse_starts",
+    "starts_elsewhere",
+]
+
+_OURS = ("worker_pool", "worker_command")
+_BEAMS = ("environment_type", "environment_config", "environment_options")
+# Beam's name for workers that are threads of this process.
+_LOOPBACK = "LOOPBACK"
+
+
+def starts_elsewhere(settings: JobSettings, beam_flags: Sequence[str]) -> bool:
+    """Whether workers are started without this program: they may share no disk."""
+    if any(getattr(settings, name) for name in _OURS):
+        return True
+    named = any(has_flag(beam_flags, name) for name in _BEAMS)
+    return named and flag_given(beam_flags, "environment_type") != _LOOPBACK
+
+
+def environment_flags(
+    settings: JobSettings, beam_flags: Sequence[str]
+) -> tuple[str, ...] | None:
+    """Returns Beam's flags that say how workers are started.
+
+    Returns:
+      nothing where the user's own flags say it; None where it is this program's part.
+    """
+    if settings.worker_pool:
+        return (
+            "--environment_type=EXTERNAL",
+            f"--environment_config={settings.worker_pool}",
+        )
+    if settings.worker_command:
+        return process_flags(settings.worker_command, settings.worker_env)
+    return () if any(has_flag(beam_flags, name) for name in _BEAMS) else None
+
+
+def process_flags(
+    command: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, ...]:
+    """Returns Beam's flags for workers that the engine starts as processes."""
+    config: dict[str, object] = {"command": command}
+    if variables:
+        config["env"] = dict(variables)
+    return (
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps(config)}",
+    )
+
+
+def check_starts(settings: JobSettings, beam_flags: Sequence[str]) -> None:
+    """Refuses to be told twice who starts the workers.
+
+    Raises:
+      UsageError: a setting and a flag of Beam's both say it.
+    """
+    ours = [name for name in _OURS if getattr(settings, name)]
+    beams = [name for name in _BEAMS if has_flag(beam_flags, name)]
+    if ours and beams:
+        raise UsageError(
+            f"Either --{ours[0].replace('_', '-')} or Beam's --{beams[0]} says how "
+            f"workers are started; both were given. Leave one out."
+        )
+
+
+def refuse_starts(settings: JobSettings, who: str) -> None:
+    """Refuses settings of engines with a job server.
+
+    Args:
+      settings: of a job that runs elsewhere.
+      who: starts the workers there, as in "Dataflow".
+
+    Raises:
+      SpecError: one is given.
+    """
+    for name in (*_OURS, "job_endpoint"):
+        if getattr(settings, name):
+            raise SpecError(
+                f"--{name.replace('_', '-')} is for Flink, Spark and Prism; {who} "
+                f"starts its workers itself. Leave it out, or choose the engine with "
+                f"--runner."
+            )

@@ -1,0 +1,137 @@
+"""Who starts the workers of a job, and what is refused of it."""
+
+import json
+import pathlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+
+from beam_pipeline.cli import main
+from beam_pipeline.engines.dataflow import DATAFLOW
+from beam_pipeline.engines.table import ENGINES
+from beam_pipeline.engines.workers import starts_elsewhere
+from tests.support.engines import choose, put_jar, spec
+from transforms.errors import SpecError, UsageError
+
+Folder = pathlib.Path
+WITH_JOB_SERVERS = ("flink", "spark", "prism")
+STORES = {"source": "s3://b/rows.csv", "output": "s3://b/out"}
+
+
+@pytest.fixture
+def cache(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's cache, empty, and no Java."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of something that takes connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.usefixtures("cache")
+def test_running_job_server(server: str) -> None:
+    """No job server, Java or jar is looked for: there is none of either here."""
+    place = choose(spec(runner="spark", job_endpoint=server, **STORES), [])
+    assert place is not None
+    flags = ENGINES["spark"].presets(place.place)
+    assert f"--job_endpoint={server}" in flags
+    assert not any("_jar" in flag or "_launcher" in flag for flag in flags)
+    beams = choose(spec(runner="spark", **STORES), [f"--job_endpoint={server}"])
+    assert beams is not None
+    assert beams.place.job_endpoint == server
+
+
+@pytest.mark.usefixtures("cache")
+def test_job_server_that_does_not_run(server: str) -> None:
+    """Beam would wait for it for a day."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        gone = f"127.0.0.1:{listening.getsockname()[1]}"
+    with pytest.raises(UsageError, match=r"a job server at '127.*--job-endpoint"):
+        choose(spec(runner="spark", job_endpoint=gone, **STORES), [])
+
+
+@pytest.mark.parametrize("name", WITH_JOB_SERVERS)
+@pytest.mark.usefixtures("cache")
+def test_workers_of_a_pool(name: str, server: str) -> None:
+    """A pool is Beam's external environment."""
+    known = {"runner": name, "job_endpoint": server, "worker_pool": "localhost:1"}
+    if name == "flink":
+        known["flink_master"] = "[local]"
+    options = _options(name, **known)
+    assert options.environment_type == "EXTERNAL"
+    assert options.environment_config == "localhost:1"
+
+
+@pytest.mark.parametrize("name", WITH_JOB_SERVERS)
+@pytest.mark.usefixtures("cache")
+def test_workers_of_a_command(name: str, server: str) -> None:
+    """A command is Beam's process environment, with its variables."""
+    known = {"runner": name, "job_endpoint": server, "worker_command": "/opt/worker"}
+    if name == "flink":
+        known["flink_master"] = "[local]"
+    options = _options(name, **known, worker_env={"A": "b c"})
+    assert options.environment_type == "PROCESS"
+    config = {"command": "/opt/worker", "env": {"A": "b c"}}
+    assert json.loads(options.environment_config) == config
+
+
+def _options(name: str, **settings: object) -> PortableOptions:
+    chosen = choose(spec(**STORES, **settings), [])
+    assert chosen is not None
+    flags = ENGINES[name].presets(chosen.place)
+    return PipelineOptions(flags).view_as(PortableOptions)
+
+
+def test_where_workers_are() -> None:
+    """Elsewhere: with a pool, a command, Beam's own flags, and on Dataflow."""
+    for name in WITH_JOB_SERVERS:
+        engine = ENGINES[name]
+        assert not engine.works_elsewhere(spec(runner=name), ["--parallelism=2"])
+        for settings, flags in (
+            ({"worker_pool": "localhost:1"}, []),
+            ({"worker_command": "/opt/worker"}, []),
+            ({}, ["--environment_type=EXTERNAL", "--environment_config=localhost:1"]),
+            ({}, ["--environment_config", "{}"]),
+        ):
+            assert engine.works_elsewhere(spec(runner=name, **settings), flags)
+    # Threads of the submitter.
+    assert not starts_elsewhere(spec(), ["--environment_type=LOOPBACK"])
+    assert DATAFLOW.works_elsewhere(spec(), [])
+
+
+@pytest.mark.usefixtures("cache")
+def test_two_ways_to_start_workers() -> None:
+    """Our setting and Beam's flag: one of them would be ignored."""
+    put_jar("spark")
+    given = spec(runner="spark", worker_pool="localhost:1", **STORES)
+    with pytest.raises(UsageError, match=r"Either --worker-pool or Beam's --env"):
+        choose(given, ["--environment_type=PROCESS"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"worker_pool": "localhost:1"},
+        {"worker_command": "/opt/worker"},
+        {"job_endpoint": "localhost:1"},
+    ],
+)
+def test_engines_that_start_their_workers_themselves(
+    settings: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dataflow and the local run take none of the settings."""
+    (name,) = settings
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(SpecError, match=f"{flag} is for Flink, .* Dataflow starts"):
+        choose(spec(runner="dataflow", **settings), [])
+    for flags in ([], ["--", "--runner=FnApiRunner"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["convert", "/in", "/out", f"{flag}={settings[name]}", *flags])
+        assert ended.value.code == 2
+        assert f"{flag} is for Flink, Spark and Prism" in capsys.readouterr().err
