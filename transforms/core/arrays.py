@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from transforms.core.numpy_types import numpy_type
 
 __all__ = [
+    "FEW_ROWS",
     "decoded",
     "flattened",
     "in_one_piece",
@@ -28,6 +29,10 @@ __all__ = [
 ]
 
 Sizes = npt.NDArray[np.int64]
+
+# Columns of fewer rows cost more by their number than by their values: all columns of
+# floats are then looked at together.
+FEW_ROWS = 8_192
 
 
 def is_bytes(arrow_type: pa.DataType) -> bool:

@@ -7,14 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import FEW_ROWS
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, summarize_feature
 
 __all__ = ["Summaries"]
-
-# Columns of fewer rows cost more by their number than by their values: all columns of
-# floats are then looked at together.
-_FEW_ROWS = 8_192
 
 
 class Summaries:
@@ -50,7 +47,7 @@ class Summaries:
         """
         together: frozenset[str] = frozenset()
         floats = [columns[name] for name in self._floats if name in columns]
-        if floats and len(floats) == len(self._floats) and len(floats[0]) < _FEW_ROWS:
+        if floats and len(floats) == len(self._floats) and len(floats[0]) < FEW_ROWS:
             together = frozenset(self._floats)
             self._add_short(floats)
         for feature in self._features:

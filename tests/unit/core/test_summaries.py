@@ -53,7 +53,7 @@ def test_the_facts_are_those_of_each_column(
         ]
     )
     summaries = Summaries(SCHEMA)
-    with mock.patch.object(summaries_module, "_FEW_ROWS", few):
+    with mock.patch.object(summaries_module, "FEW_ROWS", few):
         for each in columns:
             summaries.add(each)
     found = summaries.facts

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, numpy_mask, offsets_of, raw_values
+from transforms.core.arrays import FEW_ROWS, is_list, numpy_mask, offsets_of, raw_values
 from transforms.core.model import Rounding
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import decoded
@@ -42,8 +42,6 @@ _SUSPECT = r"[eE]-0*[1-9][0-9]|0{30}"
 _NOT_ZERO = r"^[^eE]*[1-9]"
 _WORD_BYTES = 8
 _PIECE_BYTES = 1 << 16
-# Of fewer rows, all columns of floats are looked at together first.
-_FEW_ROWS = 8_192
 # For a cell of n bytes: which of the eight bytes up to its end are its own.
 _MASKS = np.array([(2**64 - 1) >> 8 * n << 8 * n for n in range(8, -1, -1)], np.uint64)
 # Ways to write 0 that are looked at in a column: most write all zeros alike.
@@ -142,7 +140,7 @@ def _harmless_floats(
         and not feature.shape
         and feature.source_column not in exact
     ]
-    if not places or not 0 < rows.num_rows < _FEW_ROWS:
+    if not places or not 0 < rows.num_rows < FEW_ROWS:
         return ()
     floats = rows.select(places)
     tensor = floats.to_tensor(null_to_nan=True, row_major=False)

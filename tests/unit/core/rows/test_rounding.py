@@ -176,7 +176,7 @@ def test_columns_that_are_looked_at_together(seed: int) -> None:
         keep = np.array([rng.random() < 0.9 for _ in range(count)])
         found = []
         for few in (0, 10):
-            with mock.patch.object(rounding, "_FEW_ROWS", few):
+            with mock.patch.object(rounding, "FEW_ROWS", few):
                 found.append(roundings_of(some, rows, schema, keep, "{} {}".format))
         assert found[0] == found[1]
 
