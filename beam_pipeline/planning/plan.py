@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Iterable
@@ -21,13 +20,14 @@ from beam_pipeline.planning.inputs import (
 from beam_pipeline.planning.only_rejected import Selection, select_rejected
 from beam_pipeline.planning.request import Request, make_request, with_images
 from beam_pipeline.planning.resolve import resolve
+from beam_pipeline.planning.shard_number import shard_notes, shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
     share_notes,
     with_splits,
 )
-from beam_pipeline.settings.options import MAX_SHARDS, SETTINGS
+from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
 from transforms import files
@@ -55,16 +55,11 @@ __all__ = [
     "Prepared",
     "check_locks",
     "check_name",
-    "choose_shards",
     "make_plan",
     "plan_source",
     "prepare",
-    "shards_of",
 ]
 
-# Files of 100 to 200 MB can be read by many hosts in parallel without being many.
-_MIN_SHARD_BYTES = 100_000_000
-_MAX_SHARD_BYTES = 200_000_000
 # Segments of less than this in all travel through the shuffle.
 _INLINE_BYTES = 8 << 20
 # An input of less than this is converted sooner than more workers have started.
@@ -177,20 +172,6 @@ def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
 def _digest(facts: Any) -> str:
     text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-def choose_shards(size: int) -> int:
-    """Returns how many shards `size` bytes make: each of 100 to 200 MB.
-
-    Among the counts that do, the one that most powers of two divide, so that hosts
-    and workers share them evenly; of those, the one nearest to 150 MB a shard.
-    """
-    if size <= _MAX_SHARD_BYTES:
-        return 1
-    fewest = -(-size // _MAX_SHARD_BYTES)
-    most = max(size // _MIN_SHARD_BYTES, fewest)
-    middle = 2 * size / (_MIN_SHARD_BYTES + _MAX_SHARD_BYTES)
-    return max(range(fewest, most + 1), key=lambda n: (n & -n, -abs(n - middle)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,6 +296,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     shards = {
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
     }
+    notes = (*notes, *shard_notes(spec, planned.record_bytes))
     check_name(str(spec.name), planned.rule.names)
     return Plan(
         spec=spec,
@@ -393,25 +375,6 @@ def _inputs_of(
     entries = [named_entry(path, os.path.dirname(path)) for path in named]
     companions = (*inputs.companions, *entries)
     return dataclasses.replace(inputs, companions=companions)
-
-
-def shards_of(spec: Spec, size: int) -> int:
-    """Returns how many shards a split of about this many bytes gets.
-
-    Raises:
-      SpecError: they would be too many.
-    """
-    if spec.shards is not None:
-        return spec.shards
-    if spec.shard_size is not None:
-        shards = max(1, math.ceil(size / spec.shard_size))
-        if shards > MAX_SHARDS:
-            raise SpecError(
-                f"A split may have at most {MAX_SHARDS:,} shards; shard_size "
-                f"{spec.shard_size:,} would make {shards:,}. Choose a larger one."
-            )
-        return shards
-    return choose_shards(size)
 
 
 def check_name(name: str, splits: Iterable[str]) -> None:

@@ -7,12 +7,10 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from beam_pipeline.planning.inputs import default_name, output_name
-from beam_pipeline.planning.plan import Plan, choose_shards, make_plan
+from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import animals, write_dataset
 from tests.support.plans import everything, write_numbers
@@ -36,34 +34,6 @@ def write_images(root: Folder, *paths: str) -> Folder:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (4, 3)).save(root / path)
     return root
-
-
-@settings(deadline=None)
-@given(st.integers(200 * MB + 1, 10**7 * MB))
-def test_shards_are_of_100_to_200_mb(size: int) -> None:
-    """Above 200 MB every shard gets 100 to 200 MB, whatever the size."""
-    shards = choose_shards(size)
-    assert 100 * MB <= size / shards <= 200 * MB
-
-
-@pytest.mark.parametrize(
-    ("size", "shards"),
-    [
-        (0, 1),
-        (1, 1),
-        (200 * MB, 1),
-        (200 * MB + 1, 2),
-        (299 * MB, 2),
-        (400 * MB, 4),
-        (450 * MB, 4),
-        (1_000 * MB, 8),
-        (10_000 * MB, 64),
-        (144_000 * MB, 1024),
-    ],
-)
-def test_shard_counts(size: int, shards: int) -> None:
-    """The count that most powers of two divide: pinned, since it decides names."""
-    assert choose_shards(size) == shards
 
 
 @pytest.mark.parametrize("kind", ["csv", "images"])
