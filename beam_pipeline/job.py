@@ -65,7 +65,7 @@ def build(
     """
     store, splits = job.store, job.plan.splits
     kept = store if job.publication.keeps_work else None
-    blocks = pipeline | "List" >> ListBlocks(job.source, kept)
+    blocks = pipeline | "List" >> ListBlocks(job.source, kept, store.rules)
     strata = None
     sharding = job.layout.sharding
     if sharding.rule.source is SplitSource.STRATIFIED:
@@ -108,7 +108,7 @@ def build(
         segments = (segments, reused.segments) | "Join segments" >> beam.Flatten()
         prints = (prints, reused.fingerprints) | "Join prints" >> beam.Flatten()
     shard_counts = beam.pvalue.AsSingleton(
-        place_facts | "Count shards" >> CountShards(job.plan.vocabularies)
+        place_facts | "Count shards" >> CountShards(job.plan.vocabularies, store.rules)
     )
     written = (
         segments

@@ -66,6 +66,7 @@ __all__ = [
     "ExampleError",
     "EncodingError",
     "StorageError",
+    "WorkerError",
     "ConservationError",
     "CommitError",
 ]
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
         TargetError,
         TFRecordError,
         UsageError,
+        WorkerError,
     )
     from transforms.stages.commit import CommitDataset
     from transforms.stages.examples import DecodeExamples, EncodeExamples

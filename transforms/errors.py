@@ -12,6 +12,7 @@
      |   +- ExampleError          a payload that is not a tf.train.Example
      +- EncodingError             a value cannot become a tf.train.Example
      +- StorageError              a file could not be read or written
+     +- WorkerError               a worker's machine or image does not fit the job
      +- ConservationError         read != written + rejected + skipped
      +- CommitError               the finished dataset could not be published
 
@@ -40,6 +41,7 @@ __all__ = [
     "TFRecordError",
     "TargetError",
     "UsageError",
+    "WorkerError",
     "bounded",
     "closest",
     "first_few",
@@ -197,6 +199,10 @@ class EncodingError(BeamTFRecordError):
 
 class StorageError(BeamTFRecordError):
     """Storage failed permanently, with or without retries, or the disk is full."""
+
+
+class WorkerError(BeamTFRecordError):
+    """A worker's machine or image does not fit the job; a retry cannot help."""
 
 
 class ConservationError(BeamTFRecordError):

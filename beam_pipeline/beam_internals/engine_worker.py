@@ -1,7 +1,6 @@
 """Beam's worker program, as the start program of its container would run it."""
 
 import json
-import logging
 import os
 
 import grpc
@@ -15,13 +14,12 @@ from google.protobuf import json_format, text_format
 __all__ = ["serve_engine"]
 
 
-def serve_engine(worker_id: str, endpoint: str, failures: logging.Handler) -> None:
+def serve_engine(worker_id: str, endpoint: str) -> None:
     """Asks an engine what to do, and works for it until it hangs up.
 
     Args:
       worker_id: as the engine names this worker.
       endpoint: host and port of the engine's provision service.
-      failures: gets what Beam logs of failed work.
     """
     channel = grpc.insecure_channel(endpoint)
     stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
@@ -42,5 +40,4 @@ def serve_engine(worker_id: str, endpoint: str, failures: logging.Handler) -> No
             os.environ[f"{service.upper()}_API_SERVICE_DESCRIPTOR"] = (
                 text_format.MessageToString(getattr(info, field))
             )
-    logging.getLogger("apache_beam.runners.worker.sdk_worker").addHandler(failures)
     sdk_worker_main.main([])

@@ -13,7 +13,9 @@
     cluster.py      the clusters that `scripts/cluster` has started, as it notes them
     java.py         finds a Java that is new enough
     worker_boot.py  what an engine starts as a worker, without a container
-    notes.py        what workers tell the submitter, by files
+    sign_on.py      which of those live
+    job_watch.py    what workers report, and what the engine says, while a job runs
+    engine_words.py what an engine says of a job
     flags.py        reads Beam's own flags
     submission.py   submits, watches, cancels
     stopping.py     watches any run, also one without an engine, and stops it

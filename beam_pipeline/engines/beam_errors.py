@@ -2,6 +2,7 @@
 
 import re
 
+from beam_pipeline.version import __version__
 from transforms import errors
 from transforms.errors import BeamTFRecordError
 
@@ -10,6 +11,12 @@ __all__ = ["in_text", "translated"]
 _OUR_ERROR = re.compile(
     r"transforms\.errors\.(?P<type>\w+): (?P<message>.*?)"
     r"(?: \[while running '(?P<stage>[^']*)'\])?$",
+    re.MULTILINE,
+)
+# Of a worker whose interpreter has no such version of this program, or none at all.
+_NO_PROGRAM = re.compile(
+    r"^(?:ModuleNotFoundError: No module named |AttributeError: Can't get attribute |"
+    r"ImportError: cannot import name ).*'(?:transforms|beam_pipeline)\b.*$",
     re.MULTILINE,
 )
 _ANY_ERROR = re.compile(
@@ -43,8 +50,17 @@ def translated(failure: BaseException) -> BaseException:
 def in_text(traceback: str) -> BeamTFRecordError | None:
     """Returns the last of our errors that a traceback names, if any."""
     # The last error is the one that was raised; earlier ones are its causes.
-    found = list(_OUR_ERROR.finditer(traceback))
-    return _rebuilt(found[-1]["type"], found[-1]["message"]) if found else None
+    if found := list(_OUR_ERROR.finditer(traceback)):
+        return _rebuilt(found[-1]["type"], found[-1]["message"])
+    if lacking := _NO_PROGRAM.search(traceback):
+        return errors.WorkerError(
+            f"Every worker must have beam-tfrecord {__version__}, as the job's "
+            f"submitter; one has another version or none: {lacking[0].strip()}. "
+            f"Install it in the workers' image: pip install "
+            f"'beam-tfrecord=={__version__}', with [s3] or [gcs] for the output's "
+            f"store; nothing was committed."
+        )
+    return None
 
 
 def _without_stage(message: str) -> str:

@@ -17,6 +17,7 @@ from beam_pipeline.engines.engine import (
 )
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.workers import refuse_starts
+from transforms.work.reports import Reports
 
 __all__ = ["DATAFLOW"]
 
@@ -53,11 +54,17 @@ class _Dataflow(Engine):
         return Place("", "", parallelism=workers if isinstance(workers, int) else None)
 
     def run(
-        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+        self,
+        add_stages: AddStages,
+        place: Place,
+        hooks: RunHooks,
+        *,
+        work_folder: str,
+        reports: Reports,
     ) -> None:
         from beam_pipeline.engines.dataflow_submission import run_on_dataflow
 
-        run_on_dataflow(self, place, add_stages, hooks)
+        run_on_dataflow(self, place, add_stages, hooks, reports)
 
     def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> Submitted:
         from beam_pipeline.engines.dataflow_submission import submit_to_dataflow

@@ -14,16 +14,22 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.dataflow_checks import brings_workers
 from beam_pipeline.engines.engine import AddStages, Engine, Place, Submitted
 from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.submission import run_watched
 from beam_pipeline.engines.worker_package import write_source_distribution
 from transforms import files
 from transforms.errors import BeamTFRecordError
+from transforms.work.reports import Reports
 
 __all__ = ["run_on_dataflow", "submit_to_dataflow"]
 
 
 def run_on_dataflow(
-    engine: Engine, place: Place, add_stages: AddStages, hooks: RunHooks
+    engine: Engine,
+    place: Place,
+    add_stages: AddStages,
+    hooks: RunHooks,
+    reports: Reports,
 ) -> None:
     """Runs a pipeline on Dataflow and returns when it is done.
 
@@ -31,12 +37,15 @@ def run_on_dataflow(
     """
     with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
         unsaid = created_jobs(pipeline.runner)
+        watch = JobWatch(engine.name, reports, hooks.say)
 
         def look() -> None:
             while unsaid:
                 hooks.say(_in_beams_words(unsaid.pop()))
+            watch.look()
 
-        counters = run_watched(pipeline, look, hooks)
+        with watch.watching():
+            counters = run_watched(pipeline, look, hooks)
     if counters:
         hooks.say(f"{engine.name} has counted: {counters}")
 

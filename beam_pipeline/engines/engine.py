@@ -5,7 +5,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from beam_pipeline.engines.engine_words import EngineWords
 from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.server_words import ServerWords, words_of_server
+from transforms.work.reports import Reports
 
 __all__ = [
     "SERVICE_TIMEOUT",
@@ -38,6 +41,7 @@ class JobSettings(Protocol):
       worker_pool: host:port of a pool that starts workers; None for none.
       worker_command: file that the engine's machines start as a worker; None likewise.
       worker_env: variables for it.
+      worker_timeout: seconds without a report of a worker that end the job.
       shared_output: every worker sees local paths as this machine does.
       flink_master: host:port; None for the cluster that was started last.
       spark_master: as Spark writes it; None likewise.
@@ -63,6 +67,8 @@ class JobSettings(Protocol):
     def worker_command(self) -> str | None: ...
     @property
     def worker_env(self) -> Mapping[str, str]: ...
+    @property
+    def worker_timeout(self) -> int: ...
     @property
     def shared_output(self) -> bool: ...
     @property
@@ -92,6 +98,8 @@ class Place:
       parallelism: tasks at the same time; None for what the cluster does by itself.
       slots: tasks that one machine of the cluster runs at the same time.
       job_name: that no other job has.
+      worker_timeout: seconds without a report of a worker after which the job is
+        ended; None for never.
     """
 
     worker: str
@@ -104,6 +112,7 @@ class Place:
     parallelism: int | None = None
     slots: int = 1
     job_name: str = ""
+    worker_timeout: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +146,8 @@ class Engine(abc.ABC):
       server_logger: the logger that Beam gives the job server's output to.
       cancel: cancels a job, by the master and its name, where Beam's way is not
         enough; None where it is.
+      words: returns what the engine says of a job, by the master, its name and what
+        the job server has printed.
       survives_losses: whether a job goes on where a worker process has ended.
       caches_graph: whether `beam_shortcuts` may be used while its graph is built.
     """
@@ -147,6 +158,7 @@ class Engine(abc.ABC):
     known: frozenset[str] = frozenset()
     server_logger: str = ""
     cancel: Callable[[str, str], None] | None = None
+    words: Callable[[str, str, ServerWords], EngineWords] = words_of_server
     survives_losses: bool = True
     caches_graph: bool = True
 
@@ -183,7 +195,13 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def run(
-        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+        self,
+        add_stages: AddStages,
+        place: Place,
+        hooks: RunHooks,
+        *,
+        work_folder: str,
+        reports: Reports,
     ) -> None:
         """Runs a pipeline and returns when it is done.
 
@@ -191,7 +209,8 @@ class Engine(abc.ABC):
           add_stages: adds everything to the pipeline.
           place: from `place`.
           hooks: Beam's own flags, which win over the presets, and who watches.
-          work_folder: of the job; for what its workers need and leave.
+          work_folder: of the job; for what starts its workers.
+          reports: of the run, by its workers.
 
         Raises:
           BeamTFRecordError: it failed; the job is cancelled.

@@ -1,7 +1,12 @@
 """Flink 1.20 through Beam's job server; workers are processes of the task managers."""
 
 from beam_pipeline.engines.engine import Place
-from beam_pipeline.engines.flink_jobs import FLINK_VERSION, cancel_job, size_of_cluster
+from beam_pipeline.engines.flink_jobs import (
+    FLINK_VERSION,
+    cancel_job,
+    size_of_cluster,
+    words_of_job,
+)
 from beam_pipeline.engines.job_server import JobServerEngine, java_flags
 
 __all__ = ["FLINK"]
@@ -34,6 +39,7 @@ FLINK = JobServerEngine(
     server_logger="FlinkJarJobServer",
     size=size_of_cluster,
     cancel=cancel_job,
+    words=words_of_job,
     known=frozenset(
         """
         auto_balance_write_files_sharding_enabled auto_watermark_interval

@@ -8,9 +8,12 @@ import json
 import time
 from typing import Any
 
+from beam_pipeline.engines.beam_errors import in_text
+from beam_pipeline.engines.engine_words import EngineWords, last_error
+from beam_pipeline.engines.server_words import ServerWords, words_of_server
 from transforms.errors import UsageError
 
-__all__ = ["FLINK_VERSION", "cancel_job", "size_of_cluster"]
+__all__ = ["FLINK_VERSION", "cancel_job", "size_of_cluster", "words_of_job"]
 
 FLINK_VERSION = "1.20"
 
@@ -20,6 +23,12 @@ _ASK_SECONDS = 10
 _END_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
 _ENDED = frozenset(("CANCELED", "FAILED", "FINISHED"))
+# States of a job, and of its tasks, in which it is at work or recovers.
+_BUSY_JOB = frozenset(("RESTARTING", "FAILING", "CANCELLING"))
+_BUSY_TASK = ("DEPLOYING", "INITIALIZING", "RUNNING", "FAILED", "CANCELING")
+# A job that has just failed and is being restarted waits for nothing else.
+_FAILED_SECONDS = 60.0
+_ERROR_CHARS = 300
 
 
 def _url(master: str) -> str:
@@ -67,6 +76,55 @@ def _at_work(url: str, name: str) -> list[str]:
         for job in jobs
         if job["name"] == name and job["state"] not in _ENDED
     ]
+
+
+def words_of_job(master: str, name: str, server: ServerWords) -> EngineWords:
+    """Returns what a Flink says of a job; see `Engine.words`.
+
+    Raises:
+      OSError, ValueError, KeyError: it cannot be asked.
+    """
+    if master.startswith("["):
+        return words_of_server(master, name, server)
+    url = _url(master)
+    found = _at_work(url, name)
+    if len(found) != 1:
+        # The job server is still preparing it, or it has just ended.
+        return EngineWords() if found else EngineWords("waits to be submitted")
+    job = _asked(f"{url}/jobs/{found[0]}")
+    thrown = _asked(f"{url}/jobs/{found[0]}/exceptions")
+    history = thrown.get("exceptionHistory", {}).get("entries", [])
+    traces = [
+        (float(each["timestamp"]) / 1000, str(each.get("stacktrace", "")))
+        for each in history
+    ]
+    now = float(job.get("now", 0)) / 1000
+    has_failed = any(now - seconds < _FAILED_SECONDS for seconds, _ in traces)
+    tasks = [vertex.get("tasks", {}) for vertex in job.get("vertices", ())]
+    busy = str(job["state"]) in _BUSY_JOB or any(
+        each.get(state, 0) for each in tasks for state in _BUSY_TASK
+    )
+    waits = "" if busy or has_failed else "waits for slots"
+    failures = [(seconds, in_text(trace)) for seconds, trace in traces]
+    return EngineWords(
+        waits,
+        _in_a_line(traces[0][1]) if traces else "",
+        tuple((at, error) for at, error in failures if error is not None),
+    )
+
+
+def _in_a_line(trace: str) -> str:
+    """Returns the error of a trace in a line of bounded length."""
+    lines = trace.splitlines()
+    return (last_error(lines) or (lines[0] if lines else ""))[:_ERROR_CHARS]
+
+
+def _asked(url: str) -> dict[str, Any]:
+    import urllib.request
+
+    with urllib.request.urlopen(url, timeout=_ASK_SECONDS) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
 
 
 def size_of_cluster(master: str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from beam_pipeline.engines.workers import (
     starts_elsewhere,
 )
 from transforms.errors import UsageError
+from transforms.work.reports import Reports
 
 __all__ = ["OPENED", "JobServerEngine", "java_flags", "worker_flags"]
 
@@ -131,6 +132,7 @@ class JobServerEngine(Engine):
             job_endpoint=endpoint,
             environment=environment_flags(settings, beam_flags),
             parallelism=settings.workers if isinstance(settings.workers, int) else None,
+            worker_timeout=settings.worker_timeout,
         )
         if not self.artifact:
             return place
@@ -151,12 +153,20 @@ class JobServerEngine(Engine):
         return dataclasses.replace(place, slots=max(slots, 1))
 
     def run(
-        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+        self,
+        add_stages: AddStages,
+        place: Place,
+        hooks: RunHooks,
+        *,
+        work_folder: str,
+        reports: Reports,
     ) -> None:
         """Runs a pipeline through the job server; see `Engine`."""
         from beam_pipeline.engines.submission import run_on_engine
 
-        run_on_engine(self, place, add_stages, hooks, work_folder=work_folder)
+        run_on_engine(
+            self, place, add_stages, hooks, work_folder=work_folder, reports=reports
+        )
 
     def _master(self, settings: JobSettings, beam_flags: Sequence[str]) -> str | None:
         """Returns the master that was named, if any."""

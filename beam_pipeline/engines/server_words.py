@@ -4,11 +4,19 @@ import collections
 import contextlib
 import logging
 import re
+import time
 from collections.abc import Iterable, Iterator
 
+from beam_pipeline.engines.engine_words import EngineWords
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["ServerWords", "server_words", "telling", "with_words_of"]
+__all__ = [
+    "ServerWords",
+    "server_words",
+    "telling",
+    "with_words_of",
+    "words_of_server",
+]
 
 # A Java trace fits; the whole output of a long job would grow without bound.
 _KEPT_LINES = 500
@@ -16,6 +24,9 @@ _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 # If Spark aborts a job because its executors keep dying, the job's error says only that
 # it was aborted.
 _GIVEN_UP = "stopped SparkContext"
+# Spark says so every 15 s while it has no machine for a job.
+_NO_MACHINES = re.compile(r"Initial job has not accepted any resources")
+_SAID_SECONDS = 40.0
 _EXECUTOR_LOST = re.compile(r"Executor updated: \S+ is now [A-Z]+ \(.+\)")
 
 
@@ -24,15 +35,18 @@ class ServerWords(logging.Handler):
 
     Attributes:
       lines: as they came.
+      heard: when the last one came, of `time.monotonic`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        self.heard = time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a line."""
         self.lines.append(record.getMessage())
+        self.heard = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -60,6 +74,19 @@ def with_words_of(server: ServerWords, error: BaseException) -> BaseException:
     if not line:
         return error
     return BeamTFRecordError(f"{error} The job server's last words: {line}")
+
+
+def words_of_server(_master: str, _name: str, server: ServerWords) -> EngineWords:
+    """Returns what a job server's output says of its job; see `Engine.words`."""
+    lines = [*server.lines]
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    is_new = time.monotonic() - server.heard < _SAID_SECONDS
+    waits = "waits for machines" if is_new and _NO_MACHINES.search(last) else ""
+    return EngineWords(waits, telling(lines, "") if _has_fault(lines) else "")
+
+
+def _has_fault(lines: Iterable[str]) -> bool:
+    return any(_FAULT.search(line) for line in lines)
 
 
 def telling(lines: Iterable[str], error: str) -> str:

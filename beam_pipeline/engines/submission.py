@@ -15,16 +15,18 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beam_pipeline.beam_internals.runners import runner_of
-from beam_pipeline.engines import notes
+from beam_pipeline.engines import sign_on
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import AddStages, Engine, Place
 from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.engines.worker_boot import write_worker
 from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
+from transforms.work.reports import Reports
 
 __all__ = ["run_on_engine", "run_watched"]
 
@@ -44,6 +46,7 @@ def run_on_engine(
     hooks: RunHooks,
     *,
     work_folder: str,
+    reports: Reports,
 ) -> None:
     """Runs a pipeline through a job server and returns when it is done.
 
@@ -64,14 +67,22 @@ def run_on_engine(
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             name = pipeline.options.view_as(GoogleCloudOptions).job_name
             cancel = functools.partial(engine.cancel or _nothing, place.master)
+            watch = JobWatch(
+                engine.name,
+                reports,
+                hooks.say,
+                functools.partial(engine.words, place.master, name, server),
+                timeout=place.worker_timeout,
+            )
+            look = _Looker(engine, room.started, watch).look
             try:
                 add_stages(pipeline)
-                look = _Looker(engine, room.notes).look
-                counters = run_watched(pipeline, look, hooks, lambda: cancel(name))
+                with watch.watching():
+                    counters = run_watched(pipeline, look, hooks, lambda: cancel(name))
             except BeamTFRecordError:
                 raise
             except Exception as failure:
-                error = notes.latest(room.notes) or translated(failure)
+                error = watch.latest() or translated(failure)
                 raise with_words_of(server, error) from failure
             finally:
                 files.remove_tree(pipeline.local_tempdir)
@@ -100,9 +111,9 @@ class _Room:
         return os.path.join(self.folder, "artifacts")
 
     @property
-    def notes(self) -> str:
-        """Folder of what workers tell."""
-        return os.path.join(self.folder, "notes")
+    def started(self) -> str:
+        """Folder where workers sign on."""
+        return os.path.join(self.folder, "started")
 
 
 @contextlib.contextmanager
@@ -119,8 +130,8 @@ def _room(work_folder: str) -> Iterator[_Room]:
         files.remove_tree(room.folder)
         stack.callback(files.remove_tree, room.folder)
         os.makedirs(room.artifacts)
-        os.makedirs(room.notes)
-        write_worker(room.worker, notes=room.notes)
+        os.makedirs(room.started)
+        write_worker(room.worker, started=room.started)
         yield room
 
 
@@ -183,23 +194,24 @@ def _counted(result: Any) -> str:
 
 @dataclasses.dataclass
 class _Looker:
-    """Looks at what the workers of a job tell, while it runs.
+    """Looks at what becomes of the workers of a job, while it runs.
 
     Attributes:
       engine: of the job.
-      folder: of the notes.
+      started: folder where workers on this machine sign on.
+      watch: of the job.
       missed: since when the first of the workers is gone.
     """
 
     engine: Engine
-    folder: str
+    started: str
+    watch: JobWatch
     missed: float | None = None
 
     def look(self) -> None:
         """Raises an error that retries cannot fix, or for a worker that has died."""
-        if (error := notes.lasting(self.folder)) is not None:
-            raise error
-        if self.engine.survives_losses or not (gone := notes.absent(self.folder)):
+        self.watch.look()
+        if self.engine.survives_losses or not (gone := sign_on.absent(self.started)):
             return
         # Workers may exit before the engine reports the end of the job.
         now = time.monotonic()

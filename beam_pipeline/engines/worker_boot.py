@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from beam_pipeline.engines.notes import WORKER, FailureFiles
+from beam_pipeline.engines.sign_on import SIGN_ON
 
 __all__ = ["main", "write_worker"]
 
@@ -29,18 +29,18 @@ _START = (
 _LOOK_SECONDS = 1.0
 
 
-def write_worker(path: str, *, notes: str) -> None:
+def write_worker(path: str, *, started: str) -> None:
     """Writes the executable file that an engine is to start as a worker.
 
     Args:
       path: where; on a file system that every machine of the engine sees.
-      notes: folder where workers leave that they work, and what went wrong.
+      started: folder where workers sign on.
     """
     places = [os.path.abspath(place) for place in sys.path]
     start = [sys.executable, "-c", _START, str(len(places)), *places]
-    command = shlex.join([*start, f"--notes={notes}"])
+    command = shlex.join(start)
     # The sign-on file comes before anything can fail; `exec` keeps the process id.
-    sign_on = f": >{shlex.quote(notes)}/$${WORKER}"
+    sign_on = f": >{shlex.quote(started)}/$${SIGN_ON}"
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\n{sign_on}\nexec {command} "$@"\n')
         mode = os.fstat(file.fileno()).st_mode
@@ -50,7 +50,7 @@ def write_worker(path: str, *, notes: str) -> None:
 def main(argv: Sequence[str]) -> None:
     """Asks the engine what to do, and works for it until it hangs up."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for name in ("notes", "id", "provision_endpoint"):
+    for name in ("id", "provision_endpoint"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--semi_persist_dir", default="")
     given, _ = parser.parse_known_args(argv)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
 
     # Prism quotes the id as if a shell would unquote it.
     worker_id = given.id.strip("'")
-    serve_engine(worker_id, given.provision_endpoint, FailureFiles(given.notes))
+    serve_engine(worker_id, given.provision_endpoint)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -19,6 +19,7 @@ from beam_pipeline.planning.disk_need import check_room
 from beam_pipeline.planning.features.vocabularies import keep_names
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
+from beam_pipeline.running.reporting import with_rules
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.manifest import Manifest
@@ -176,7 +177,10 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     if remark := check_room(plan):
         hooks.say(remark)
-    with open_work_folder(plan, say=hooks.say) as (store, resumes):
+    with (
+        open_work_folder(plan, say=hooks.say) as (opened, resumes),
+        with_rules(opened, plan.spec, engine, hooks.beam_flags) as store,
+    ):
         job = make_job(plan, store, resumes=resumes)
         try:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
@@ -215,7 +219,10 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
     place = engine.place(plan.spec, hooks.beam_flags)
     name = flag_given(hooks.beam_flags, "job_name") or "without a name"
     token = secrets.token_hex(_TOKEN_BYTES)
-    with open_work_folder(plan, say=hooks.say, stays=True) as (store, resumes):
+    with (
+        open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),
+        with_rules(opened, plan.spec, engine, hooks.beam_flags, stays=True) as store,
+    ):
         job = make_job(plan, store, resumes=resumes, token=token)
         # Before the job is submitted: it may end before `submit_job` returns.
         title = engine.name.capitalize()

@@ -75,14 +75,16 @@ def run_job(
     Raises:
       BeamTFRecordError: the run failed and nothing was committed.
     """
-    if engine is not None and place is not None:
+    rules = job.store.rules
+    if engine is not None and place is not None and rules is not None:
         cached = beam_shortcuts() if engine.caches_graph else contextlib.nullcontext()
         with collected_retries(), _quiet_beam(), cached:
             engine.run(
                 lambda pipeline: build(pipeline, job, between=hooks.between),
                 place,
                 hooks,
-                job.store.folder,
+                work_folder=job.store.folder,
+                reports=rules.reports,
             )
         return
     # Forking a process with threads, of gRPC or Java, may deadlock the child.

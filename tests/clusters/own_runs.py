@@ -24,6 +24,7 @@ from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for
 from tests.support.engines import choose
+from transforms.work.reports import Reports
 
 Folder = pathlib.Path
 
@@ -53,7 +54,12 @@ def run(
     assert chosen is not None
     work = folder / f"engine-{engine}"
     hooks = RunHooks(beam_flags=beam_flags)
-    run_on_engine(chosen.engine, chosen.place, add, hooks, work_folder=str(work))
+    # Workers of a user's own pipeline do not report.
+    place = dataclasses.replace(chosen.place, worker_timeout=None)
+    reports = Reports(str(work / "reports"), "")
+    run_on_engine(
+        chosen.engine, place, add, hooks, work_folder=str(work), reports=reports
+    )
 
 
 def asked(cluster: Cluster, path: str) -> Any:

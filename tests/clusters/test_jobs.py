@@ -248,13 +248,8 @@ def segments(output: Folder) -> int:
 
 
 def workers_of(folder: Folder) -> list[int]:
-    """Returns the workers whose files are in a folder."""
-    found = []
-    for path in Folder("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if f"--notes={folder}".encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-    return found
+    """Returns the workers that have signed on for a job with its output in a folder."""
+    return [int(path.stem) for path in folder.glob(".*/*/engine/started/*.worker")]
 
 
 def until_gone(pids: list[int]) -> None:

@@ -28,7 +28,7 @@ LIBRARY = """
     FixedLenFeature VarLenFeature RaggedFeature RowLengths UniformRowLength
     BeamTFRecordError UsageError SpecError SourceError InputError TargetError
     RejectLimitError DamageError TFRecordError ExampleError EncodingError
-    StorageError ConservationError CommitError
+    StorageError WorkerError ConservationError CommitError
 """.split()
 # What the documentation named before there was one front door, and where.
 DOCUMENTED = {

@@ -16,9 +16,9 @@ from transforms.errors import CommitError, TargetError
 from transforms.publishing import work_folder
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
-from transforms.publishing.bucket import versions
 from transforms.storage import object_clients, remote, remote_look
 from transforms.storage.object_store import Listed, OvertakenError
+from transforms.work import versions
 from transforms.work.store import Store
 
 _SCHEDULES = count(80, 800)

@@ -104,7 +104,7 @@ def _run(job: Job) -> str:
     blocks = [
         _crossed(block)
         for number in source.inputs()
-        for block in listing._blocks(number, source, kept, Access())
+        for block in listing._blocks(number, source, kept, None, Access())
     ]
     facts: list[Any] = []
     segments: list[Any] = []
@@ -138,7 +138,7 @@ def _run(job: Job) -> str:
             for batch in _sorted([output], {read.FACTS: facts, read.REJECTS: facts}):
                 kept_facts = {placing_stage.FACTS: facts, placing_stage.REJECTS: facts}
                 segments += _sorted(list(placing.process(batch)), kept_facts)
-    merge = _MergeFacts(job.plan.vocabularies)
+    merge = _MergeFacts(job.plan.vocabularies, None)
     sums = merge.create_accumulator()
     for fact in facts:
         if isinstance(fact, PlaceFacts):

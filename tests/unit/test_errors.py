@@ -28,6 +28,7 @@ EXIT_CODES = {
     "ExampleError": 1,
     "EncodingError": 1,
     "StorageError": 1,
+    "WorkerError": 1,
     "ConservationError": 1,
     "CommitError": 1,
 }

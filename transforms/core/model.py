@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core import this_worker
 from transforms.core.reasons import Reason, Skipped
 from transforms.core.statistics import Statistics
 from transforms.errors import ConservationError, bounded
@@ -360,6 +361,7 @@ class RejectLog:
       item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
       payload: the log itself, or empty when it was spilled.
       path: the file that holds it, or empty when it is inline.
+      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     counts: Mapping[Reason, int]
@@ -371,6 +373,9 @@ class RejectLog:
     item_bytes: int = 0
     payload: bytes = b""
     path: str = ""
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
 
     @property
     def items(self) -> int:
@@ -432,6 +437,8 @@ class Reading:
 class ReadFacts:
     """The counts of `read` for one block, or for one piece of it; see `Reading`.
 
+    `worker` is the stamp of the worker that has made it; see `this_worker`.
+
     >>> ReadFacts("a.csv", start=3, rows=2, skipped={"repeated_header": 1}).skipped
     {'repeated_header': 1}
     """
@@ -443,6 +450,9 @@ class ReadFacts:
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     roundings: Mapping[str, Rounding] = dataclasses.field(default_factory=dict)
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -482,6 +492,7 @@ class PlaceFacts:
       input_digest: as in `Piece`, of the batch's block.
       frequent: contents that many rows have, if splits go by content: the hash, the
         number of rows, and origin and 0-based number of the first of them.
+      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     origin: str
@@ -490,6 +501,9 @@ class PlaceFacts:
     labels: Mapping[str, pa.StringArray]
     input_digest: str = ""
     frequent: tuple[tuple[int, int, str, int], ...] = ()
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -546,6 +560,7 @@ class ShardFile:
       parts: kind of part ("boxes") -> number in its records.
       parts_gone: the same, in rows that were rejected while it was written.
       image_notes: number of images by `ImageNote`.
+      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     name: str
@@ -559,3 +574,6 @@ class ShardFile:
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )

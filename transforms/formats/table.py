@@ -27,9 +27,16 @@ from transforms.core.model import (
     Rejection,
 )
 from transforms.core.schema import Feature
-from transforms.errors import DamageError, InputError, bounded, first_few
+from transforms.errors import (
+    BeamTFRecordError,
+    DamageError,
+    InputError,
+    bounded,
+    first_few,
+)
 from transforms.files import fetched, open_input
 from transforms.formats.split_words import split_of_table
+from transforms.storage.visibility import unseen
 
 __all__ = [
     "SMALL_BYTES",
@@ -425,7 +432,7 @@ def rejection_of(
     )
 
 
-def unreadable(path: str, error: OSError | DamageError) -> InputError:
+def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:
     """Returns what to say of a file that could be listed and cannot be read.
 
     A damaged file's own message names it, the place and the remedy.
@@ -433,6 +440,8 @@ def unreadable(path: str, error: OSError | DamageError) -> InputError:
     if isinstance(error, DamageError):
         return InputError(str(error))
     if error.errno == errno.ENOENT:
+        if never_seen := unseen(path):
+            return never_seen
         found = "it is gone"
     else:
         found = str(error.strerror or error)

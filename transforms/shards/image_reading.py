@@ -5,6 +5,7 @@ import unicodedata
 from typing import Literal
 
 from transforms import files
+from transforms.core import this_worker
 from transforms.core.image.policy import (
     ImagePolicy,
     PreparedImage,
@@ -18,6 +19,7 @@ from transforms.shards import decoder_pool
 from transforms.shards.loaded_images import LoadedImage
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import is_remote, plain
+from transforms.storage.visibility import unseen
 
 __all__ = ["full_path", "load_image", "prepare"]
 
@@ -81,7 +83,12 @@ def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
     """Returns a file and its stamp; tries both Unicode forms of its name.
 
     Tables say é with one character where the file system may have two, or the reverse.
+
+    Raises:
+      WorkerError: the path is of another machine's disk.
     """
+    if this_worker.is_elsewhere() and (never := unseen(full_path(path, root))):
+        raise never
     try:
         return files.read_stamped(full_path(path, root), limit)
     except FileNotFoundError:
@@ -89,6 +96,8 @@ def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
             other = os.path.join(root, unicodedata.normalize(form, path))
             if files.exists(other):
                 return files.read_stamped(other, limit)
+        if never := unseen(full_path(path, root), root):
+            raise never from None
         raise
 
 

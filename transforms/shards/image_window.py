@@ -14,6 +14,7 @@ import google_crc32c
 import numpy as np
 
 from transforms import files
+from transforms.core import this_worker
 from transforms.core.image.notes import contradicts_suffix
 from transforms.core.image.plain_jpegs import PlainJpeg, find_plain_jpegs
 from transforms.core.image.policy import ImagePolicy
@@ -181,7 +182,7 @@ class _Window:
 
     def _read(self, path: str, stamp: int) -> int:
         """Reads a file; returns its size, or -1 if another way is to be tried."""
-        if "://" in path:
+        if "://" in path or this_worker.is_elsewhere():
             return -1
         size, found = files.read_into(
             full_path(path, self._root), self._buffer[self._end :]

@@ -57,6 +57,7 @@ from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
 from transforms.work.store import Store
+from transforms.work.worker_facts import check_facts
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
 
@@ -163,6 +164,7 @@ def _commit(
     publication: Publication,
     store: Store,
 ) -> str:
+    store.check_worker()
     found = [*element[1]]
     (shard_counts,) = [each for each in found if isinstance(each, ShardCounts)]
     facts = [each for each in found if not isinstance(each, ShardCounts)]
@@ -188,11 +190,13 @@ def commit_dataset(
     """Publishes the dataset that the facts describe; returns its digest.
 
     Raises:
+      WorkerError: a fact is of a worker with other versions than the job's.
       ConservationError: something would have been lost or doubled.
       InputError: there is no item, and that was not allowed.
       RejectLimitError: too many rejects; they are left beside the target.
       CommitError: the target is no longer what it was.
     """
+    workers = check_facts([*facts, shard_counts], store.rules)
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest
@@ -223,6 +227,8 @@ def commit_dataset(
             ),
         ],
     }
+    if workers:
+        run["worker_versions"] = workers
     if publication.new_lock:
         lock = files.read_bytes(publication.new_lock)
         run["split_lock"] = hashlib.sha256(lock).hexdigest()

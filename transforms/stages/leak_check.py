@@ -85,6 +85,7 @@ def check_leaks(found: list[Fingerprints], stage: CheckLeaks) -> SplitFindings:
       found: in any order.
       stage: what is asked.
     """
+    stage.store.check_worker()
     found = sorted(
         found, key=lambda f: (f.subject, f.segment.origin, f.segment.start, f.splits)
     )

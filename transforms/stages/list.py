@@ -10,6 +10,7 @@ from transforms.formats.source import Source
 from transforms.storage.paths import Access
 from transforms.work.receipts import find_blocks, keep_blocks
 from transforms.work.store import Store
+from transforms.work.worker_check import WorkerRules, check_worker
 
 __all__ = ["ListBlocks"]
 
@@ -24,10 +25,12 @@ class ListBlocks(beam.PTransform):
     Attributes:
       source: what to list.
       store: where the blocks of each input are kept for later runs; None for nowhere.
+      rules: what is asked of the workers; see `transforms.work.store.Store`.
     """
 
     source: Source
     store: Store | None = None
+    rules: WorkerRules | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -37,21 +40,31 @@ class ListBlocks(beam.PTransform):
         return (
             begin
             | "Start" >> beam.Create([0])
-            | "Number inputs" >> beam.FlatMap(_inputs, self.source, Access())
+            | "Number inputs"
+            >> beam.FlatMap(_inputs, self.source, self.rules, Access())
             | "Spread inputs" >> beam.Reshuffle()
-            | "Cut blocks" >> beam.FlatMap(_blocks, self.source, self.store, Access())
+            | "Cut blocks"
+            >> beam.FlatMap(_blocks, self.source, self.store, self.rules, Access())
             | "Spread blocks" >> beam.Reshuffle()
         )
 
 
-def _inputs(_start: int, source: Source, _access: Access) -> Iterator[int]:
-    # Where it is unpickled, the places of the source can be reached.
+def _inputs(
+    _start: int, source: Source, rules: WorkerRules | None, _access: Access
+) -> Iterator[int]:
+    # Where the access is unpickled, the places of the source can be reached.
+    check_worker(rules)
     yield from source.inputs()
 
 
 def _blocks(
-    number: int, source: Source, store: Store | None, _access: Access
+    number: int,
+    source: Source,
+    store: Store | None,
+    rules: WorkerRules | None,
+    _access: Access,
 ) -> Iterator[Block]:
+    check_worker(rules)
     listed = None if store is None else source.listed_as(number)
     if store is None or listed is None:
         yield from source.blocks(number)

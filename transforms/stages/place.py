@@ -198,6 +198,7 @@ class _CutByShard(beam.DoFn):
         self.rows_rejected = beam.metrics.Metrics.counter("place", "rows_rejected")
 
     def setup(self) -> None:
+        self.store.check_worker()
         table, lock = (open_assignments(path) if path else None for path in self.paths)
         self.tables = SplitTables(table=table, lock=lock)
 

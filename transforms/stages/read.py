@@ -100,6 +100,9 @@ class _ReadRows(beam.DoFn):
         self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
+    def setup(self) -> None:
+        self.store.check_worker()
+
     def process(self, block: Block) -> Iterator[Any]:
         input_digest = ""
         if self.remembered:

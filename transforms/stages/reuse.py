@@ -57,6 +57,9 @@ class _LookUp(beam.DoFn):
         self.by_position = stage.by_position
         self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
 
+    def setup(self) -> None:
+        self.store.check_worker()
+
     def process(self, block: Block) -> Iterator[Any]:
         input_digest = self.source.input_digest(block, by_position=self.by_position)
         pieces = find_block(self.store, input_digest)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from transforms.core.model import PlaceFacts, ShardKey
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
+from transforms.work.worker_check import WorkerRules, check_worker
 
 __all__ = ["CountShards"]
 
@@ -22,9 +23,11 @@ class CountShards(beam.PTransform):
     Attributes:
       vocabularies: of label features, as far as they are known beforehand; all names
         are welcome to a feature that is not here.
+      rules: what is asked of the workers; see `transforms.work.store.Store`.
     """
 
     vocabularies: Mapping[str, Vocabulary]
+    rules: WorkerRules | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -33,7 +36,8 @@ class CountShards(beam.PTransform):
         self, facts: beam.PCollection[PlaceFacts]
     ) -> beam.PCollection[ShardCounts]:
         """Merges the facts of all batches."""
-        return facts | "Merge" >> beam.CombineGlobally(_MergeFacts(self.vocabularies))
+        merging = _MergeFacts(self.vocabularies, self.rules)
+        return facts | "Merge" >> beam.CombineGlobally(merging)
 
 
 # Of each feature what is known to be distinct, and the names that came since.
@@ -43,9 +47,15 @@ _SPARE_NAMES = 1 << 16
 
 
 class _MergeFacts(beam.CombineFn):
-    def __init__(self, vocabularies: Mapping[str, Vocabulary]) -> None:
+    def __init__(
+        self, vocabularies: Mapping[str, Vocabulary], rules: WorkerRules | None
+    ) -> None:
         super().__init__()
         self.vocabularies = vocabularies
+        self.rules = rules
+
+    def setup(self) -> None:
+        check_worker(self.rules)
 
     def create_accumulator(self) -> _Sums:
         return {}, {}

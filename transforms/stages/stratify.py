@@ -130,6 +130,7 @@ class _HashClasses(beam.DoFn):
         self.rows_counted = beam.metrics.Metrics.counter("stratify", "rows_counted")
 
     def setup(self) -> None:
+        self.store.check_worker()
         if self.lock_path:
             self.lock = open_assignments(self.lock_path)
 
@@ -195,6 +196,7 @@ def _sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
 
 def _share_out(counts: ClassCounts, rule: SplitRule, store: Store) -> list[Segment]:
     """Stores how many rows of each class go to each split, in buckets of classes."""
+    store.check_worker()
     classes, wanted = share_out(counts, rule.proportions())
     buckets = _buckets(classes)
     out = []
@@ -212,6 +214,7 @@ def _cut(
     rule: SplitRule,
 ) -> Segment:
     """Stores the bounds of the classes in one bucket."""
+    store.check_worker()
     bucket, segments = element
     splits = len(rule.names)
     classes, numbers = unpack(store.get(wanted[bucket]), splits)
@@ -228,6 +231,7 @@ def _cut(
 
 
 def _join(parts: list[Segment], store: Store, splits: int) -> Segment:
+    store.check_worker()
     found = [unpack(store.get(part), splits - 1) for part in parts]
     strata = Strata.of(found, splits)
     return _put(store, "strata\0", 0, strata.classes, strata.bounds)

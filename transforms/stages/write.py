@@ -76,6 +76,7 @@ class _WriteFile(beam.DoFn):
         self.rows_rejected = beam.metrics.Metrics.counter("write", "rows_rejected")
 
     def setup(self) -> None:
+        self.store.check_worker()
         self.finished = FinishedShards(self.store)
         self.group: ShardGroup | None = None
 

@@ -8,6 +8,7 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       rejects/    one file a task that rejected much
       receipts/   what finished tasks leave for later runs; see `work.receipts`
       dataset/    the finished shards; in the end, the dataset that is published
+      reports/    what the processes of a run tell; see `work.reports`
 
 Where attempts at a task may differ, `dataset/` and `rejects/` have a folder for each;
 see `transforms.publishing.shared_run`.
@@ -31,6 +32,7 @@ from transforms.storage.paths import Access, is_remote
 from transforms.storage.read_ahead import read_ahead
 from transforms.storage.retry import persistently
 from transforms.work.rejects import RejectGatherer
+from transforms.work.worker_check import WorkerRules, check_worker
 
 __all__ = ["Store"]
 
@@ -63,6 +65,8 @@ class Store:
       attempt: a word of the attempt that has folders of its own for finished files and
         rejects, because another attempt may have other rows; empty for none.
       access: how its places are reached, wherever the store is sent.
+      rules: what is asked of the workers of an engine; None where they are forks of
+        the program.
     """
 
     folder: str
@@ -73,6 +77,15 @@ class Store:
     token: str = ""
     attempt: str = ""
     access: Access = dataclasses.field(default_factory=Access)
+    rules: WorkerRules | None = None
+
+    def check_worker(self) -> None:
+        """Checks this process, which works for the job; once, and first of all.
+
+        Raises:
+          BeamTFRecordError: see `transforms.work.worker_check.check_worker`.
+        """
+        check_worker(self.rules)
 
     @property
     def name(self) -> str:
@@ -98,6 +111,11 @@ class Store:
     def receipts(self) -> str:
         """Folder of receipts."""
         return os.path.join(self.folder, "receipts")
+
+    @property
+    def reports(self) -> str:
+        """Folder of what the processes of its runs report, one for each run."""
+        return os.path.join(self.folder, "reports")
 
     @property
     def dataset(self) -> str:

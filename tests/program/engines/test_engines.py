@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines import notes
+from beam_pipeline.engines import sign_on
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.worker_boot import write_worker
 from tests.support.engines import choose, living, put_jar, spec, write_java
@@ -128,7 +128,7 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     folder = tmp_path / "a 'folder' of $HOME"
     folder.mkdir()
     path = folder / "worker"
-    write_worker(str(path), notes=str(folder))
+    write_worker(str(path), started=str(folder))
     assert path.stat().st_mode & stat.S_IXUSR
     done = subprocess.run(
         [path, "--id=1"], capture_output=True, text=True, cwd="/", check=False
@@ -137,7 +137,7 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     assert done.returncode == 2
     assert "required: --provision_endpoint" in done.stderr
     # And has signed on before.
-    assert len(notes.absent(str(folder))) == 1
+    assert len(sign_on.absent(str(folder))) == 1
 
 
 def test_workers_that_have_ended(tmp_path: Folder) -> None:
@@ -145,8 +145,8 @@ def test_workers_that_have_ended(tmp_path: Folder) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     for pid in (os.getpid(), gone.pid):
-        (tmp_path / f"{pid}{notes.WORKER}").touch()
-    assert notes.absent(str(tmp_path)) == [gone.pid]
+        (tmp_path / f"{pid}{sign_on.SIGN_ON}").touch()
+    assert sign_on.absent(str(tmp_path)) == [gone.pid]
 
 
 def test_cluster_script_answers_before_anything_is_installed(cache: Folder) -> None:

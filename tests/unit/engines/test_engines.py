@@ -1,11 +1,9 @@
 """Engines beside this process: presets, what is looked for, and what is refused."""
 
 import json
-import logging
 import os
 import pathlib
 import tempfile
-import time
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -19,10 +17,11 @@ from apache_beam.options.pipeline_options import (
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
-from beam_pipeline.engines import cluster, notes, submission
+from beam_pipeline.engines import cluster, submission
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.java import JavaError, find_java, version_in
+from beam_pipeline.engines.job_watch import Failure, lasting
 from beam_pipeline.engines.table import ENGINES, engine_of
 from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import make_plan
@@ -30,10 +29,12 @@ from beam_pipeline.running.local import check_beam_flags
 from beam_pipeline.settings.spec import make_spec
 from tests.support.engines import choose, living, put_jar, spec, write_java
 from transforms.errors import (
+    BeamTFRecordError,
     RejectLimitError,
     SpecError,
     StorageError,
     UsageError,
+    WorkerError,
 )
 from transforms.work.store import Store
 
@@ -211,7 +212,7 @@ def test_the_file_that_starts_a_worker_is_in_tmpdir(
     with submission._room("s3://bucket/.out.beam-tfrecord/w") as room:
         assert room.worker.startswith(f"{tmp_path}/")
         assert os.access(room.worker, os.X_OK)
-        assert f"--notes={room.notes} " in Folder(room.worker).read_text()
+        assert f": >{room.started}/" in Folder(room.worker).read_text()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -232,32 +233,18 @@ def test_a_master_is_no_path(
     assert "Beam's job server" in capfd.readouterr().err
 
 
-def leave(folder: Folder, error: str) -> None:
-    """Fails in a worker's way: a log record with a traceback."""
-    handler = notes.FailureFiles(str(folder))
-    text = f"Error processing instruction 7.\nTraceback\n{error}"
-    handler.emit(logging.LogRecord("sdk", logging.ERROR, "", 1, text, (), None))
-    time.sleep(0.001)
+def failures(*errors: BeamTFRecordError) -> list[Failure]:
+    return [(float(number), error) for number, error in enumerate(errors)]
 
 
-def test_failures_come_with_their_type(tmp_path: Folder) -> None:
-    """What ends the job is the last error of ours; only faults of storage may pass."""
-    assert notes.latest(str(tmp_path)) is None
-    leave(tmp_path, "ValueError: not ours")
-    assert notes.latest(str(tmp_path)) is None
-    leave(tmp_path, "transforms.errors.StorageError: disk [while running 'Write']")
-    assert isinstance(notes.latest(str(tmp_path)), StorageError)
-    assert notes.lasting(str(tmp_path)) is None
-    leave(
-        tmp_path, "transforms.errors.RejectLimitError: At most 1% [while running 'C']"
-    )
-    error = notes.lasting(str(tmp_path))
-    assert isinstance(error, RejectLimitError)
-    assert (str(error), error.exit_code) == ("At most 1%", 3)
-    leave(tmp_path, "transforms.errors.StorageError: full")
-    assert isinstance(notes.latest(str(tmp_path)), StorageError)
-    assert isinstance(notes.lasting(str(tmp_path)), RejectLimitError)
-    assert notes.latest(str(tmp_path / "gone")) is None
+def test_failures_end_a_job_by_their_type() -> None:
+    """Only faults of storage may pass; whatever else a worker raises ends the job."""
+    assert lasting([]) is None
+    assert lasting(failures(StorageError("disk"))) is None
+    limit = RejectLimitError("At most 1%")
+    assert lasting(failures(StorageError("disk"), limit)) is limit
+    assert lasting(failures(limit, StorageError("full"))) is limit
+    assert lasting(failures(StorageError("no"), WorkerError("old"))) is not None
 
 
 @pytest.mark.parametrize(
@@ -276,14 +263,11 @@ def test_failures_come_with_their_type(tmp_path: Folder) -> None:
     ],
 )
 def test_faults_of_storage_that_do_not_pass(
-    seconds: Sequence[float], lasts: bool, tmp_path: Folder
+    seconds: Sequence[float], lasts: bool
 ) -> None:
     """Who goes on meeting one for a minute is not left to the engine's patience."""
-    for number, each in enumerate(seconds):
-        leave(tmp_path, f"transforms.errors.StorageError: full {number}")
-        (left,) = [path for path in tmp_path.iterdir() if path.name[0] == "0"]
-        left.rename(tmp_path / f"1{int(each * 1e9):019d}-{number:03d}.failure")
-    error = notes.lasting(str(tmp_path))
+    errors = [StorageError(f"full {number}") for number in range(len(seconds))]
+    error = lasting(list(zip(seconds, errors, strict=True)))
     assert str(error) == (f"full {len(seconds) - 1}" if lasts else "None")
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core import this_worker
 from transforms.core.model import Segment
 from transforms.core.placing.placement import UInt64s, is_among
 from transforms.errors import bounded
@@ -112,6 +113,7 @@ class SplitFindings:
       overruled: rows that a lock keeps in another split than the rule's.
       missing_ids: number of keys of the table of ids that no row has.
       missing_examples: some of them.
+      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     leaks: tuple[Leaks, ...] = ()
@@ -119,6 +121,9 @@ class SplitFindings:
     overruled: int = 0
     missing_ids: int = 0
     missing_examples: tuple[str, ...] = ()
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
 
     def warnings(self) -> list[str]:
         """Returns sentences for the user, each of at most 1 KiB."""

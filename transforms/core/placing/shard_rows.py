@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
 from transforms.core.placing import placement
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
@@ -33,10 +34,14 @@ class ShardCounts:
       rows: rows placed in each shard that has any, by (split, shard).
       classes: label feature -> its class names in the order of their ids; an Arrow
         array, as there may be a million.
+      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     rows: Mapping[tuple[str, int], int]
     classes: Mapping[str, pa.StringArray]
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
     _indexes: Mapping[str, Mapping[int, int]] = dataclasses.field(
         init=False, repr=False, compare=False
     )

@@ -21,7 +21,7 @@ import pyarrow as pa
 from transforms.core.boxes import BoxPolicy
 from transforms.core.model import Block, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.errors import InputError
+from transforms.errors import BeamTFRecordError
 from transforms.formats.automl.boxes import Boxes, judge
 from transforms.formats.automl.manifest import Item, Manifest, load_manifest
 from transforms.formats.automl.recognition import DISCARD
@@ -213,7 +213,7 @@ class AutomlReader(TableReader):
         return {_LABEL: list_of(flat, [len(each) for each in labels])}
 
 
-def _changed(file: SourceFile) -> InputError:
+def _changed(file: SourceFile) -> BeamTFRecordError:
     """Returns the error for a file that no longer holds what planning found."""
     what = "it has changed since the job was planned"
     return unreadable(file.path, OSError(errno.ESTALE, what))

@@ -57,6 +57,7 @@ from transforms.formats.table import (
     SourceFile,
     rejection_of,
 )
+from transforms.storage.visibility import unseen
 
 __all__ = ["SPLIT_COLUMN", "VocReader", "recognise"]
 
@@ -234,6 +235,8 @@ def _load(file: SourceFile) -> _Loaded:
     try:
         data, stamp = storage.read_stamped(file.path)
     except FileNotFoundError:
+        if never_seen := unseen(file.path):
+            raise never_seen from None
         fault = Fault(Reason.CHANGED_DURING_RUN, "there is no such file")
         return _Loaded(fault, None)
     except OSError as error:

@@ -3,5 +3,4 @@
 target.py       what may be at the target
 runs.py         which run holds it, and the jobs that nobody waits for
 publication.py  writes the manifest, which makes the dataset appear
-versions.py     compares what is there with what was seen
 """

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 
 from transforms import files
 from transforms.errors import SourceError, StorageError, TargetError
-from transforms.publishing.bucket.versions import put_if, version_of
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import work_folder
+from transforms.work.versions import put_if, version_of
 
 __all__ = [
     "HOLDER",

@@ -64,12 +64,12 @@ from transforms.publishing.bucket.runs import (
     note_job,
     others,
 )
-from transforms.publishing.bucket.versions import version_of
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked
 from transforms.storage.paths import split_remote, work_folder
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
+from transforms.work.versions import version_of
 
 __all__ = ["SHARED", "BucketTarget", "remove_work"]
 

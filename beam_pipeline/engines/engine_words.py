@@ -1,0 +1,34 @@
+"""What an engine itself says of a job, for workers that cannot report."""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+from transforms.errors import BeamTFRecordError
+
+__all__ = ["EngineWords", "last_error"]
+
+# The last line of a chain of causes in Java, or the error's own line.
+_CAUSE = re.compile(r"^(?:Caused by: )?(?P<error>[\w.$]+(?:Exception|Error)\b.*)$")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineWords:
+    """What an engine says of a job.
+
+    Attributes:
+      waits: in a few words, what the job waits for while none of its tasks runs; empty
+        where they run, or where the engine does not say.
+      error: the latest error in a line; empty for none.
+      failures: (seconds since 1970, error) of the errors of ours that it names.
+    """
+
+    waits: str = ""
+    error: str = ""
+    failures: tuple[tuple[float, BeamTFRecordError], ...] = ()
+
+
+def last_error(lines: Iterable[str]) -> str:
+    """Returns the innermost error of a Java trace, in a line; empty for none."""
+    found = [match["error"] for line in lines if (match := _CAUSE.match(line.strip()))]
+    return found[-1] if found else ""

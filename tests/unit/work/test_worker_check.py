@@ -1,0 +1,188 @@
+"""The check of a worker before it touches data, and what it raises."""
+
+import dataclasses
+import os
+import pathlib
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from transforms.core import this_worker
+from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
+from transforms.core.placing.leakage import SplitFindings
+from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.this_worker import Worker
+from transforms.errors import CommitError, StorageError, WorkerError
+from transforms.work import worker_check
+from transforms.work.facts_json import from_json, to_json
+from transforms.work.reports import Reports
+from transforms.work.worker_check import WorkerRules, check_worker, digest_of
+from transforms.work.worker_facts import check_facts
+
+Folder = pathlib.Path
+
+VERSIONS = {"beam-tfrecord": "1.2.3", "pyarrow": "20.0.0", "libwebp": "1.4.0"}
+MAKERS: list[Callable[[], object]] = [
+    lambda: ReadFacts("a", 0, 1),
+    lambda: PlaceFacts("a", 0, {}, {}),
+    lambda: ShardFile("a", "train", 0, 1, 1, 1, 1, {}),
+    lambda: RejectLog({}),
+    SplitFindings,
+    lambda: ShardCounts({}, {}),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is a process of its own, as far as the check knows."""
+    monkeypatch.setattr(this_worker, "_known", None)
+    monkeypatch.setattr(worker_check, "_checked", set())
+
+
+@pytest.fixture
+def reports(tmp_path: Folder) -> Iterator[Reports]:
+    """Reports of a run that is on."""
+    (tmp_path / "attempts").mkdir()
+    folder = tmp_path / ".out.beam-tfrecord" / "job" / "reports" / "run"
+    found = Reports(str(folder), str(tmp_path / "attempts"))
+    found.begin()
+    yield found
+    found.end()
+    assert not folder.exists()
+
+
+def rules(reports: Reports, found: Mapping[str, str] = VERSIONS) -> WorkerRules:
+    return WorkerRules(VERSIONS, lambda: found, reports)
+
+
+def test_local_runs_know_no_worker() -> None:
+    """Without rules nothing is checked, and facts carry nothing."""
+    check_worker(None)
+    assert this_worker.here() is None
+    assert this_worker.stamp() == ""
+    assert check_facts([make() for make in MAKERS], None) == []
+
+
+def test_a_checked_worker_reports_and_signs_its_facts(reports: Reports) -> None:
+    """From the check on, every fact names the process and its versions."""
+    check_worker(rules(reports))
+    worker = this_worker.here()
+    assert worker is not None
+    assert (worker.program, worker.process) == ("1.2.3", str(os.getpid()))
+    names = {entry.path for entry in reports.entries()}
+    assert names == {f"{worker.host}-{worker.process}.worker", "submitter"}
+    for make in MAKERS:
+        stamp = pickle.loads(pickle.dumps(make())).worker
+        assert Worker.of(stamp) == worker
+    facts = [make() for make in MAKERS]
+    (counted,) = check_facts(facts, rules(reports))
+    assert counted == {
+        "beam-tfrecord": "1.2.3",
+        "python": worker.python,
+        "platform": worker.platform,
+        "workers": 1,
+    }
+
+
+def test_facts_of_an_older_version_are_refused(reports: Reports) -> None:
+    """Its pickles lack the field, which is no attribute then."""
+    check_worker(rules(reports))
+    for make in MAKERS[:5]:
+        fact = make()
+        names = [field.name for field in dataclasses.fields(fact)]  # type: ignore[arg-type]
+        old = type(fact).__new__(type(fact))
+        for name in names:
+            if name != "worker":
+                object.__setattr__(old, name, getattr(fact, name))
+        with pytest.raises(WorkerError, match="that says no version has done part"):
+            check_facts([fact, old], rules(reports))
+
+
+def test_facts_of_another_version_are_refused(reports: Reports) -> None:
+    """The error names the host that has made one."""
+    other = Worker("pod-7", "12", "0.0.9", "3.11.2", "Linux x86_64", digest_of({}))
+    fact = dataclasses.replace(ReadFacts("a", 0, 1), worker=other.stamp)
+    with pytest.raises(WorkerError, match=r"'pod-7' .* has beam-tfrecord 0\.0\.9, and"):
+        check_facts([fact], rules(reports))
+    other = dataclasses.replace(other, program="1.2.3")
+    fact = dataclasses.replace(fact, worker=other.stamp)
+    with pytest.raises(WorkerError, match=r"1\.2\.3 and other codecs, and has done"):
+        check_facts([fact], rules(reports))
+
+
+def test_receipts_name_no_worker(reports: Reports) -> None:
+    """Who takes a receipt over vouches for its facts: versions are equal by then."""
+    fact = dataclasses.replace(ReadFacts("a", 0, 1), worker="of an earlier run")
+    text = to_json(fact)
+    assert b"worker" not in text
+    check_worker(rules(reports))
+    assert from_json(text).worker == this_worker.stamp() != ""
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            {**VERSIONS, "beam-tfrecord": "0.0.9"},
+            r"has beam-tfrecord 0\.0\.9 and not 1\.2\.3\. Install .*"
+            r"pip install 'beam-tfrecord==1\.2\.3'; nothing",
+        ),
+        (
+            {**VERSIONS, "pyarrow": "21.0.0", "libwebp": "1.5.0"},
+            r"pyarrow 21\.0\.0 and not 20\.0\.0, libwebp 1\.5\.0 and not 1\.4\.0\. .*"
+            r"'beam-tfrecord==1\.2\.3' 'pyarrow==20\.0\.0'; nothing",
+        ),
+        ({"beam-tfrecord": "1.2.3", "pyarrow": "20.0.0"}, "libwebp none and not 1.4.0"),
+        ({**VERSIONS, "libavif": "1.0"}, "libavif 1.0 and not none"),
+    ],
+)
+def test_other_versions(reports: Reports, found: dict[str, str], said: str) -> None:
+    """Refused at the first bundle, each time it is tried; what to install is said."""
+    for _ in range(2):
+        with pytest.raises(WorkerError, match=said) as caught:
+            check_worker(rules(reports, found))
+        assert f"(process {os.getpid()})" in str(caught.value)
+
+
+def test_a_run_that_has_ended_takes_no_worker(reports: Reports) -> None:
+    """A task that an engine starts late does not begin, and leaves nothing."""
+    reports.end()
+    with pytest.raises(CommitError, match="has ended"):
+        check_worker(rules(reports))
+    assert reports.entries() == []
+
+
+def test_a_work_folder_of_another_machine(tmp_path: Folder) -> None:
+    """Not visible is another thing than ended."""
+    folder = tmp_path / "not" / "here" / ".out.beam-tfrecord" / "job" / "reports" / "r"
+    with pytest.raises(WorkerError, match=r"'.*/not/here/.*/job' is not visible"):
+        check_worker(rules(Reports(str(folder), "")))
+
+
+def test_a_store_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is named that the submitter has and the worker has not."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    asked = dataclasses.replace(
+        rules(Reports("s3://no-such-bucket/.out.beam-tfrecord/job/reports/run", "")),
+        conditional=True,
+        variables=("AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL_S3"),
+    )
+    said = r"environment lacks AWS_ACCESS_KEY_ID, set where the job was submitted"
+    with pytest.raises(WorkerError, match=said) as caught:
+        check_worker(asked)
+    assert "AWS_ENDPOINT_URL_S3" not in str(caught.value)
+    # Nobody answers there: that may pass.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    asked = dataclasses.replace(
+        asked, reports=Reports("s3://other/.out.beam-tfrecord/job/reports/run", "")
+    )
+    with pytest.raises(StorageError, match="Look after the workers' network"):
+        check_worker(asked)

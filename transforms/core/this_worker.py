@@ -1,0 +1,123 @@
+"""The worker that this process is, in a job of an engine; nothing anywhere else.
+
+Every fact that leaves a worker carries `stamp()`, so that the commit knows which
+machines and versions have made the dataset. Local runs have none: their workers are
+forks of the program.
+"""
+
+import dataclasses
+import os
+import platform
+import socket
+
+__all__ = ["Worker", "become", "here", "is_elsewhere", "stamp"]
+
+_BETWEEN = "\t"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Worker:
+    r"""A worker process, as facts name it.
+
+        >>> Worker.of("pod-7\t12\t0.2.0\t3.11.2\tLinux x86_64\tc0ffee").host
+        'pod-7'
+
+    Attributes:
+      host: name of its machine.
+      process: its number there.
+      program: version of this program.
+      python: version of the interpreter.
+      platform: operating system and processor.
+      versions: digest of all versions that decide bytes.
+    """
+
+    host: str
+    process: str
+    program: str
+    python: str
+    platform: str
+    versions: str
+
+    @classmethod
+    def of(cls, stamp: str) -> "Worker":
+        """Returns the worker that a fact names.
+
+        Raises:
+          ValueError: the text is no stamp.
+        """
+        parts = stamp.split(_BETWEEN)
+        if len(parts) != len(dataclasses.fields(cls)):
+            raise ValueError(f"no stamp of a worker: {stamp!r}")
+        return cls(*parts)
+
+    @classmethod
+    def this(cls, versions: str, program: str) -> "Worker":
+        """Returns this process.
+
+        Args:
+          versions, program: see the attributes.
+        """
+        return cls(
+            socket.gethostname(),
+            str(os.getpid()),
+            program,
+            platform.python_version(),
+            f"{platform.system()} {platform.machine()}",
+            versions,
+        )
+
+    @property
+    def stamp(self) -> str:
+        """What facts carry of it."""
+        return _BETWEEN.join(
+            getattr(self, field.name) for field in dataclasses.fields(self)
+        )
+
+    def in_words(self) -> str:
+        """Returns its name for messages."""
+        return f"the worker on host {self.host!r} (process {self.process})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known:
+    process: int
+    worker: Worker
+    stamp: str
+    elsewhere: bool
+
+
+_known: _Known | None = None
+
+
+def become(worker: Worker, *, elsewhere: bool = False) -> None:
+    """Makes this process known as a worker; its facts carry the stamp from now on.
+
+    Args:
+      worker: this process.
+      elsewhere: whether its machine shares no disk with the submitter's.
+    """
+    global _known
+    _known = _Known(os.getpid(), worker, worker.stamp, elsewhere)
+
+
+def here() -> Worker | None:
+    """Returns the worker that this process is; None in the program and its forks."""
+    known = _here()
+    return None if known is None else known.worker
+
+
+def is_elsewhere() -> bool:
+    """Whether this process is a worker that shares no disk with the submitter."""
+    known = _here()
+    return known is not None and known.elsewhere
+
+
+def stamp() -> str:
+    """Returns the stamp of this process; "" for no worker of an engine."""
+    known = _here()
+    return "" if known is None else known.stamp
+
+
+def _here() -> _Known | None:
+    known = _known
+    return known if known is not None and known.process == os.getpid() else None

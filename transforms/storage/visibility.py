@@ -1,0 +1,36 @@
+"""Tell a path that a worker never saw from one that has gone since planning."""
+
+import os
+
+from transforms.core import this_worker
+from transforms.errors import WorkerError
+from transforms.storage.paths import is_remote
+
+__all__ = ["unseen"]
+
+
+def unseen(path: str, root: str = "") -> WorkerError | None:
+    """Returns the error of a local path that this worker's machine does not have.
+
+    None where the program itself looks, or where the machine is one that sees the
+    folder, so that the file has gone.
+
+    Args:
+      path: that the submitter has seen; missing here, or of another machine's disk.
+      root: the folder above it that was given; by default its own.
+    """
+    worker = this_worker.here()
+    if worker is None or is_remote(path):
+        return None
+    if this_worker.is_elsewhere():
+        why = "the workers are elsewhere, on machines that share no disk with"
+    elif not os.path.isdir(root or os.path.dirname(path)):
+        why = "not even its folder is there, as it is on"
+    else:
+        return None
+    return WorkerError(
+        f"Every worker must see what the job reads; {path!r} is not visible to "
+        f"{worker.in_words()}: {why} the one that has submitted the job. Put it into "
+        f"an object store, or onto a disk that all machines see under this very path "
+        f"and say --shared-output; nothing was committed."
+    )

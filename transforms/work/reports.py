@@ -1,0 +1,216 @@
+"""What the processes of a run report, as files in the work folder of its target.
+
+    <work folder>/<job>/reports/<run>/
+      submitter          the run is on; removed first when it ends
+      <worker>.worker    a worker process, renewed every 15 s, busy or not
+      <number>-<worker>.failure    what Beam has logged of a failed task
+
+Submitter and workers may share nothing but the target's store, so this is how a worker
+tells what an engine reports late or never. No file appears once the run has ended:
+a renewal only touches a file that is there.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import re
+import threading
+import time
+
+from transforms import files
+from transforms.core.this_worker import Worker
+from transforms.errors import StorageError
+from transforms.storage import folders
+from transforms.storage.entries import FileEntry
+from transforms.storage.object_clients import client_of
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import is_remote, split_remote
+from transforms.work.versions import put_if, version_of
+
+__all__ = ["FAILURE", "RENEWED_SECONDS", "WORKER", "FailureReports", "Reports"]
+
+WORKER = ".worker"
+FAILURE = ".failure"
+RENEWED_SECONDS = 15.0
+"""A report that is much older is of a process that is dead, cut off, or stopped."""
+
+_SUBMITTER = "submitter"
+# The end of a traceback is kept, because it names the error.
+_TEXT_BYTES = 1 << 16
+# A store that does not answer must not keep the failure from the engine.
+_LEAVE_SECONDS = 5.0
+# How a traceback names an error of ours.
+_OURS = "transforms.errors."
+# A worker may just be leaving a report when the folder is removed.
+_REMOVALS = 3
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reports:
+    """The reports of one run.
+
+    Attributes:
+      folder: of them; local, or in an object store.
+      attempts: folder of unfinished files; without meaning in an object store.
+    """
+
+    folder: str
+    attempts: str
+
+    @property
+    def submitter(self) -> str:
+        """The file of the process that has submitted the job."""
+        return os.path.join(self.folder, _SUBMITTER)
+
+    def begin(self) -> None:
+        """Makes the folder, and the submitter's own report.
+
+        Raises:
+          OSError, StorageError: it cannot be made.
+        """
+        if not is_remote(self.folder):
+            folders.make(self.folder)
+        self._write(self.submitter, b"")
+
+    def end(self) -> None:
+        """Removes all reports of the run; from then on no worker can add any."""
+        files.remove_file(self.submitter)
+        for left in range(_REMOVALS)[::-1]:
+            try:
+                files.remove_tree(self.folder)
+            except OSError:
+                if not left:
+                    raise
+            else:
+                break
+        parent = os.path.dirname(self.folder)
+        if not is_remote(parent):
+            folders.remove_empty(parent)
+
+    def is_on(self) -> bool:
+        """Whether the run goes on, as far as the store says; asked once.
+
+        Raises:
+          OSError, StorageError: the store does not answer.
+        """
+        client = client_of(self.folder) if is_remote(self.folder) else None
+        if client is None:
+            return files.is_file(self.submitter)
+        return client.version(split_remote(self.submitter)[1]) != ""
+
+    def sign_on(self, worker: Worker) -> None:
+        """Writes the report of a worker, and renews it until the run ends.
+
+        Raises:
+          OSError, StorageError: it cannot be written.
+        """
+        path = os.path.join(self.folder, f"{_word(worker)}{WORKER}")
+        told = json.dumps(dataclasses.asdict(worker)).encode()
+        self._write(path, told)
+        self._renew_always(path, told)
+
+    def renew(self, path: str, data: bytes = b"") -> bool:
+        """Makes a report the newest; returns False where it is there no more.
+
+        Args:
+          path: of the report.
+          data: its content.
+
+        Raises:
+          OSError, StorageError: the store does not answer.
+        """
+        try:
+            if not is_remote(path):
+                os.utime(path)
+                return True
+            version = version_of(path)
+            if version:
+                put_if(path, data, version)
+        except (FileNotFoundError, OvertakenError):
+            return False
+        return version != ""
+
+    def _renew_always(self, path: str, data: bytes) -> None:
+        """Renews a report every `RENEWED_SECONDS`, in a thread, until it is removed."""
+
+        def work() -> None:
+            is_there = True
+            while is_there:
+                time.sleep(RENEWED_SECONDS)
+                try:
+                    is_there = self.renew(path, data)
+                except (OSError, StorageError) as error:
+                    # It may pass; until it does the submitter sees no report.
+                    _log.debug("a report was not renewed: %s", error)
+
+        threading.Thread(target=work, name="reports", daemon=True).start()
+
+    def leave_failure(self, worker: Worker, text: str) -> None:
+        """Leaves the text of a failure; gives up after a few seconds."""
+
+        def work() -> None:
+            try:
+                if self.is_on():
+                    name = f"{time.time_ns():020d}-{_word(worker)}{FAILURE}"
+                    data = text.encode("utf-8", "replace")[-_TEXT_BYTES:]
+                    self._write(os.path.join(self.folder, name), data)
+            except (OSError, StorageError) as error:
+                # Only the engine's own message remains.
+                _log.debug("a failure was not reported: %s", error)
+
+        thread = threading.Thread(target=work, name="failure", daemon=True)
+        thread.start()
+        thread.join(_LEAVE_SECONDS)
+
+    def entries(self) -> list[FileEntry]:
+        """Returns all reports that are there, by name.
+
+        Raises:
+          OSError, StorageError: the store does not answer.
+        """
+        try:
+            found = files.entries_in(self.folder, self.folder)
+        except FileNotFoundError:
+            return []
+        return sorted(found, key=lambda entry: entry.path)
+
+    def read(self, name: str) -> str:
+        """Returns the text of a report.
+
+        Raises:
+          OSError, StorageError: it cannot be read.
+        """
+        data = files.read_bytes(os.path.join(self.folder, name))
+        return data.decode("utf-8", "replace")
+
+    def _write(self, path: str, data: bytes) -> None:
+        files.write_file(path, data, attempts=self.attempts, durable=False)
+
+
+class FailureReports(logging.Handler):
+    """Takes what Beam's worker logs of failed tasks, and leaves it as reports.
+
+    Attributes:
+      reports: where it leaves it.
+    """
+
+    def __init__(self, reports: Reports, worker: Worker) -> None:
+        super().__init__(logging.ERROR)
+        self.reports = reports
+        self._worker = worker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Leaves a failure that names an error of ours."""
+        text = record.getMessage()
+        if _OURS in text:
+            self.reports.leave_failure(self._worker, text)
+
+
+def _word(worker: Worker) -> str:
+    """Returns what no other worker process has in its file names."""
+    return f"{_UNSAFE.sub('_', worker.host)}-{worker.process}"

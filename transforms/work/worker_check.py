@@ -1,0 +1,233 @@
+"""Check a worker before it touches data: its versions, and its way to the store.
+
+A worker is a process that an engine has started, on any machine, from any image. All
+that it has from the submitter is the job; so the job brings what is asked of it, and
+the first bundle of each process checks that. What does not fit is raised there, and
+travels as the error of the task.
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+
+from transforms.core import this_worker
+from transforms.core.this_worker import Worker
+from transforms.errors import (
+    CommitError,
+    StorageError,
+    WorkerError,
+    first_few,
+)
+from transforms.storage.object_clients import client_of, extra_of
+from transforms.storage.object_store import reason_of
+from transforms.storage.paths import is_remote
+from transforms.work.reports import FailureReports, Reports
+
+__all__ = [
+    "PROGRAM",
+    "WorkerRules",
+    "check_worker",
+    "digest_of",
+    "store_variables",
+]
+
+PROGRAM = "beam-tfrecord"
+"""What the versions call this program."""
+# Beam logs there what a failed task has raised.
+_BEAM_LOGGER = "apache_beam.runners.worker.sdk_worker"
+# Packages that pip installs; the other versions come with them, or with Python.
+_PACKAGES = (PROGRAM, "pyarrow", "pillow", "pillow-heif")
+_SHOWN = 4
+# Variables that say how stores are reached, and as whom.
+_VARIABLES = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    *("AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"),
+    *("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST"),
+    *("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_KEY"),
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"),
+    *("HADOOP_CONF_DIR", "ARROW_LIBHDFS_DIR", "CLASSPATH"),
+)
+
+# (process, run) of what was checked.
+_checked: set[tuple[int, str]] = set()
+_lock = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerRules:
+    """What a job asks of its workers.
+
+    Attributes:
+      versions: name -> version, of this program and of what decides bytes.
+      find: returns those of the process that calls it.
+      reports: where workers report.
+      elsewhere: whether the workers' machines share no disk with the submitter's.
+      conditional: whether the submitter writes with the store's own client, which
+        alone knows conditions; then workers must as well.
+      variables: names of the variables that tell the submitter how stores are reached.
+    """
+
+    versions: Mapping[str, str]
+    find: Callable[[], Mapping[str, str]]
+    reports: Reports
+    elsewhere: bool = False
+    conditional: bool = False
+    variables: tuple[str, ...] = ()
+
+
+def store_variables() -> tuple[str, ...]:
+    """Returns the names of the variables here that say how stores are reached."""
+    return tuple(name for name in _VARIABLES if os.environ.get(name))
+
+
+def digest_of(versions: Mapping[str, str]) -> str:
+    """Returns a digest of versions, by which facts of workers are compared."""
+    text = json.dumps(sorted(versions.items())).encode()
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def check_worker(rules: WorkerRules | None) -> None:
+    """Checks this process once a run, and lets it report from then on.
+
+    Args:
+      rules: of the job; None where its workers are forks of the program.
+
+    Raises:
+      WorkerError: the machine or the image does not fit the job.
+      StorageError: the store does not answer, which may pass.
+      CommitError: the run has ended.
+    """
+    if rules is None:
+        return
+    run = os.getpid(), rules.reports.folder
+    if run in _checked:
+        return
+    with _lock:
+        if run not in _checked:
+            _check(rules)
+            _checked.add(run)
+
+
+def _check(rules: WorkerRules) -> None:
+    found = dict(rules.find())
+    worker = Worker.this(digest_of(found), found.get(PROGRAM, ""))
+    this_worker.become(worker, elsewhere=rules.elsewhere)
+    _report_failures(rules.reports, worker)
+    _check_versions(rules.versions, found, worker, rules.reports.folder)
+    _check_store(rules, worker)
+    rules.reports.sign_on(worker)
+
+
+def _report_failures(reports: Reports, worker: Worker) -> None:
+    """Sees to it that the failures of this process are reported."""
+    logger = logging.getLogger(_BEAM_LOGGER)
+    for handler in logger.handlers:
+        if isinstance(handler, FailureReports) and handler.reports == reports:
+            return
+    logger.addHandler(FailureReports(reports, worker))
+
+
+def _check_versions(
+    wanted: Mapping[str, str], found: Mapping[str, str], worker: Worker, folder: str
+) -> None:
+    """Raises WorkerError where a version differs from the job's."""
+    names = [
+        name
+        for name in sorted(wanted.keys() | found.keys(), key=lambda n: n != PROGRAM)
+        if wanted.get(name) != found.get(name)
+    ]
+    if not names:
+        return
+    differing = [
+        f"{name} {found.get(name, 'none')} and not {wanted.get(name, 'none')}"
+        for name in names
+    ]
+    raise WorkerError(
+        f"Every worker must have the versions that the job was submitted with, for "
+        f"they decide bytes; {worker.in_words()} has {first_few(differing, _SHOWN)}. "
+        f"Install the same in the workers' image: {_install(wanted, names, folder)}; "
+        f"nothing was committed."
+    )
+
+
+def _install(wanted: Mapping[str, str], names: list[str], folder: str) -> str:
+    """Returns the command that installs what differs."""
+    extra = extra_of(folder)
+    program = f"{PROGRAM}[{extra}]" if extra else PROGRAM
+    packages = [f"{program}=={wanted[PROGRAM]}"]
+    packages += [
+        f"{name}=={wanted[name]}"
+        for name in names
+        if name in _PACKAGES[1:] and name in wanted
+    ]
+    return f"pip install {' '.join(map(repr, packages))}"
+
+
+def _check_store(rules: WorkerRules, worker: Worker) -> None:
+    """Raises unless the work folder answers, by a client that knows conditions."""
+    reports = rules.reports
+    try:
+        if rules.conditional and client_of(reports.folder) is None:
+            raise WorkerError(
+                f"Every worker must write with the store's own client, which alone "
+                f"knows conditional writes; {worker.in_words()} does not have it. "
+                f"Install it in the workers' image: "
+                f"{_install(rules.versions, [], reports.folder)}; nothing was "
+                f"committed."
+            )
+        is_on = reports.is_on()
+    except (OSError, StorageError) as error:
+        raise _unreachable(rules, worker, error) from error
+    if is_on:
+        return
+    if not is_remote(reports.folder) and not os.path.isdir(_above_target(reports)):
+        raise WorkerError(
+            f"{worker.in_words().capitalize()} must see the work folder of the job; "
+            f"{os.path.dirname(os.path.dirname(reports.folder))!r} is not visible "
+            f"there. Put the output into an object store, or onto a disk that all "
+            f"machines share; nothing was committed."
+        )
+    raise CommitError("The run has ended; nothing was committed. Run again.")
+
+
+def _above_target(reports: Reports) -> str:
+    """Returns the folder of the target, of local reports.
+
+    They are in `<folder>/.<target>.beam-tfrecord/<job>/reports/<run>`.
+    """
+    folder = reports.folder
+    for _ in range(4):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _unreachable(
+    rules: WorkerRules, worker: Worker, error: OSError | StorageError
+) -> WorkerError | StorageError:
+    """Returns the error of a worker that does not reach the store.
+
+    Without a variable that the submitter has it never will; otherwise it may pass.
+    """
+    missing = [name for name in rules.variables if not os.environ.get(name)]
+    refused = isinstance(error, OSError) and not isinstance(error, ConnectionError)
+    said = (
+        f"Every worker must reach the output's store; {worker.in_words()} does not "
+        f"reach {rules.reports.folder!r}: {reason_of(error)}."
+    )
+    if missing:
+        return WorkerError(
+            f"{said} Its environment lacks {', '.join(missing)}, set where the job was "
+            f"submitted. Set that in the workers' environment (--worker-env, or the "
+            f"pool's own), and run again."
+        )
+    if refused and isinstance(error, PermissionError):
+        return WorkerError(
+            f"{said} Give the workers credentials of their own, in their environment "
+            f"or by the role of their machine, and run again."
+        )
+    return StorageError(f"{said} Look after the workers' network, and run again.")

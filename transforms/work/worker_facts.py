@@ -1,0 +1,64 @@
+"""Check which workers have made the facts of a job, before it is committed."""
+
+import collections
+from collections.abc import Iterable
+from typing import Any
+
+from transforms.core.this_worker import Worker
+from transforms.errors import WorkerError
+from transforms.work.worker_check import PROGRAM, WorkerRules, digest_of
+
+__all__ = ["check_facts"]
+
+
+def check_facts(
+    facts: Iterable[object], rules: WorkerRules | None
+) -> list[dict[str, Any]]:
+    """Returns the versions of the workers that have made facts, and how many they are.
+
+    Args:
+      facts: of all stages; each names its worker.
+      rules: of the job; None for a local run, whose facts are of no worker.
+
+    Raises:
+      WorkerError: a fact names none, as those of an older version, or one of other
+        versions than the job's.
+    """
+    if rules is None:
+        return []
+    # A fact of a version without the field lacks it when it is unpickled.
+    stamps = {str(getattr(fact, "worker", "")) for fact in facts}
+    wanted = digest_of(rules.versions)
+    workers = []
+    for stamp in sorted(stamps):
+        try:
+            worker = Worker.of(stamp)
+        except ValueError:
+            raise _foreign("a worker that says no version has", rules) from None
+        if worker.versions != wanted:
+            has = f"{worker.in_words()} has {PROGRAM} {worker.program} and other codecs"
+            if worker.program != rules.versions[PROGRAM]:
+                has = f"{worker.in_words()} has {PROGRAM} {worker.program}"
+            raise _foreign(f"{has}, and has", rules)
+        workers.append(worker)
+    counts = collections.Counter(
+        (worker.program, worker.python, worker.platform) for worker in workers
+    )
+    return [
+        {
+            PROGRAM: program,
+            "python": python,
+            "platform": platform,
+            "workers": count,
+        }
+        for (program, python, platform), count in sorted(counts.items())
+    ]
+
+
+def _foreign(who: str, rules: WorkerRules) -> WorkerError:
+    wanted = rules.versions[PROGRAM]
+    return WorkerError(
+        f"All work of a job must be done by the versions it was submitted with, "
+        f"{PROGRAM} {wanted} and its codecs; {who} done part of it. Install "
+        f"{PROGRAM}=={wanted} in the workers' image; nothing was committed."
+    )
