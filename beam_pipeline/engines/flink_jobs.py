@@ -6,6 +6,7 @@ only ends that call: the job itself would go on.
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_pipeline.engines.beam_errors import in_text
@@ -56,7 +57,7 @@ def cancel_job(master: str, name: str) -> None:
 
     url = _url(master)
     end = time.monotonic() + _END_SECONDS
-    while len(found := _at_work(url, name)) == 1 and time.monotonic() < end:
+    while len(found := _at_work(_jobs(url, name))) == 1 and time.monotonic() < end:
         asked = urllib.request.Request(
             f"{url}/jobs/{found[0]}?mode=cancel", method="PATCH"
         )
@@ -65,17 +66,15 @@ def cancel_job(master: str, name: str) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _at_work(url: str, name: str) -> list[str]:
-    """Returns the ids of jobs of a name that have not ended."""
-    import urllib.request
+def _jobs(url: str, name: str) -> list[dict[str, Any]]:
+    """Returns the jobs of a name."""
+    jobs = _asked(f"{url}/jobs/overview")["jobs"]
+    return [job for job in jobs if job["name"] == name]
 
-    with urllib.request.urlopen(f"{url}/jobs/overview", timeout=_ASK_SECONDS) as answer:
-        jobs: list[dict[str, Any]] = json.load(answer)["jobs"]
-    return [
-        str(job["jid"])
-        for job in jobs
-        if job["name"] == name and job["state"] not in _ENDED
-    ]
+
+def _at_work(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the ids of those jobs that have not ended."""
+    return [str(job["jid"]) for job in jobs if job["state"] not in _ENDED]
 
 
 def words_of_job(master: str, name: str, server: ServerWords) -> EngineWords:
@@ -87,10 +86,10 @@ def words_of_job(master: str, name: str, server: ServerWords) -> EngineWords:
     if master.startswith("["):
         return words_of_server(master, name, server)
     url = _url(master)
-    found = _at_work(url, name)
+    jobs = _jobs(url, name)
+    found = _at_work(jobs)
     if len(found) != 1:
-        # The job server is still preparing it, or it has just ended.
-        return EngineWords() if found else EngineWords("waits to be submitted")
+        return EngineWords() if jobs else EngineWords("waits to be submitted")
     job = _asked(f"{url}/jobs/{found[0]}")
     thrown = _asked(f"{url}/jobs/{found[0]}/exceptions")
     history = thrown.get("exceptionHistory", {}).get("entries", [])

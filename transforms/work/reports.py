@@ -8,6 +8,9 @@
 Submitter and workers may share nothing but the target's store, so this is how a worker
 tells what an engine reports late or never. No file appears once the run has ended:
 a renewal only touches a file that is there.
+
+A renewal needs Python's lock for a moment. C code that holds it for longer than half a
+minute delays the report; that is told, and ends nothing before the job's timeout.
 """
 
 import dataclasses
@@ -25,7 +28,7 @@ from transforms.storage import folders
 from transforms.storage.entries import FileEntry
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import OvertakenError
-from transforms.storage.paths import is_remote, split_remote
+from transforms.storage.paths import Access, is_remote, split_remote
 from transforms.work.versions import put_if, version_of
 
 __all__ = ["FAILURE", "RENEWED_SECONDS", "WORKER", "FailureReports", "Reports"]
@@ -57,10 +60,12 @@ class Reports:
     Attributes:
       folder: of them; local, or in an object store.
       attempts: folder of unfinished files; without meaning in an object store.
+      access: how its store is reached, wherever the reports are sent.
     """
 
     folder: str
     attempts: str
+    access: Access = dataclasses.field(default_factory=Access)
 
     @property
     def submitter(self) -> str:
