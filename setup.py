@@ -90,7 +90,12 @@ setup(
         # Pinned for the same reason.
         "dev": [*TEST, *DOCS, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
     },
-    entry_points={"console_scripts": ["beam-tfrecord = beam_pipeline.cli:program"]},
+    entry_points={
+        "console_scripts": [
+            "beam-tfrecord = beam_pipeline.cli:program",
+            "beam-tfrecord-worker = beam_pipeline.engines.worker_program:main",
+        ]
+    },
     classifiers=[
         "Development Status :: 4 - Beta",
         "Environment :: Console",

@@ -5,6 +5,7 @@
     forked.py         its local runner, with workers that were forked beforehand
     runners.py        its runners for engines; patches how it starts job servers
     engine_worker.py  its worker program, without its container
+    worker_pool.py    its protocol of pools that start workers
 
 For each name a test says which of these files another release of Beam breaks.
 """

@@ -14,23 +14,23 @@ from google.protobuf import json_format, text_format
 __all__ = ["serve_engine"]
 
 
-def serve_engine(worker_id: str, endpoint: str) -> None:
+def serve_engine(endpoint: str) -> None:
     """Asks an engine what to do, and works for it until it hangs up.
 
+    The variable WORKER_ID is the engine's name for this worker.
+
     Args:
-      worker_id: as the engine names this worker.
       endpoint: host and port of the engine's provision service.
     """
     channel = grpc.insecure_channel(endpoint)
     stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
     info = stub.GetProvisionInfo(
         beam_provision_api_pb2.GetProvisionInfoRequest(),
-        metadata=(("worker_id", worker_id),),
+        metadata=(("worker_id", os.environ["WORKER_ID"]),),
         wait_for_ready=True,
     ).info
     options = json.dumps(json_format.MessageToDict(info.pipeline_options))
     os.environ.update(
-        WORKER_ID=worker_id,
         PIPELINE_OPTIONS=options,
         RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
     )

@@ -13,6 +13,7 @@
     cluster.py      the clusters that `scripts/cluster` has started, as it notes them
     java.py         finds a Java that is new enough
     worker_boot.py  what an engine starts as a worker, without a container
+    worker_program.py       the command of workers elsewhere: `beam-tfrecord-worker`
     sign_on.py      which of those live
     job_watch.py    what workers report, and what the engine says, while a job runs
     engine_words.py what an engine says of a job

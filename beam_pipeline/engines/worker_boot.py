@@ -1,15 +1,16 @@
-"""The worker's start program: Beam's container contract without a container.
+"""The start program of a worker: Beam's container contract without a container.
 
     worker --id=ID --provision_endpoint=HOST:PORT [--semi_persist_dir=DIR ...]
 
-The engine's process environment runs one executable file, with these arguments alone.
-`write_worker` makes that file: it starts the submitter's interpreter with the
-submitter's module path, so that the worker runs the same code, installed or not.
+An engine's process environment runs one executable file, with these arguments alone,
+and so does a pool. Both get this interpreter with this module path, so that a worker
+runs the same code as what starts it, installed or not.
 """
 
 import argparse
 import os
 import shlex
+import shutil
 import stat
 import sys
 import threading
@@ -18,15 +19,21 @@ from collections.abc import Sequence
 
 from beam_pipeline.engines.sign_on import SIGN_ON
 
-__all__ = ["main", "write_worker"]
+__all__ = ["boot", "start_command", "write_worker"]
 
 _START = (
     "import sys; count = int(sys.argv[1]); "
     "sys.path[:] = sys.argv[2:2 + count]; "
-    "from beam_pipeline.engines.worker_boot import main; "
-    "main(sys.argv[2 + count:])"
+    "from beam_pipeline.engines.worker_boot import boot; "
+    "boot(sys.argv[2 + count:])"
 )
 _LOOK_SECONDS = 1.0
+
+
+def start_command() -> list[str]:
+    """Returns the command that boots a worker, to which an engine's flags are added."""
+    places = [os.path.abspath(place) for place in sys.path]
+    return [sys.executable, "-c", _START, str(len(places)), *places]
 
 
 def write_worker(path: str, *, started: str) -> None:
@@ -36,9 +43,7 @@ def write_worker(path: str, *, started: str) -> None:
       path: where; on a file system that every machine of the engine sees.
       started: folder where workers sign on.
     """
-    places = [os.path.abspath(place) for place in sys.path]
-    start = [sys.executable, "-c", _START, str(len(places)), *places]
-    command = shlex.join(start)
+    command = shlex.join(start_command())
     # The sign-on file comes before anything can fail; `exec` keeps the process id.
     sign_on = f": >{shlex.quote(started)}/$${SIGN_ON}"
     with open(path, "w", encoding="utf-8") as file:
@@ -47,26 +52,40 @@ def write_worker(path: str, *, started: str) -> None:
         os.fchmod(file.fileno(), mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Asks the engine what to do, and works for it until it hangs up."""
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    for name in ("id", "provision_endpoint"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--semi_persist_dir", default="")
+def boot(argv: Sequence[str], *, name: str | None = None) -> None:
+    """Asks the engine what to do, and works for it until it hangs up.
+
+    Args:
+      argv: the engine's flags, and those of a pool: `--pool`, its process, with which
+        the worker ends, and `--scratch`, the folder of temporary files that it then
+        removes.
+      name: of the program in messages; None for the one of this process.
+    """
+    parser = argparse.ArgumentParser(name, allow_abbrev=False)
+    for required in ("id", "provision_endpoint"):
+        parser.add_argument(f"--{required}", required=True)
+    parser.add_argument("--pool", type=int, default=os.getppid())
+    parser.add_argument("--scratch", default="")
     given, _ = parser.parse_known_args(argv)
     # The engine may never read stdout, and a full pipe would block the worker.
     os.dup2(2, 1)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    ending = threading.Thread(
+        target=_end_with, args=(given.pool, given.scratch), daemon=True
+    )
+    ending.start()
+    # Beam's modules read it from here as they are loaded. Prism quotes it as if a shell
+    # would unquote it.
+    os.environ["WORKER_ID"] = given.id.strip("'")
     # Imported after the thread has started: it takes a second, and the parent may die.
     from beam_pipeline.beam_internals.engine_worker import serve_engine
 
-    # Prism quotes the id as if a shell would unquote it.
-    worker_id = given.id.strip("'")
-    serve_engine(worker_id, given.provision_endpoint)
+    serve_engine(given.provision_endpoint)
 
 
-def _end_with_parent(parent: int) -> None:
+def _end_with(parent: int, scratch: str) -> None:
     """Ends this process when its parent has ended, even in the middle of work."""
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
