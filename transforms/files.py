@@ -266,16 +266,23 @@ def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
     return _storage(path).read_stamped(path, limit)
 
 
-def read_into(path: str, buffer: memoryview) -> tuple[int, int]:
-    """Reads a whole file of this machine into a buffer; returns its size and stamp.
+def read_into(
+    paths: Iterable[str], buffer: memoryview, enough: int
+) -> list[tuple[int, int]]:
+    """Reads whole files of this machine into a buffer, one behind the other.
 
-    It is tried once. `read_stamped` does more.
+    Each is tried once. `read_stamped` does more.
 
-    Raises:
-      OSError: it cannot be read, or changed meanwhile.
-      TooLargeError: the buffer is not larger than the file, which was not read.
+    Args:
+      paths: of the files.
+      buffer: for their bytes.
+      enough: no further file is read after this many bytes.
+
+    Returns:
+      Size and stamp of each of the first files, as far as they fit; -1 and 0 for one
+      that cannot be read, is no regular file or changes meanwhile.
     """
-    return _LOCAL.read_into(path, buffer)
+    return _LOCAL.read_into(paths, buffer, enough)
 
 
 def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:

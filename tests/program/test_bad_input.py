@@ -10,6 +10,7 @@ import struct
 import unicodedata
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -161,19 +162,15 @@ class TestImages:
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A file that the system will not open is rejected, without a digest."""
-        from transforms.core import regular_files
-        from transforms.storage import local
-
         source = write_files(tmp_path / "tree", {"a/1.jpg": JPEG, "a/2.jpg": JPEG})
-        opened = regular_files.open_sized
+        opened = os.open
 
-        def denied(path: str, flags: int) -> tuple[int, os.stat_result]:
-            if path.endswith("2.jpg"):
+        def denied(path: Any, *arguments: Any, **named: Any) -> int:
+            if str(path).endswith("2.jpg"):
                 raise PermissionError(13, "Permission denied", path)
-            return opened(path, flags)
+            return opened(path, *arguments, **named)
 
-        monkeypatch.setattr(regular_files, "open_sized", denied)
-        monkeypatch.setattr(local, "open_sized", denied)
+        monkeypatch.setattr(os, "open", denied)
         convert(source, tmp_path / "out", "--max-reject-rate", 0.5)
         (found,) = rejects(tmp_path / "out")
         assert found["reason"] == "unreadable"

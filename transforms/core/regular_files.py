@@ -11,7 +11,7 @@ import os
 import re
 import stat
 
-__all__ = ["open_regular", "open_sized", "open_stream"]
+__all__ = ["open_regular", "open_stream"]
 
 _GIVEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
 
@@ -24,20 +24,14 @@ def open_regular(path: str, flags: int) -> int:
     Raises:
       OSError: it cannot be opened, or is no regular file.
     """
-    return open_sized(path, flags)[0]
-
-
-def open_sized(path: str, flags: int) -> tuple[int, os.stat_result]:
-    """Returns a descriptor as `open_regular`, and the file's status."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
-    status = os.fstat(descriptor)
-    mode = status.st_mode
+    mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         raise OSError(errno.EINVAL, "not a regular file", path)
-    return descriptor, status
+    return descriptor
 
 
 def open_stream(path: str, flags: int) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core import this_worker
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature
@@ -70,7 +71,8 @@ class ImageLoader:
         self._far = _are_far(rows, images, root)
         self._open = contextlib.ExitStack()
         self._windows: ImageWindows | None = None
-        if not self._far and _are_files(rows, images) and ImageWindows.suits(policy):
+        seen = not (self._far or this_worker.is_elsewhere())
+        if seen and _are_files(rows, images) and ImageWindows.suits(policy):
             self._windows = ImageWindows(root, policy)
 
     def __enter__(self) -> "ImageLoader":

@@ -1,6 +1,6 @@
 """Read many image files into one buffer, and check them there.
 
-    | file | file | file | ...  | free |        at most 8 MiB, used again and again
+    | file | file | file | ...  | free |        at most 16 MiB, used again and again
 
 A plain JPEG goes from the buffer to its shard without a copy; see `plain_jpegs`. What
 is unusual about a file, or cannot be read this way, is left to `load_image`.
@@ -8,24 +8,23 @@ is unusual about a file, or cannot be read this way, is left to `load_image`.
 
 import collections
 import concurrent.futures
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 import google_crc32c
 import numpy as np
 
 from transforms import files
-from transforms.core import this_worker
 from transforms.core.image.notes import contradicts_suffix
 from transforms.core.image.plain_jpegs import PlainJpeg, find_plain_jpegs
 from transforms.core.image.policy import ImagePolicy
 from transforms.shards.image_reading import full_path, load_image, prepare
 from transforms.shards.load_pace import HERE, LoadTimes
 from transforms.shards.loaded_images import ImageColumn, LoadedImage, Payload
-from transforms.storage.limits import TooLargeError
 
 __all__ = ["ImageWindows"]
 
-_WINDOW_BYTES = 8 << 20
+_WINDOW_BYTES = 16 << 20
 # Rows that are offered to a window: at first, and at most.
 _FIRST_ROWS, _MAX_ROWS = 512, 4096
 # Files are checked together that fit into the processor's cache.
@@ -78,7 +77,7 @@ class ImageWindows:
         return min(_WINDOW_BYTES // mean_bytes + 1, _MAX_ROWS)
 
     def fill(
-        self, paths: list[str], stamps: list[int], times: LoadTimes
+        self, paths: Sequence[str], stamps: Sequence[int], times: LoadTimes
     ) -> ImageColumn:
         """Returns the images of the first rows, at least one, which fit into a buffer.
 
@@ -97,12 +96,10 @@ class ImageWindows:
         self._buffers.reverse()
         if len(self._buffers) < 2:
             self._buffers.insert(0, _spare_buffer())
-        window = _Window(self._buffers[0], self._root, self._policy)
-        rows = zip(paths, stamps, strict=True)
-        times.measure(window.checked(rows))
+        window = _Window(self._buffers[0], self._root, self._policy, paths, stamps)
+        times.measure(window.one_by_one())
         if times.pace == HERE:
-            rest = zip(paths[len(window) :], stamps[len(window) :], strict=True)
-            collections.deque(window.add_all(rest), maxlen=0)
+            window.add_all()
         return window.column()
 
     def keep_until(self, writing: concurrent.futures.Future[None]) -> None:
@@ -121,19 +118,32 @@ def _spare_buffer() -> memoryview:
 
 
 class _Window:
-    """A buffer that is being filled."""
+    """A buffer that is being filled.
 
-    def __init__(self, buffer: memoryview, root: str, policy: ImagePolicy) -> None:
+    Args:
+      buffer: for the bytes of the files.
+      root, policy: see `ImageWindows`.
+      paths, stamps: of the rows that are offered.
+    """
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        root: str,
+        policy: ImagePolicy,
+        paths: Sequence[str],
+        stamps: Sequence[int],
+    ) -> None:
         self._buffer = buffer
         self._array = np.frombuffer(buffer, np.uint8)
         self._root = root
         self._policy = policy
+        self._names = paths
+        self._stamps = stamps
+        # No file has an empty path: `load_image` looks at the name.
+        self._paths = ["" if "://" in each else full_path(each, root) for each in paths]
         self._end = 0
-        # Where the files start that are not checked.
-        self._unchecked = 0
-        self._names: list[str] = []
-        self._bounds: list[tuple[int, int]] = []
-        # Of the rows that were checked.
+        # Of the rows so far.
         self._plain: list[PlainJpeg | None] = []
         self._payloads: list[Payload] = []
         self._crcs: list[int] = []
@@ -142,95 +152,76 @@ class _Window:
 
     def __len__(self) -> int:
         """Rows so far."""
-        return len(self._bounds)
+        return len(self._plain)
 
-    def add_all(self, rows: Iterable[tuple[str, int]]) -> Iterator[None]:
-        """Reads the next files until one does not fit; yields after each.
-
-        Args:
-          rows: path and stamp of each.
-        """
-        limit = self._policy.max_bytes
-        for path, stamp in rows:
-            start = self._end
-            try:
-                size = self._read(path, stamp)
-            except TooLargeError as large:
-                fits = large.size < len(self._buffer) and large.size <= limit
-                if fits and start:
-                    return
-                size = -1
-            except OSError:
-                size = -1
-            if size < 0 or size > limit:
-                self._add_other(path, stamp)
-            else:
-                self._end += size
-            self._names.append(path)
-            self._bounds.append((start, self._end))
-            if self._end - self._unchecked >= _GROUP_BYTES:
-                self.check()
-            yield
-            if self._other_bytes >= len(self._buffer):
-                return
-
-    def checked(self, rows: Iterable[tuple[str, int]]) -> Iterator[None]:
-        """As `add_all`; checks each file at once."""
-        for _ in self.add_all(rows):
-            self.check()
+    def one_by_one(self) -> Iterator[None]:
+        """Adds the next rows, until the buffer is full; yields after each."""
+        while self._add(1):
             yield
 
-    def _read(self, path: str, stamp: int) -> int:
-        """Reads a file; returns its size, or -1 if another way is to be tried."""
-        if "://" in path or this_worker.is_elsewhere():
-            return -1
-        size, found = files.read_into(
-            full_path(path, self._root), self._buffer[self._end :]
-        )
-        return size if stamp in (0, found) else -1
+    def add_all(self) -> None:
+        """Adds rows until the buffer is full."""
+        while self._add(len(self._paths)):
+            pass
 
-    def _add_other(self, path: str, stamp: int) -> None:
-        image = load_image(path, stamp, self._root, self._policy)
-        assert image is not None
-        self._others[len(self)] = image
-        self._other_bytes += len(image.data)
+    def column(self) -> ImageColumn:
+        """Returns the images of all rows."""
+        crcs = np.array(self._crcs, np.uint32)
+        return ImageColumn(self._payloads, crcs, self._plain, self._others)
 
-    def check(self) -> None:
-        """Checks the files that were read since the last call."""
-        first = len(self._plain)
-        bounds = self._bounds[first:]
-        if not bounds:
-            return
-        self._unchecked = self._end
-        found = find_plain_jpegs(
+    def _add(self, most: int) -> bool:
+        """Reads and checks the next files, at most a group; returns False for none."""
+        first = len(self)
+        paths = self._paths[first : first + most]
+        if not paths or self._other_bytes >= len(self._buffer):
+            return False
+        found = files.read_into(paths, self._buffer[self._end :], _GROUP_BYTES)
+        if not found:
+            if self._end:
+                return False
+            # The file is larger than the buffer.
+            found = [(-1, 0)]
+        rows = range(first, first + len(found))
+        ends = [self._end]
+        for row, (size, stamp) in zip(rows, found, strict=True):
+            listed = self._stamps[row]
+            if size < 0 or listed not in (0, stamp) or size > self._policy.max_bytes:
+                name = self._names[row]
+                self._keep(row, load_image(name, listed, self._root, self._policy))
+            ends.append(ends[-1] + max(size, 0))
+        self._end = ends[-1]
+        bounds = [*itertools.pairwise(ends)]
+        plain = find_plain_jpegs(
             self._buffer, bounds, max_pixels=self._policy.max_pixels
         )
-        for row, ((start, stop), plain) in enumerate(
-            zip(bounds, found, strict=True), first
-        ):
+        for row, (start, stop), sides in zip(rows, bounds, plain, strict=True):
             name = self._names[row]
-            if plain is None or contradicts_suffix(name, "jpeg"):
-                self._plain.append(None)
-                self._payloads.append(self._other(row, name, start, stop))
-                self._crcs.append(google_crc32c.value(self._payloads[-1]))
-            else:
-                self._plain.append(plain)
+            if (
+                sides
+                and row not in self._others
+                and not contradicts_suffix(name, "jpeg")
+            ):
+                self._plain.append(sides)
                 self._payloads.append(self._buffer[start:stop])
                 # google_crc32c takes no memoryview.
                 self._crcs.append(google_crc32c.value(self._array[start:stop]))
+            else:
+                payload = self._other(row, start, stop)
+                self._plain.append(None)
+                self._payloads.append(payload)
+                self._crcs.append(google_crc32c.value(payload))
+        return True
 
-    def _other(self, row: int, name: str, start: int, stop: int) -> bytes:
+    def _other(self, row: int, start: int, stop: int) -> bytes:
         """Returns the payload of an image that is no plain JPEG."""
         image = self._others.get(row)
         if image is None:
             data = bytes(self._buffer[start:stop])
-            image = LoadedImage(data, prepare(data, self._policy), name)
-            self._others[row] = image
-            self._other_bytes += len(data)
+            image = LoadedImage(data, prepare(data, self._policy), self._names[row])
+            self._keep(row, image)
         return image.prepared.data if image.is_sound else b""
 
-    def column(self) -> ImageColumn:
-        """Returns the images of all rows."""
-        self.check()
-        crcs = np.array(self._crcs, np.uint32)
-        return ImageColumn(self._payloads, crcs, self._plain, self._others)
+    def _keep(self, row: int, image: LoadedImage | None) -> None:
+        assert image is not None
+        self._others[row] = image
+        self._other_bytes += len(image.data)

@@ -23,7 +23,6 @@ from tests.support.outputs import contents, names
 from tests.support.runs import command, convert, process, refused
 from tests.support.sources import write_csv
 from transforms import files
-from transforms.core import regular_files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
 from transforms.shards.load_pace import FAR, LoadTimes
@@ -457,15 +456,14 @@ class TestWholeRuns:
     ) -> None:
         """A file that the disk will not give fails the job: it is not lost (row 8)."""
         victim = sorted(photos.rglob("*.jpg"))[3]
-        real = regular_files.open_sized
+        real = os.open
 
-        def failing(path: str, flags: int) -> tuple[int, os.stat_result]:
+        def failing(path: Any, *arguments: Any, **named: Any) -> int:
             if path == str(victim):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-            return real(path, flags)
+            return real(path, *arguments, **named)
 
-        monkeypatch.setattr(regular_files, "open_sized", failing)
-        monkeypatch.setattr(local, "open_sized", failing)
+        monkeypatch.setattr(os, "open", failing)
         error = last_words(photos, tmp_path / "out", "--max-reject-rate", "1")
         assert str(victim) in error
         assert "Input/output error" in error

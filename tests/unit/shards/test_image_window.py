@@ -177,9 +177,11 @@ def test_a_window_ends_where_reads_wait(
     (tmp_path / "a.jpg").write_bytes(saved(picture(), "JPEG"))
     real = files.read_into
 
-    def read_into(path: str, buffer: memoryview) -> tuple[int, int]:
+    def read_into(
+        paths: list[str], buffer: memoryview, enough: int
+    ) -> list[tuple[int, int]]:
         time.sleep(5e-3)
-        return real(path, buffer)
+        return real(paths, buffer, enough)
 
     monkeypatch.setattr(files, "read_into", read_into)
     times = LoadTimes()
