@@ -95,8 +95,13 @@ class JobServerEngine(Engine):
     size: Callable[[str], tuple[int, int]] | None = None
 
     def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
-        """Refuses contradictions about the workers; see `Engine`."""
+        """Refuses what its workers could not see or be started with; see `Engine`."""
+        from beam_pipeline.engines.places import check_pool, check_shared
+
         check_starts(settings, beam_flags)
+        check_pool(settings, beam_flags)
+        master = self._master(settings, beam_flags)
+        check_shared(self.name, master, settings, beam_flags)
 
     def works_elsewhere(self, settings: JobSettings, beam_flags: Sequence[str]) -> bool:
         """Whether somebody else starts the workers; see `Engine`."""
@@ -110,14 +115,11 @@ class JobServerEngine(Engine):
         from beam_pipeline.engines.places import (
             WITHIN_SERVER,
             check_job_server,
-            check_shared,
             find_program,
         )
 
         noted = last_started(self.name)
-        started = self.default_master if noted is None else noted.master
-        master = self._master(settings, beam_flags) or started
-        check_shared(self.name, master, settings, beam_flags)
+        master = self._master(settings, beam_flags)
         endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
         program = flag_given(beam_flags, self.program_flag) or ""
         if endpoint:
@@ -168,9 +170,13 @@ class JobServerEngine(Engine):
             self, place, add_stages, hooks, work_folder=work_folder, reports=reports
         )
 
-    def _master(self, settings: JobSettings, beam_flags: Sequence[str]) -> str | None:
-        """Returns the master that was named, if any."""
-        if not self.master_flag:
-            return None
-        named: str | None = getattr(settings, self.master_setting, None)
-        return flag_given(beam_flags, self.master_flag) or named
+    def _master(self, settings: JobSettings, beam_flags: Sequence[str]) -> str:
+        """Returns the master that was named, or else was started last."""
+        from beam_pipeline.engines.cluster import last_started
+
+        if self.master_flag:
+            named: str | None = getattr(settings, self.master_setting)
+            if given := flag_given(beam_flags, self.master_flag) or named:
+                return given
+        noted = last_started(self.name)
+        return self.default_master if noted is None else noted.master

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 
 from beam_pipeline.engines import cluster
 from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.workers import environment_flags
+from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.workers import starts_elsewhere
 from transforms.errors import TargetError, UsageError
 from transforms.storage import paths
 
 __all__ = [
+    "START_THERE",
     "WITHIN_SERVER",
     "check_job_server",
+    "check_pool",
     "check_shared",
     "find_program",
     "host_elsewhere",
@@ -24,6 +27,12 @@ __all__ = [
 
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
+START_THERE = (
+    "Let them be started where they run: by a pool beside the engine, with "
+    "--worker-pool localhost:50000, or from the engine's image, with --worker-command "
+    "/opt/venv/bin/beam-tfrecord-worker."
+)
+"""What to do where the engine's machines do not see the file that starts workers."""
 # How long a job server may take to answer.
 _ASK_SECONDS = 10.0
 
@@ -82,49 +91,91 @@ def check_job_server(endpoint: str) -> None:
 def check_shared(
     name: str, master: str, settings: JobSettings, beam_flags: Sequence[str]
 ) -> None:
-    """Refuses folders of this machine where the workers are on others.
+    """Refuses what workers on other machines could not see, or could not start from.
 
     What starts a worker, and what it leaves, is a file too: it is in the work folder,
     or where that is in an object store in the folder of temporary files.
+
+    Raises:
+      TargetError: a path is of this machine alone.
+      UsageError: nothing starts workers there.
     """
-    host = host_elsewhere(master)
-    if not host:
+    apart = starts_elsewhere(settings, beam_flags)
+    endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
+    host = host_elsewhere(master) or host_elsewhere(endpoint)
+    if not (apart or host):
         return
-    who = f"The workers of {name} at {host!r}"
-    ours = environment_flags(settings, beam_flags) is None
-    shares = settings.shared_output and os.environ.get("TMPDIR")
-    if paths.is_remote(settings.output) and ours and not shares:
+    who = f"The workers of {name}{f' at {host!r}' if host else ''}"
+    if not settings.shared_output:
+        _check_paths(who, settings, apart=apart)
+    if apart or not paths.is_remote(settings.output):
+        return
+    if not (settings.shared_output and os.environ.get("TMPDIR")):
         raise UsageError(
-            f"{who} must see the file that starts them; with an output in an object "
-            f"store it is in this machine's {tempfile.gettempdir()!r}. Set TMPDIR to "
-            f"a folder that every machine sees under this very path and say "
-            f"--shared-output, or use a master on this machine."
+            f"{who} must see the file that starts them, and it is in this machine's "
+            f"{tempfile.gettempdir()!r}. {START_THERE} Or, with a disk that all "
+            f"machines share, set TMPDIR to a folder that every machine sees under "
+            f"this very path and say --shared-output."
         )
-    for what, path in (("source", settings.source), ("output", settings.output)):
-        if not (settings.shared_output or paths.is_remote(path)):
+
+
+def _check_paths(who: str, settings: JobSettings, *, apart: bool) -> None:
+    """Raises TargetError for a path of this machine."""
+    folder = settings.images_root
+    # A relative one is within the source.
+    given = folder if os.path.isabs(folder) else ""
+    for what, path in (
+        ("source", settings.source),
+        ("output", settings.output),
+        ("folder of --images-root", given),
+    ):
+        if path and not paths.is_remote(path):
+            starts = "" if apart else f" {START_THERE}"
             raise TargetError(
-                f"{who} must see the {what}; {path!r} is a path of this machine. Say "
-                f"--shared-output if every machine sees it under this very path, or "
-                f"use a master on this machine."
+                f"{who} {'are elsewhere: they ' if apart else ''}must see the {what}; "
+                f"{path!r} is a path of this machine. Put it into an object store."
+                f"{starts} Or say --shared-output, if every machine sees it under this "
+                f"very path."
             )
 
 
-def host_elsewhere(master: str) -> str:
-    """Returns the host of a master; empty where it is this machine."""
-    host = _host(master)
-    return "" if _is_here(host) else host
+def check_pool(settings: JobSettings, beam_flags: Sequence[str]) -> None:
+    """Refuses a pool that could not call the engine back.
+
+    Raises:
+      UsageError: it is not on the network of the engine's own machine.
+    """
+    pool = settings.worker_pool or ""
+    if flag_given(beam_flags, "environment_type") == "EXTERNAL":
+        pool = flag_given(beam_flags, "environment_config") or ""
+    host, colon, _ = pool.rpartition(":")
+    # Beam's flag also takes JSON.
+    if not colon or host.startswith("{") or _is_loopback(host.strip("[]")):
+        return
+    raise UsageError(
+        f"A pool must be on the network of the machine that the engine runs its tasks "
+        f"on, as in --worker-pool localhost:50000: the engine gives it addresses on "
+        f"localhost to call back, and workers at {host!r} would wait for ever. Run "
+        f"'beam-tfrecord-worker pool' beside each of the engine's machines, in the "
+        f"same pod for example."
+    )
 
 
-def _host(master: str) -> str:
-    """Returns the host of a master; empty for one inside the job server."""
-    if master in WITHIN_SERVER or re.fullmatch(r"local(\[.*\])?", master):
+def host_elsewhere(address: str) -> str:
+    """Returns the host of a master or a server; empty where it is this machine."""
+    if address in WITHIN_SERVER or re.fullmatch(r"local(\[.*\])?", address):
         return ""
-    return master.rpartition("//")[2].partition("/")[0].partition(":")[0]
+    host = address.rpartition("//")[2].partition("/")[0]
+    host = (
+        host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+    )
+    is_here = host in ("", socket.gethostname(), socket.getfqdn())
+    return "" if is_here or _is_loopback(host) else host
 
 
-def _is_here(host: str) -> bool:
-    """Whether a host is this machine."""
-    if host in ("", "localhost", socket.gethostname(), socket.getfqdn()):
+def _is_loopback(host: str) -> bool:
+    """Whether a host is this machine for whoever says it."""
+    if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

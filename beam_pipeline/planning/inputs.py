@@ -121,6 +121,8 @@ class PlannedSource:
       content: the columns whose content decides the split of a row; empty where
         something else does.
       given_classes: the class names that the setting `vocabulary` gives.
+      local_image: an image that rows in a store name by a path of this machine, and
+        its row, in words; empty where none was found.
     """
 
     make: Callable[[str | HeldListing], Source]
@@ -141,6 +143,7 @@ class PlannedSource:
     notes: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     given_classes: tuple[str, ...] = ()
+    local_image: str = ""
 
 
 def default_name(source: str, standing: files.Standing, output: str) -> str:

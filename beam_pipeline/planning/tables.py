@@ -25,6 +25,7 @@ from beam_pipeline.planning.inputs import (
     portions_of,
     rule_of,
 )
+from beam_pipeline.planning.local_images import first_local_image
 from beam_pipeline.planning.only_rejected import Selection
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
@@ -65,6 +66,7 @@ from transforms.formats.table_source import (
     TableSource,
     listing_of,
 )
+from transforms.storage.paths import is_remote
 from transforms.storage.row_spool import RowSpool
 
 __all__ = ["make_format", "plan_tables", "table_files"]
@@ -228,6 +230,9 @@ def plan_tables(
             *rounding_notes(evidence),
         ),
         content=source.content,
+        local_image=(
+            first_local_image(sample, schema, listed) if is_remote(inputs.root) else ""
+        ),
     )
 
 

@@ -29,6 +29,7 @@ from transforms.errors import (
     CommitError,
     DamageError,
     StorageError,
+    TargetError,
     UsageError,
 )
 from transforms.formats.listing import write_listing
@@ -174,6 +175,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
       engine: from `find_engine`.
       hooks: all but `abandon`, which is the work folder's.
     """
+    _check_images(plan, engine, hooks.beam_flags)
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     if remark := check_room(plan):
         hooks.say(remark)
@@ -198,6 +200,20 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     return manifest
 
 
+def _check_images(plan: Plan, engine: Engine | None, beam_flags: Sequence[str]) -> None:
+    """Raises TargetError for an image that workers elsewhere would not see."""
+    image = plan.planned.local_image
+    if engine is None or not image or plan.spec.shared_output:
+        return
+    if engine.works_elsewhere(plan.spec, beam_flags):
+        raise TargetError(
+            f"The workers of {engine.name} are elsewhere: they must see every image; "
+            f"the source names {image}, a path of this machine. Put the images into "
+            f"an object store and name them there, or say --shared-output, if every "
+            f"machine sees them under these very paths."
+        )
+
+
 def _account(store: Store) -> Mapping[str, Any] | None:
     """Returns the account of items that a refused commit has left; None without one."""
     try:
@@ -216,6 +232,7 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
     Raises:
       BeamTFRecordError: it was not taken.
     """
+    _check_images(plan, engine, hooks.beam_flags)
     place = engine.place(plan.spec, hooks.beam_flags)
     name = flag_given(hooks.beam_flags, "job_name") or "without a name"
     token = secrets.token_hex(_TOKEN_BYTES)

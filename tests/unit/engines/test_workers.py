@@ -13,7 +13,7 @@ from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.table import ENGINES
 from beam_pipeline.engines.workers import starts_elsewhere
 from tests.support.engines import choose, put_jar, spec
-from transforms.errors import SpecError, UsageError
+from transforms.errors import SpecError, TargetError, UsageError
 
 Folder = pathlib.Path
 WITH_JOB_SERVERS = ("flink", "spark", "prism")
@@ -103,6 +103,93 @@ def test_where_workers_are() -> None:
     # Threads of the submitter.
     assert not starts_elsewhere(spec(), ["--environment_type=LOOPBACK"])
     assert DATAFLOW.works_elsewhere(spec(), [])
+
+
+FAR = {"runner": "spark", "spark_master": "spark://far.example:7077"}
+HERE = {"runner": "spark", "spark_master": "spark://localhost:7077"}
+
+
+@pytest.mark.usefixtures("cache")
+def test_nobody_starts_workers_on_other_machines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Folder
+) -> None:
+    """The settings that start them come before a disk that all machines share."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(UsageError) as caught:
+        ENGINES["spark"].check(spec(**FAR, **STORES), [])
+    found = [
+        str(caught.value).index(each)
+        for each in ("'far.example'", "--worker-pool", "--worker-command", "TMPDIR")
+    ]
+    assert found == sorted(found)
+    for settings, flags in (
+        ({"worker_pool": "localhost:50000"}, []),
+        ({"worker_command": "/opt/worker"}, []),
+        ({"shared_output": True}, []),
+        ({}, ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]),
+    ):
+        ENGINES["spark"].check(spec(**FAR, **STORES, **settings), flags)
+
+
+@pytest.mark.usefixtures("cache")
+def test_job_server_on_another_machine() -> None:
+    """Its engine is there too, whatever the address of the master is."""
+    with pytest.raises(UsageError, match=r"'far\.example' must see the file"):
+        ENGINES["prism"].check(
+            spec(runner="prism", job_endpoint="far.example:8099", **STORES), []
+        )
+
+
+@pytest.mark.parametrize("known", [FAR, HERE, {"runner": "prism"}])
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"worker_pool": "localhost:50000"}, []),
+        ({"worker_command": "/opt/worker"}, []),
+        ({}, ["--environment_type=PROCESS", "--environment_config={}"]),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_paths_that_workers_elsewhere_do_not_see(
+    known: dict[str, str], settings: dict[str, str], flags: list[str]
+) -> None:
+    """Source, output and folder of images; files of the submitter's alone are fine."""
+    engine = ENGINES[known["runner"]]
+    places = {**STORES, **known, **settings}
+    for name, what in (
+        ("source", "must see the source; '/data'"),
+        ("output", "must see the output; '/data'"),
+        ("images_root", "must see the folder of --images-root; '/data'"),
+    ):
+        local = {**places, name: "/data"}
+        with pytest.raises(TargetError, match=what):
+            engine.check(spec(**local), flags)
+        engine.check(spec(**local, shared_output=True), flags)
+    engine.check(spec(**places, images_root="within/the/source"), flags)
+    of_submitter = {
+        "split_ids": "/ids.csv",
+        "key_column": "id",
+        "vocabulary": "/names.txt",
+        "split_lock": "/lock",
+    }
+    engine.check(spec(**places, **of_submitter), flags)
+
+
+@pytest.mark.parametrize("name", WITH_JOB_SERVERS)
+@pytest.mark.usefixtures("cache")
+def test_pool_on_another_network(name: str) -> None:
+    """Engines tell a pool addresses on localhost to call back."""
+    engine = ENGINES[name]
+    for pool in ("localhost:1", "127.0.0.1:1", "[::1]:1"):
+        engine.check(spec(runner=name, worker_pool=pool, **STORES), [])
+    words = r"localhost:50000: the engine .* workers at 'pool\.example' would wait"
+    with pytest.raises(UsageError, match=words):
+        engine.check(spec(runner=name, worker_pool="pool.example:1", **STORES), [])
+    beams = ["--environment_type=EXTERNAL", "--environment_config=pool.example:1"]
+    with pytest.raises(UsageError, match=words):
+        engine.check(spec(runner=name, **STORES), beams)
+    in_json = [*beams[:1], '--environment_config={"url": "localhost:1"}']
+    engine.check(spec(runner=name, **STORES), in_json)
 
 
 @pytest.mark.usefixtures("cache")
