@@ -72,7 +72,9 @@ def _settings(folder: Path, rpc: int, web: int) -> dict[str, object]:
         # for its results. Beam's flag for this affects streams only.
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": 100,
-        "restart-strategy.fixed-delay.delay": "1 s",
+        # Longer than the preset `environment_cache_millis`: an attempt within that time
+        # gets the connection to a worker that is gone, again and again.
+        "restart-strategy.fixed-delay.delay": "12 s",
         "io.tmp.dirs": folder / "tmp",
         "web.tmpdir": folder / "tmp",
     }

@@ -138,7 +138,7 @@ def _check_versions(
     """Raises WorkerError where a version differs from the job's."""
     names = [
         name
-        for name in sorted(wanted.keys() | found.keys(), key=lambda n: n != PROGRAM)
+        for name in sorted(wanted.keys() | found.keys())
         if wanted.get(name) != found.get(name)
     ]
     if not names:

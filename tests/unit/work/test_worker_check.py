@@ -1,5 +1,6 @@
 """The check of a worker before it touches data, and what it raises."""
 
+import ast
 import dataclasses
 import os
 import pathlib
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
+from tests.support.product_code import tree
 from transforms.core import this_worker
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
 from transforms.core.placing.leakage import SplitFindings
@@ -130,7 +132,7 @@ def test_receipts_name_no_worker(reports: Reports) -> None:
         ),
         (
             {**VERSIONS, "pyarrow": "21.0.0", "libwebp": "1.5.0"},
-            r"pyarrow 21\.0\.0 and not 20\.0\.0, libwebp 1\.5\.0 and not 1\.4\.0\. .*"
+            r"libwebp 1\.5\.0 and not 1\.4\.0, pyarrow 21\.0\.0 and not 20\.0\.0\. .*"
             r"'beam-tfrecord==1\.2\.3' 'pyarrow==20\.0\.0'; nothing",
         ),
         ({"beam-tfrecord": "1.2.3", "pyarrow": "20.0.0"}, "libwebp none and not 1.4.0"),
@@ -186,3 +188,51 @@ def test_a_store_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(StorageError, match="Look after the workers' network"):
         check_worker(asked)
+
+
+def begins_with_check(function: ast.FunctionDef) -> bool:
+    """Whether nothing but a docstring is before the check."""
+    begin = [each for each in function.body if not isinstance(each, ast.Expr)]
+    checks = [
+        each
+        for each in function.body
+        if isinstance(each, ast.Expr)
+        and isinstance(each.value, ast.Call)
+        and ast.unparse(each.value.func).endswith("check_worker")
+    ]
+    first = function.body.index(checks[0]) if checks else len(function.body)
+    return bool(checks) and all(function.body.index(each) > first for each in begin)
+
+
+@pytest.mark.parametrize(
+    ("stage", "works"),
+    [
+        ("list", {"_inputs", "_blocks"}),
+        ("reuse", {"_LookUp"}),
+        ("read", {"_ReadRows"}),
+        ("place", {"_CutByShard"}),
+        ("stratify", {"_HashClasses", "_share_out", "_cut", "_join"}),
+        ("shard_counts", {"_MergeFacts"}),
+        ("write", {"_WriteFile"}),
+        ("leak_check", {"check_leaks"}),
+        ("commit", {"_commit"}),
+    ],
+)
+def test_every_stage_checks_its_worker_first(stage: str, works: set[str]) -> None:
+    """An engine may give any of them to a process that has seen no other."""
+    found = set()
+    for node in tree(f"transforms.stages.{stage}").body:
+        if isinstance(node, ast.ClassDef):
+            bases = {ast.unparse(base) for base in node.bases}
+            setups = [
+                each
+                for each in node.body
+                if isinstance(each, ast.FunctionDef) and each.name == "setup"
+            ]
+            if any(map(begins_with_check, setups)):
+                found.add(node.name)
+            else:
+                assert not bases & {"beam.DoFn", "beam.CombineFn"}, node.name
+        elif isinstance(node, ast.FunctionDef) and begins_with_check(node):
+            found.add(node.name)
+    assert found == works

@@ -1,0 +1,168 @@
+"""Workers that somebody else has started: of another version, or gone for good."""
+
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from beam_pipeline.version import __version__
+from tests.clusters.runs import PROGRAM, ROOT, ROWS, committed, convert, flags_for, same
+
+Folder = pathlib.Path
+# The last commit without a check of workers.
+_UNCHECKED = "7dde6f6"
+_PACKAGES = ("beam_pipeline", "transforms", "beam_tfrecord")
+
+
+@contextlib.contextmanager
+def pool(home: Folder, *, code: Folder = ROOT) -> Iterator[str]:
+    """Runs Beam's own pool of workers; yields its address. Kills all of it at the end.
+
+    Args:
+      home: its folder; it has nothing of this process's environment.
+      code: folder of the program that its workers have.
+    """
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        port = found.getsockname()[1]
+    begin = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
+    process = subprocess.Popen(
+        [*begin, f"--service_port={port}"],
+        env={
+            # The pool starts the first `python` there.
+            "PATH": f"{Folder(sys.executable).parent}:/usr/bin:/bin",
+            "PYTHONPATH": str(code),
+            "HOME": str(home),
+            "TMPDIR": str(home),
+        },
+        cwd=home,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield f"localhost:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def with_version(code: Folder, version: str) -> None:
+    """Gives another version to a copy of the program."""
+    path = code / "beam_pipeline" / "version.py"
+    text = path.read_text()
+    changed = text.replace(f'"{__version__}"', f'"{version}"')
+    assert changed != text
+    path.write_text(changed)
+
+
+@pytest.fixture
+def home(tmp_path: Folder) -> Folder:
+    """The home of a pool."""
+    path = tmp_path / "home"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.usefixtures("prism")
+def test_manifest_names_the_workers(data: Folder, tmp_path: Folder) -> None:
+    """Of which versions they are, and how many there were."""
+    done = convert(data / "rows.csv", tmp_path / "out", "--runner", "prism")
+    committed(done, tmp_path / "out")
+    run = json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]
+    (found,) = run["worker_versions"]
+    assert found.pop("workers") >= 1
+    assert found == {
+        "beam-tfrecord": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def refused(data: Folder, tmp_path: Folder, home: Folder, code: Folder) -> str:
+    """Returns the error of a run whose workers have another program."""
+    with pool(home, code=code) as address:
+        flags = ("--runner", "prism", "--shared-output", "--worker-pool", address)
+        done = convert(data / "rows.csv", tmp_path / "out", *flags)
+    assert done.returncode == 1, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"code", "home"}
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("prism")
+def test_workers_of_another_version(
+    data: Folder, tmp_path: Folder, home: Folder
+) -> None:
+    """Refused at the first bundle, by host and version; nothing is left."""
+    code = tmp_path / "code"
+    for name in _PACKAGES:
+        shutil.copytree(ROOT / name, code / name)
+    with_version(code, "0.0.9")
+    said = refused(data, tmp_path, home, code)
+    assert f"host {socket.gethostname()!r}" in said
+    assert f"has beam-tfrecord 0.0.9 and not {__version__}" in said
+    assert f"pip install 'beam-tfrecord=={__version__}'" in said
+
+
+@pytest.mark.usefixtures("prism")
+def test_workers_older_than_the_check(
+    data: Folder, tmp_path: Folder, home: Folder
+) -> None:
+    """They cannot even read the job; the message says what to install."""
+    asked = ["git", "archive", _UNCHECKED, *_PACKAGES]
+    packed = subprocess.run(asked, cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode:
+        pytest.skip("the repository has no history here")
+    code = tmp_path / "code"
+    code.mkdir()
+    subprocess.run(["tar", "x", "-C", str(code)], input=packed.stdout, check=True)
+    with_version(code, "0.0.9")
+    said = refused(data, tmp_path, home, code)
+    assert f"Every worker must have beam-tfrecord {__version__}" in said
+    assert f"pip install 'beam-tfrecord=={__version__}'" in said
+
+
+def test_a_pool_that_is_gone_for_good(
+    data: Folder, tmp_path: Folder, home: Folder, request: pytest.FixtureRequest
+) -> None:
+    """Flink would restart the job a hundred times; the next run goes on from there."""
+    flags = flags_for("flink", request)
+    source, output = data / "rows.csv", tmp_path / "out"
+    told = tmp_path / "told.txt"
+    elsewhere = ("--shared-output", "--worker-timeout", "45")
+    with pool(home) as address, told.open("w") as errors:
+        begun = [*PROGRAM, str(source), str(output), *ROWS, *flags, *elsewhere]
+        process = subprocess.Popen(
+            [*begun, "--worker-pool", address],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd=ROOT,
+        )
+        end = time.monotonic() + 200
+        while not any(tmp_path.glob(".out.*/*/reports/*/*.worker")):
+            assert process.poll() is None, told.read_text()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    killed = time.monotonic()
+    while "no worker has reported for" not in told.read_text():
+        assert process.poll() is None, told.read_text()
+        assert time.monotonic() < killed + 40
+        time.sleep(0.1)
+    assert process.wait(60) == 1
+    last = told.read_text().splitlines()[-1]
+    assert "Workers must report while flink runs tasks" in last
+    assert "the next run goes on from here" in last
+    assert not output.exists()
+    committed(convert(source, output, *ROWS, *flags), output)
+    committed(convert(source, tmp_path / "here", *ROWS), tmp_path / "here")
+    same(output, tmp_path / "here")
