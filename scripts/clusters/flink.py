@@ -8,7 +8,7 @@ from pathlib import Path
 from clusters.downloads import Package, unpacked
 from clusters.processes import Starter, fetch_json
 
-__all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "launch"]
+__all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "home", "launch"]
 
 ARTIFACT = "beam-runners-flink-1.20-job-server"
 # The job manager's, its web pages'.
@@ -80,6 +80,11 @@ def _settings(folder: Path, rpc: int, web: int) -> dict[str, object]:
     }
 
 
+def home() -> Path:
+    """Returns the folder of Flink's programs and jars, which it fetches if needed."""
+    return unpacked(f"flink-{_VERSION}", _PACKAGES)
+
+
 def launch(
     starter: Starter, folder: Path, java: Path, ports: Sequence[int]
 ) -> tuple[str, str]:
@@ -91,30 +96,30 @@ def launch(
       java: the program.
       ports: as many as `PORTS`.
     """
-    home = unpacked(f"flink-{_VERSION}", _PACKAGES)
+    flink = home()
     rpc, web = ports
     conf = folder / "conf"
-    shutil.copytree(home / "conf", conf)
+    shutil.copytree(flink / "conf", conf)
     (folder / "tmp").mkdir()
     # What Java 17 must open is in the file that comes with Flink.
-    shipped = (home / "conf" / "config.yaml").read_text()
+    shipped = (flink / "conf" / "config.yaml").read_text()
     (opens,) = re.findall(r"^ +all: (--add-.*)$", shipped, re.MULTILINE)
     settings = {"env.java.opts.all": opens, **_settings(folder, rpc, web)}
     lines = [f"{name}: {value}\n" for name, value in settings.items()]
     (conf / "config.yaml").write_text("".join(lines))
     starter.environment.update(
         JAVA_HOME=str(java.resolve().parents[1]),
-        FLINK_HOME=str(home),
+        FLINK_HOME=str(flink),
         FLINK_CONF_DIR=str(conf),
         FLINK_LOG_DIR=str(folder / "logs"),
         FLINK_PID_DIR=str(folder),
     )
-    starter.start("jobmanager", [home / "bin" / "jobmanager.sh", "start-foreground"])
+    starter.start("jobmanager", [flink / "bin" / "jobmanager.sh", "start-foreground"])
     for number in range(1, WORKERS + 1):
         starter.environment["FLINK_IDENT_STRING"] = f"{folder.name}-{number}"
         starter.start(
             f"taskmanager-{number}",
-            [home / "bin" / "taskmanager.sh", "start-foreground"],
+            [flink / "bin" / "taskmanager.sh", "start-foreground"],
         )
     url = f"http://{_LOCAL}:{web}"
     starter.wait(lambda: fetch_json(f"{url}/overview")["taskmanagers"] == WORKERS)

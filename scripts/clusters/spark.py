@@ -6,7 +6,7 @@ from pathlib import Path
 from clusters.downloads import Package, unpacked
 from clusters.processes import Starter, fetch_json
 
-__all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "launch"]
+__all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "home", "launch"]
 
 ARTIFACT = "beam-runners-spark-3-job-server"
 # The master's, its web pages', those of each worker.
@@ -30,6 +30,11 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
+def home() -> Path:
+    """Returns the folder of Spark's programs and jars, which it fetches if needed."""
+    return unpacked(f"spark-{_VERSION}", [_PACKAGE])
+
+
 def launch(
     starter: Starter, folder: Path, java: Path, ports: Sequence[int]
 ) -> tuple[str, str]:
@@ -41,14 +46,14 @@ def launch(
       java: the program.
       ports: as many as `PORTS`.
     """
-    home = unpacked(f"spark-{_VERSION}", [_PACKAGE])
+    spark = home()
     port, web, *pages = ports
     (folder / "conf").mkdir()
     # Created here: a worker that loses the race to create it runs no jobs at all.
     (folder / "tmp").mkdir()
     starter.environment.update(
         JAVA_HOME=str(java.resolve().parents[1]),
-        SPARK_HOME=str(home),
+        SPARK_HOME=str(spark),
         SPARK_CONF_DIR=str(folder / "conf"),
         SPARK_LOG_DIR=str(folder / "logs"),
         # What workers, executors and web pages bind to.
@@ -56,7 +61,7 @@ def launch(
         SPARK_LOCAL_DIRS=str(folder / "tmp"),
         SPARK_DAEMON_MEMORY="384m",
     )
-    program = home / "bin" / "spark-class"
+    program = spark / "bin" / "spark-class"
     local = ["--host", _LOCAL, "--webui-port"]
     starter.start("master", [program, _MASTER, "--port", str(port), *local, str(web)])
     master = f"spark://{_LOCAL}:{port}"

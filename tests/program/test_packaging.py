@@ -1,10 +1,8 @@
 """The contents of a wheel, and its types as type checkers see them."""
 
 import ast
-import importlib.util
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import venv
@@ -13,6 +11,7 @@ import zipfile
 import pytest
 
 import beam_tfrecord
+from tests.support.wheels import build_wheel
 
 Folder = pathlib.Path
 ROOT = pathlib.Path(__file__).parents[2]
@@ -94,31 +93,7 @@ b.encode_example([1])  # wrong
 @pytest.fixture(scope="module")
 def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """Returns a wheel that is built offline from a copy of the sources."""
-    pytest.importorskip("setuptools")
-    # Before 70.1 setuptools leaves the writing of wheels to another package.
-    builders = ("setuptools.command.bdist_wheel", "wheel")
-    if not any(map(importlib.util.find_spec, builders)):
-        pytest.skip("nothing here builds wheels")
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in (*PACKAGES, "tests"):
-        shutil.copytree(
-            ROOT / name,
-            folder / name,
-            ignore=shutil.ignore_patterns("__pycache__", "corpus", "clusters"),
-        )
-    for name in ("setup.py", "pyproject.toml", "README.md", "MANIFEST.in", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    program = "from setuptools import build_meta as b; print(b.build_wheel('out'))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (path,) = (folder / "out").glob("*.whl")
-    return path
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

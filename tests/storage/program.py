@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -56,9 +56,23 @@ class Program:
     """
 
     def __init__(
-        self, server: HasEnvironment, folder: Path, **environment: str
+        self,
+        server: HasEnvironment,
+        folder: Path,
+        *,
+        by: Sequence[str] = (),
+        **environment: str,
     ) -> None:
+        """Makes it.
+
+        Args:
+          server: that it finds.
+          folder: where it runs.
+          by: a command that is to start it, as `nsenter` with its options.
+          environment: more variables.
+        """
         self._folder = folder
+        self._by = by
         # A user's accounts are taken off by the fixtures; what is left is the server.
         self.environment = {**os.environ, **server.environment, **environment}
         self.environment["PYTHONPATH"] = os.pathsep.join(
@@ -93,7 +107,7 @@ class Program:
     def started(self, *arguments: object) -> "subprocess.Popen[str]":
         """Starts it; `ended` waits for its end."""
         return subprocess.Popen(
-            [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
+            [*self._by, sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
             cwd=self._folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,113 @@
+"""Pools that are killed, and jobs that are stopped; what the next run makes of them."""
+
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.clusters.elsewhere.engine_machines import flags_of
+from tests.clusters.elsewhere.machines import stop
+from tests.clusters.elsewhere.sites import Site
+from tests.storage.program import assert_same, until
+
+Folder = pathlib.Path
+
+# Many blocks, so that there is a middle of the job.
+_ROWS = 1_500_000
+_FLAGS = ("--shards", "4", "--segments", "files")
+_POOL = "localhost:50010"
+_AWAY_SECONDS = 6
+
+
+@pytest.fixture(scope="module")
+def long_source(site: Site) -> str:
+    """Rows that take some seconds."""
+    lines = (f"{n},name {n * 7919 % 1009},{n / 8}\n" for n in range(_ROWS))
+    text = "number,name,share\n" + "".join(lines)
+    site.store.write("raw/long.csv", text.encode())
+    return f"{site.store.url}/raw/long.csv"
+
+
+@pytest.fixture(scope="module")
+def expected(site: Site, long_source: str) -> Folder:
+    """What a local run makes of them."""
+    output = site.folder / "local" / "long"
+    site.submitter().run("convert", long_source, output, *_FLAGS)
+    return output
+
+
+def segments(site: Site, name: str) -> list[str]:
+    """Returns the files of segments that a run has made so far."""
+    keys = site.store.keys(f"out/.{name}.beam-tfrecord/")
+    return [key for key in keys if "/segments/" in key and not key.endswith("/")]
+
+
+def begun(site: Site, source: str, name: str, engine: str) -> "subprocess.Popen[str]":
+    """Starts a run, and returns it in the middle of its job."""
+    process = site.submitter(within=engine == "prism").started(
+        *("convert", source, f"{site.store.url}/out/{name}", *_FLAGS),
+        *flags_of(engine, site, _POOL),
+    )
+    until(lambda: process.poll() is not None or segments(site, name))
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+def test_flink_goes_on_with_a_new_pool(
+    site: Site, flink_elsewhere: None, long_source: str, expected: Folder
+) -> None:
+    """A pool that is gone for some seconds costs nothing but those."""
+    pool = site.start_pool(_POOL)
+    try:
+        process = begun(site, long_source, "replaced", "flink")
+        stop(pool)
+        time.sleep(_AWAY_SECONDS)
+        pool = site.start_pool(_POOL)
+        done = site.submitter().ended(process)
+    finally:
+        stop(pool)
+    assert done.code == 0, done.err
+    assert_same(site.store, "out/replaced", expected)
+
+
+def test_prism_resumes_with_a_new_pool(
+    site: Site, prism: None, long_source: str, expected: Folder
+) -> None:
+    """Prism ends the job at once; the next run goes on with the finished segments."""
+    pool = site.start_pool(_POOL)
+    try:
+        process = begun(site, long_source, "lost", "prism")
+        stop(pool)
+        done = site.submitter().ended(process)
+        assert done.code == 1, done.err
+        made = segments(site, "lost")
+        assert made
+        pool = site.start_pool(_POOL)
+        site.submitter(within=True).run(
+            *("convert", long_source, f"{site.store.url}/out/lost", *_FLAGS),
+            *flags_of("prism", site, _POOL),
+        )
+    finally:
+        stop(pool)
+    assert_same(site.store, "out/lost", expected)
+
+
+def test_stopped_runs_go_on(
+    site: Site, flink_elsewhere: None, long_source: str, expected: Folder
+) -> None:
+    """After Ctrl-C the next run reuses what the workers have left in the store."""
+    pool = site.start_pool(_POOL)
+    try:
+        process = begun(site, long_source, "stopped", "flink")
+        process.send_signal(signal.SIGINT)
+        assert site.submitter().ended(process).code == 130
+        assert segments(site, "stopped")
+        site.submitter().run(
+            *("convert", long_source, f"{site.store.url}/out/stopped", *_FLAGS),
+            *flags_of("flink", site, _POOL),
+        )
+    finally:
+        stop(pool)
+    assert_same(site.store, "out/stopped", expected)

@@ -1,0 +1,118 @@
+"""Other stores, keys and ways to start workers; what workers open and leave."""
+
+import dataclasses
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from tests.clusters.elsewhere.cases import CASES
+from tests.clusters.elsewhere.conftest import Local
+from tests.clusters.elsewhere.containers import containers
+from tests.clusters.elsewhere.engine_machines import flags_of
+from tests.clusters.elsewhere.images import AT, given
+from tests.clusters.elsewhere.machines import stop
+from tests.clusters.elsewhere.sites import Site
+from tests.storage.conftest import running, with_bucket
+from tests.storage.program import assert_same
+
+Folder = pathlib.Path
+
+WITHOUT_KEYS = {
+    "AWS_ACCESS_KEY_ID": "",
+    "AWS_SECRET_ACCESS_KEY": "",
+    "AWS_ENDPOINT_URL": "",
+    "AWS_REGION": "",
+}
+_OPENED = re.compile(r'\b(?:open|openat|openat2|creat)\([^"]*"([^"]*)"([^=]*)')
+_WRITING = re.compile(r"O_WRONLY|O_RDWR|O_CREAT")
+
+
+def test_keys_of_the_paths_alone(site: Site, prism: None, local: Local) -> None:
+    """Neither the submitter nor the pool has variables of the store."""
+    pool = site.start_pool("localhost:50001", **WITHOUT_KEYS)
+    try:
+        site.submitter(within=True, **WITHOUT_KEYS).run(
+            "convert",
+            site.store.place("raw/rows.csv"),
+            site.store.place("out/keys"),
+            *CASES["rows"].flags,
+            *flags_of("prism", site, "localhost:50001"),
+        )
+    finally:
+        stop(pool)
+    assert_same(site.store, "out/keys", local("rows"))
+
+
+@pytest.mark.parametrize("title", ["rows", "images"])
+def test_googles_store_gives_the_same(
+    title: str, site: Site, data: Folder, prism: None, local: Local
+) -> None:
+    """Its emulator is where the bucket is."""
+    folder = site.folder / f"gcs-{title}"
+    for state in running("gcs", folder, host=site.network.here):
+        store = with_bucket(state, "elsewhere")
+        store.write("raw/rows.csv", (data / "rows.csv").read_bytes())
+        if title == "images":
+            store.write_tree("raw/photos", data / "sample" / "photos")
+        of_google = dataclasses.replace(site, store=store)
+        pool = of_google.start_pool("localhost:50002")
+        try:
+            CASES[title].run(
+                of_google.submitter(within=True),
+                of_google,
+                f"gcs-{title}",
+                f"{store.url}/out/{title}",
+                *flags_of("prism", site, "localhost:50002"),
+            )
+        finally:
+            stop(pool)
+        assert_same(store, f"out/{title}", local(title))
+
+
+def test_workers_open_nothing_of_the_submitter(
+    site: Site, prism: None, local: Local
+) -> None:
+    """Not even a name below its folders, found or not; they write below /tmp alone."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not on the PATH")
+    trace = "/tmp/trace"
+    by = ["strace", "--follow-forks", "--trace=%file", f"--output={trace}"]
+    pool = site.start_pool("localhost:50003", by)
+    titles = ["labels of the submitter", "spec and vocabulary of the submitter"]
+    try:
+        for title in titles:
+            CASES[title].run(
+                site.submitter(within=True),
+                site,
+                f"traced-{title.partition(' ')[0]}",
+                f"{site.store.url}/out/traced-{title.partition(' ')[0]}",
+                *flags_of("prism", site, "localhost:50003"),
+            )
+    finally:
+        stop(pool)
+    lines = site.workers.shell(f"cat {trace}; rm {trace}")
+    opened = _OPENED.findall(lines)
+    assert any(name.startswith(AT) for name, _ in opened)
+    of_submitter = [str(site.folder), *map(str, site.own_folders)]
+    assert not [each for each in of_submitter if each in lines]
+    written = {name for name, flags in opened if _WRITING.search(flags)}
+    assert not {n for n in written if not n.startswith(("/tmp/", "/dev/", "/proc/"))}
+    assert site.workers.files() == []
+
+
+def test_job_of_kubernetes(
+    site: Site, pool: object, flink_elsewhere: None, local: Local
+) -> None:
+    """The example's job runs in the image, as its file says, to the same bytes."""
+    convert = containers("convert.yaml", site.addresses())["convert"]
+    store = dataclasses.replace(site.store, bucket="my-bucket")
+    store.arrow(allow_bucket_creation=True).create_dir(store.bucket)
+    for key in site.store.keys("raw/photos/"):
+        if not key.endswith("/"):
+            store.write(key.removeprefix("raw/"), site.store.read(key))
+    machine = site.machine("convert", given(site.image))
+    process = site.start(machine, convert)
+    assert process.wait(300) == 0, site.logs()
+    assert_same(store, "sets/photos", local("images"))
