@@ -10,9 +10,10 @@ import importlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability import job_server
 from apache_beam.utils import subprocess_server
@@ -20,6 +21,9 @@ from apache_beam.utils import subprocess_server
 __all__ = ["created_jobs", "new_runner", "runner_of"]
 
 _PR_SET_PDEATHSIG = 1
+_RECONNECT_MS = 100
+# After it Beam ends the server its own way.
+_END_SECONDS = 5.0
 # Loaded before the fork: between fork and exec a child may call hardly anything.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -50,16 +54,50 @@ class _OwnSession:
     PIPE = subprocess.PIPE
     STDOUT = subprocess.STDOUT
 
-    @staticmethod
-    def Popen(command: list[str], **options: Any) -> "subprocess.Popen[bytes]":  # noqa: N802
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def Popen(self, command: list[str], **options: Any) -> "subprocess.Popen[bytes]":  # noqa: N802
         """Starts a process."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             **options,
             start_new_session=True,
             # Safe with threads: it calls one C function, which is loaded already.
             preexec_fn=_end_with_parent,
         )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Ends what it has started; Beam would look once a second whether it has."""
+        for process in self._started:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+
+
+class _PromptGrpc:
+    """Stands in for the module `grpc` there: finds a server soon after its start.
+
+    By default a client waits a second after its first failure to connect, then longer
+    each time, which would be added to the seconds that the server takes.
+    """
+
+    RpcError = grpc.RpcError
+    FutureTimeoutError = grpc.FutureTimeoutError
+    channel_ready_future = staticmethod(grpc.channel_ready_future)
+
+    @staticmethod
+    def insecure_channel(
+        endpoint: str, options: Sequence[tuple[str, Any]]
+    ) -> "grpc.Channel":
+        """Returns a channel that tries again after a tenth of a second."""
+        waits = [
+            (f"grpc.{which}_reconnect_backoff_ms", _RECONNECT_MS)
+            for which in ("initial", "min", "max")
+        ]
+        return grpc.insecure_channel(endpoint, options=[*options, *waits])
 
 
 def _end_with_parent() -> None:
@@ -83,6 +121,7 @@ def runner_of(name: str) -> Iterator[Any]:
     runner = new_runner(name)
     start = runner.default_job_server
     servers: list[Any] = []
+    session = _OwnSession()
 
     def remembered(options: PipelineOptions) -> Any:
         server = start(options)
@@ -93,10 +132,12 @@ def runner_of(name: str) -> Iterator[Any]:
     try:
         with (
             _replaced(job_server, "signal", _NoSignals),
-            _replaced(subprocess_server, "subprocess", _OwnSession),
+            _replaced(subprocess_server, "subprocess", session),
+            _replaced(subprocess_server, "grpc", _PromptGrpc),
         ):
             yield runner
     finally:
+        session.end()
         for server in servers:
             server.stop()
 

@@ -17,7 +17,7 @@ def paths() -> dict[str, str]:
         (block.word, block.text)
         for page in PAGES
         for block in blocks_of(page)
-        if block.language == "sh" and block.word
+        if block.language == "sh" and block.word in ENGINES
     ]
     assert len(dict(found)) == len(found)
     return dict(found)

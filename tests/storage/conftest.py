@@ -197,11 +197,11 @@ def _gcs_client(endpoint: str) -> Any:
 
 
 def running(
-    store: str, folder: Path, *, keep_alive: bool = False, host: str = "127.0.0.1"
+    store: str, folder: Path, *, keep_alive: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Gives the state of a server while it runs; see `scripts/storage`."""
     try:
-        state = storage.up(store, folder, keep_alive=keep_alive, host=host)
+        state = storage.up(store, folder, keep_alive=keep_alive)
     except storage.StorageError as error:
         if os.environ.get("GO") or shutil.which("go"):
             raise

@@ -8,7 +8,8 @@ The word after the language of a fenced block says how it is run:
     python WORD        a program that needs the package WORD: tensorflow, torch
     text output        what the program before it prints
     yaml NAME          a file of this name
-    sh WORD            commands for an engine, which tests/clusters runs
+    sh WORD            commands for an engine, or for workers elsewhere, which
+                       tests/clusters runs
     text, mermaid      nothing that runs
 
 All blocks of a page run in order, in a folder that has the sources of `page_sources`.
@@ -26,7 +27,16 @@ from collections.abc import Iterator
 
 from tests.support import fork_server
 
-__all__ = ["ENGINES", "PAGES", "ROOT", "Block", "blocks_of", "packages_of", "run_page"]
+__all__ = [
+    "ELSEWHERE",
+    "ENGINES",
+    "PAGES",
+    "ROOT",
+    "Block",
+    "blocks_of",
+    "packages_of",
+    "run_page",
+]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _DOCS = sorted(
@@ -36,6 +46,7 @@ _DOCS = sorted(
 )
 PAGES = ["README.md", *_DOCS]
 ENGINES = ("flink", "spark", "prism")
+ELSEWHERE = "elsewhere"
 _BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 _PACKAGES = ("tensorflow", "torch")
 _SECONDS = 300
@@ -101,7 +112,7 @@ def run_page(page: str, folder: pathlib.Path) -> None:
                 assert _without_times(printed) == _without_times(block.text), where
             case ("yaml", name) if name:
                 (folder / name).write_text(block.text, encoding="utf-8")
-            case ("sh", word) if word in ENGINES:
+            case ("sh", word) if word in (*ENGINES, ELSEWHERE):
                 pass
             case ("text" | "mermaid", ""):
                 pass

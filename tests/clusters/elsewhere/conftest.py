@@ -13,9 +13,9 @@ from tests.clusters.elsewhere import images
 from tests.clusters.elsewhere.cases import CASES, put_data
 from tests.clusters.elsewhere.engine_machines import start_flink, start_spark
 from tests.clusters.elsewhere.machines import Machine, connect, stop, unable
-from tests.clusters.elsewhere.sites import Site
+from tests.clusters.elsewhere.sites import Site, served
 from tests.clusters.runs import ROOT
-from tests.storage.conftest import running, with_bucket
+from tests.storage.conftest import with_bucket
 
 Folder = pathlib.Path
 Local = Callable[[str], Folder]
@@ -61,7 +61,7 @@ def site(
     workers = Machine("workers", hidden=hidden, given=images.given(program_image))
     try:
         network = connect(workers)
-        for state in running("s3", folder / "s3", host=network.here):
+        with served("s3", folder / "s3", network.here) as state:
             store = with_bucket(state, "elsewhere")
             put_data(store, data, side)
             made = Site(folder, program_image, hidden, workers, network, side, store)

@@ -28,7 +28,7 @@ Folder = pathlib.Path
 # Where users and programs of a machine keep files; on another one they are empty.
 _EMPTY = ("/root", "/tmp", "/var/tmp", "/home", "/dev/shm", "/opt", "/srv", "/run")
 _READY_SECONDS = 30
-_TOOLS = ("unshare", "nsenter", "ip", "mount", "bash")
+_TOOLS = ("unshare", "nsenter", "setpriv", "ip", "mount", "bash")
 # Folders come from outside through a place that all machines have: their own are
 # covered first. In the end nothing is writable but what was covered.
 _FIRST = """

@@ -5,12 +5,19 @@ pool                                           a machine with the program's imag
 Flink, its job server; Spark                   machines beside it, on its network
 """
 
+import contextlib
 import dataclasses
+import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
 
 from beam_pipeline.engines.cluster import cache_folder
 from tests.clusters.elsewhere import images
@@ -25,7 +32,7 @@ from tests.clusters.runs import ROOT
 from tests.storage.conftest import Server
 from tests.storage.program import Program
 
-__all__ = ["POOL", "Site", "until"]
+__all__ = ["POOL", "Site", "served", "until"]
 
 Folder = pathlib.Path
 
@@ -72,10 +79,11 @@ class Site:
             "TMPDIR": str(home / "tmp"),
             "XDG_CACHE_HOME": str(cache_folder().parent),
         }
-        enter = ["nsenter", f"--net=/proc/{self.workers.pid}/ns/net"]
-        made = Program(
-            self.store, home, by=enter if within else (), **places, **environment
-        )
+        # It ends when this process does, as machines do.
+        by = ["setpriv", "--pdeathsig", "KILL"]
+        if within:
+            by += ["nsenter", f"--net=/proc/{self.workers.pid}/ns/net"]
+        made = Program(self.store, home, by=by, **places, **environment)
         made.environment = {k: v for k, v in made.environment.items() if v}
         return made
 
@@ -179,6 +187,30 @@ class Site:
 def port_of(address: str) -> str:
     """Returns the port of an address."""
     return address.rpartition(":")[2]
+
+
+@contextlib.contextmanager
+def served(store: str, folder: Folder, host: str) -> Iterator[dict[str, Any]]:
+    """Gives the state of an object store on this machine; see `scripts/storage`.
+
+    It ends when this process does, as machines do.
+    """
+    if not (os.environ.get("GO") or shutil.which("go")):
+        pytest.skip(f"the server of {store} is built by Go, which is not on the PATH")
+    up = [sys.executable, str(ROOT / "scripts" / "storage"), store, "up", str(folder)]
+    process = subprocess.Popen(
+        [
+            *("unshare", "--pid", "--mount-proc", "--fork", "--kill-child"),
+            *("sh", "-c", '"$@" && read -r _', "sh", *up, "--host", host),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
+        process.kill()
 
 
 def until(

@@ -9,12 +9,11 @@ import pytest
 
 from tests.clusters.elsewhere.cases import CASES
 from tests.clusters.elsewhere.conftest import Local
-from tests.clusters.elsewhere.containers import containers
 from tests.clusters.elsewhere.engine_machines import flags_of
-from tests.clusters.elsewhere.images import AT, given
+from tests.clusters.elsewhere.images import AT
 from tests.clusters.elsewhere.machines import stop
-from tests.clusters.elsewhere.sites import Site
-from tests.storage.conftest import running, with_bucket
+from tests.clusters.elsewhere.sites import Site, served
+from tests.storage.conftest import with_bucket
 from tests.storage.program import assert_same
 
 Folder = pathlib.Path
@@ -51,7 +50,7 @@ def test_googles_store_gives_the_same(
 ) -> None:
     """Its emulator is where the bucket is."""
     folder = site.folder / f"gcs-{title}"
-    for state in running("gcs", folder, host=site.network.here):
+    with served("gcs", folder, site.network.here) as state:
         store = with_bucket(state, "elsewhere")
         store.write("raw/rows.csv", (data / "rows.csv").read_bytes())
         if title == "images":
@@ -100,19 +99,3 @@ def test_workers_open_nothing_of_the_submitter(
     written = {name for name, flags in opened if _WRITING.search(flags)}
     assert not {n for n in written if not n.startswith(("/tmp/", "/dev/", "/proc/"))}
     assert site.workers.files() == []
-
-
-def test_job_of_kubernetes(
-    site: Site, pool: object, flink_elsewhere: None, local: Local
-) -> None:
-    """The example's job runs in the image, as its file says, to the same bytes."""
-    convert = containers("convert.yaml", site.addresses())["convert"]
-    store = dataclasses.replace(site.store, bucket="my-bucket")
-    store.arrow(allow_bucket_creation=True).create_dir(store.bucket)
-    for key in site.store.keys("raw/photos/"):
-        if not key.endswith("/"):
-            store.write(key.removeprefix("raw/"), site.store.read(key))
-    machine = site.machine("convert", given(site.image))
-    process = site.start(machine, convert)
-    assert process.wait(300) == 0, site.logs()
-    assert_same(store, "sets/photos", local("images"))

@@ -208,7 +208,14 @@ def test_runners_take_the_place_of_subprocess() -> None:
     """A job server uses only those parts of `subprocess` that are replaced."""
     assert subprocess_server.subprocess is subprocess
     used = attributes_of("subprocess", subprocess_server)
-    assert used == {name for name in vars(runners._OwnSession) if name[0] != "_"}
+    replaced = {name for name in vars(runners._OwnSession) if name[0] != "_"}
+    assert used == replaced - {"end"}
+
+
+def test_runners_take_the_place_of_grpc() -> None:
+    """A job server's client uses only those parts of `grpc` that are replaced."""
+    used = attributes_of("grpc", subprocess_server)
+    assert used == {name for name in vars(runners._PromptGrpc) if name[0] != "_"}
 
 
 def attributes_of(name: str, module: Any) -> set[str]:
