@@ -14,6 +14,7 @@ import subprocess
 import threading
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 
 _JOB = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs(?:/([^/?]+))?(/\w+)?")
@@ -45,18 +46,27 @@ class Service(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: pathlib.Path, *, python: str, storage: str) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        python: str,
+        storage: str,
+        by: Sequence[str] = (),
+    ) -> None:
         """Makes the service.
 
         Args:
           folder: where jobs run.
           python: what runs them.
           storage: URL of the emulator of Google's store.
+          by: a command that starts that on another machine.
         """
         super().__init__(("127.0.0.1", 0), _Handler)
         self._folder = folder
         self._python = python
         self._storage = storage
+        self._by = by
         self.jobs: dict[str, dict[str, Any]] = {}
         self.messages: dict[str, list[dict[str, str]]] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -85,7 +95,7 @@ class Service(http.server.ThreadingHTTPServer):
         options = self.jobs[name]["environment"]["sdkPipelineOptions"]["options"]
         graph = fetched(self._storage, options["pipelineUrl"])
         process = subprocess.Popen(
-            [self._python, "-c", _REPLAY],
+            [*self._by, self._python, "-c", _REPLAY],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -7,10 +7,8 @@ else of this project.
 """
 
 import contextlib
-import dataclasses
 import importlib.metadata
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -21,25 +19,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import pyarrow.fs as pafs
 import pytest
 
-from beam_pipeline.engines.worker_package import required_here
-from tests.clusters.environments import environment
 from tests.clusters.fake_dataflow import Service, fetched
+from tests.clusters.google import (
+    BUCKET,
+    LAUNCHER,
+    Google,
+    environment_of_google,
+    install_staged,
+)
 from tests.clusters.runs import ROOT, ROWS, committed, convert, same
 
 Folder = pathlib.Path
-Done = subprocess.CompletedProcess[str]
 
-BUCKET = "gs://bucket-of-tests"
 METADATA = ROOT / "examples" / "dataflow" / "metadata.json"
-# What Google's launcher adds to the parameters of a template, and where from.
-LAUNCHER = (
-    *("--project=my-project", "--region=europe-west1", f"--temp_location={BUCKET}/tmp"),
-    f"--staging_location={BUCKET}/staging",
-)
-_RUN_SECONDS = 240
 _VALIDATE = """
 import json, sys
 from google.cloud.dataflow_v1beta3 import ContainerSpec, TemplateMetadata
@@ -55,77 +49,6 @@ print(len(parameters))
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Google:
-    """The replacements of Google's services, and the program that talks to them.
-
-    Attributes:
-      python: an interpreter with Beam's parts for Google Cloud.
-      storage: URL of the store.
-    """
-
-    python: str
-    storage: str
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Finds the store, and no real account."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("GOOGLE_")}
-        return {**kept, "STORAGE_EMULATOR_HOST": self.storage}
-
-    def store(self) -> pafs.FileSystem:
-        """Arrow's client of the store."""
-        host = self.storage.partition("//")[2]
-        return pafs.GcsFileSystem(
-            anonymous=True, scheme="http", endpoint_override=host, project_id="none"
-        )
-
-    def put(self, local: Folder, url: str) -> str:
-        """Copies a file or a folder into the store; returns its URL there."""
-        key = url.removeprefix("gs://")
-        pafs.copy_files(str(local), key, destination_filesystem=self.store())
-        return url
-
-    def get(self, url: str, local: Folder) -> Folder:
-        """Copies a folder out of the store."""
-        key = url.removeprefix("gs://")
-        local.mkdir()
-        pafs.copy_files(key, str(local), source_filesystem=self.store())
-        return local
-
-    def names(self, url: str) -> list[str]:
-        """Returns the objects below a folder, by their paths relative to it."""
-        key = url.removeprefix("gs://")
-        selector = pafs.FileSelector(key, recursive=True, allow_not_found=True)
-        found = self.store().get_file_info(selector)
-        return sorted(
-            each.path.removeprefix(f"{key}/")
-            for each in found
-            if each.type == pafs.FileType.File
-        )
-
-    def start(self, *flags: str) -> "subprocess.Popen[str]":
-        """Starts the program by its file, as Google's launcher does."""
-        return subprocess.Popen(
-            [self.python, str(ROOT / "beam_pipeline" / "__main__.py"), *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-            env=self.environment,
-        )
-
-    def run(self, *flags: str) -> Done:
-        """Runs the program by its file to its end."""
-        with self.start(*flags) as process:
-            try:
-                out, err = process.communicate(timeout=_RUN_SECONDS)
-            except BaseException:
-                process.kill()
-                raise
-        return Done(process.args, process.returncode, out, err)
-
-
 @pytest.fixture(scope="session")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Google]:
     """The store, empty, and an environment that is made once and kept."""
@@ -138,21 +61,11 @@ def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Google]:
     )
     assert up.returncode == 0, up.stderr
     try:
-        made = Google(_environment(), json.loads(up.stdout)["endpoint"])
+        made = Google(environment_of_google(), json.loads(up.stdout)["endpoint"])
         made.store().create_dir(BUCKET.removeprefix("gs://"))
         yield made
     finally:
         subprocess.run([*script, "down", str(folder)], check=False)
-
-
-def _environment() -> str:
-    """Returns the interpreter of an environment with the extra `dataflow`.
-
-    It holds what is installed here, in the same versions: bytes are compared.
-    """
-    # Of Google's own client Beam's parts ask for a version.
-    pins = [each for each in required_here() if not each.startswith("google-")]
-    return environment("dataflow", "--editable", f"{ROOT}[dataflow]", pins=pins)
 
 
 @pytest.fixture(scope="session")
@@ -187,25 +100,7 @@ def worker(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
     """A clean environment in which the staged program was installed by pip."""
-    folder = tmp_path_factory.mktemp("worker")
-    (name,) = (n for n in google.names(f"{BUCKET}/staging") if n.endswith(".tar.gz"))
-    package = folder / name.rpartition("/")[2]
-    package.write_bytes(fetched(google.storage, f"{BUCKET}/staging/{name}"))
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    python = folder / "venv" / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
-    subprocess.run([*install, str(package)], check=True)
-    # Its requirements are in the other environment, which is not searched for
-    # programs in development: a path in a .pth file brings no .pth files of its own.
-    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    of_google, of_worker = (
-        subprocess.run(
-            [each, "-c", where], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for each in (google.python, python)
-    )
-    Folder(of_worker, "requirements.pth").write_text(f"{of_google}\n")
-    return str(python)
+    return install_staged(google, tmp_path_factory.mktemp("worker"))
 
 
 @pytest.fixture

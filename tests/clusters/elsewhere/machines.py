@@ -151,7 +151,7 @@ class Machine:
         """Starts a program with exactly this environment; `stop` ends it."""
         with log.open("ab") as output:
             return subprocess.Popen(
-                self._inside(command),
+                self.inside(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -163,7 +163,7 @@ class Machine:
     ) -> "subprocess.CompletedProcess[str]":
         """Runs a program to its end."""
         return subprocess.run(
-            self._inside(command),
+            self.inside(command),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -197,7 +197,8 @@ class Machine:
             assert pipe is not None
             pipe.close()
 
-    def _inside(self, command: Sequence[str]) -> list[str]:
+    def inside(self, command: Sequence[str] = ()) -> list[str]:
+        """Returns the command that runs one on this machine."""
         # By its path, since the programs' own PATH is another.
         nsenter = shutil.which("nsenter") or ""
         spaces = ["--mount", "--uts", "--net", "--pid", "--wdns=/tmp"]
