@@ -32,6 +32,9 @@ OPENED = [
 ]
 """Options of Java from 17 on, where Flink and Spark reach into its own packages."""
 
+# Its seconds of work end before the second compiler could pay.
+_JAVA_OPTIONS = ("-Xmx1g", "-XX:TieredStopAtLevel=1", *OPENED)
+
 
 def worker_flags(place: Place) -> list[str]:
     """Returns Beam's flags of every job server: where it is, what starts workers."""
@@ -59,7 +62,7 @@ def java_flags(place: Place, program_flag: str) -> list[str]:
         f"--{program_flag}={place.program}",
         f"--job_server_java_launcher={place.java}",
         f"--artifacts_dir={place.artifacts}",
-        *(f"--job_server_jvm_properties={option}" for option in ("-Xmx1g", *OPENED)),
+        *(f"--job_server_jvm_properties={option}" for option in _JAVA_OPTIONS),
     ]
     return [
         *worker_flags(place),

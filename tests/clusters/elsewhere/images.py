@@ -54,15 +54,20 @@ def program_image(
     said = image(IMAGE)
     own = "".join(re.findall(r"\[[a-z0-9,]+\]", said.runs[0]))
     wanted = extras or own
-    for name in {*_required(f"beam-tfrecord{wanted}"), "pip"} - {"beam-tfrecord"}:
+    names = {*_required(f"beam-tfrecord{wanted}")} - {"beam-tfrecord"}
+    for name in (*names, "pip"):
         _link_distribution(name, packages)
     pip = folder / "bin" / "pip"
     pip.write_text(f'#!/bin/sh\nexec {AT}/bin/python -m pip "$@"\n')
     pip.chmod(0o755)
     if not list(wheels.glob("*.whl")):
-        shutil.copy(build_wheel(wheels / "sources"), wheels)
+        sources = wheels.with_name("wheel-sources")
+        shutil.copy(build_wheel(sources), wheels)
+        shutil.rmtree(sources)
     ((source, target),) = said.copied
-    assert source == "dist/*.whl"
+    assert source == "dist/"
+    pins = [f"{name}=={importlib.metadata.version(name)}\n" for name in sorted(names)]
+    (wheels / "constraints.txt").write_text("".join(pins))
     builder = Machine(
         "builder",
         hidden=hidden,

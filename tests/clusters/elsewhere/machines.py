@@ -21,7 +21,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Machine", "Network", "connect", "stop", "unable"]
+__all__ = ["Machine", "Network", "connect", "kill", "stop", "unable"]
 
 Folder = pathlib.Path
 
@@ -245,11 +245,25 @@ def _addresses() -> set[str]:
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ends a program on a machine, by SIGTERM."""
+    for pid in _children(process.pid):
+        _signal(pid, signal.SIGTERM)
+    try:
+        process.wait(_READY_SECONDS)
+    except subprocess.TimeoutExpired:
+        kill(process)
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
     """Kills a program on a machine, and all that it has started."""
     for pid in _family(process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        _signal(pid, signal.SIGKILL)
     process.wait()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _family(pid: int) -> list[int]:

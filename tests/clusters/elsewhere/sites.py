@@ -146,13 +146,18 @@ class Site:
         return self.folder / f"{name}-{self._logs}.log"
 
     def start_pool(
-        self, at: str = POOL, by: Sequence[str] = (), **environment: str
+        self,
+        at: str = POOL,
+        by: Sequence[str] = (),
+        machine: Machine | None = None,
+        **environment: str,
     ) -> "subprocess.Popen[bytes]":
         """Starts the pool of the examples; `stop` ends it.
 
         Args:
           at: its address, if it is another.
           by: a command that is to start it.
+          machine: another one than the workers'.
           environment: instead of the store's variables; an empty one is left out.
         """
         said = image(IMAGE)
@@ -161,7 +166,9 @@ class Site:
         ported = [each.replace(port_of(POOL), port_of(at)) for each in words]
         pool = dataclasses.replace(pool, arguments=tuple(ported))
         variables = {**said.environment, **environment}
-        process = self.start(self.workers, pool, [*by, *said.entry_point], variables)
+        process = self.start(
+            machine or self.workers, pool, [*by, *said.entry_point], variables
+        )
         self.until_listening(at, process)
         return process
 

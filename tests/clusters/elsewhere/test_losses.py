@@ -8,7 +8,8 @@ import time
 import pytest
 
 from tests.clusters.elsewhere.engine_machines import flags_of
-from tests.clusters.elsewhere.machines import stop
+from tests.clusters.elsewhere.images import given
+from tests.clusters.elsewhere.machines import Machine, kill, stop
 from tests.clusters.elsewhere.sites import Site
 from tests.storage.program import assert_same, until
 
@@ -38,6 +39,12 @@ def expected(site: Site, long_source: str) -> Folder:
     return output
 
 
+@pytest.fixture(scope="module")
+def lossy(site: Site) -> Machine:
+    """The machine of the pools that are killed."""
+    return site.machine("lossy", given(site.image))
+
+
 def segments(site: Site, name: str) -> list[str]:
     """Returns the files of segments that a run has made so far."""
     keys = site.store.keys(f"out/.{name}.beam-tfrecord/")
@@ -56,15 +63,19 @@ def begun(site: Site, source: str, name: str, engine: str) -> "subprocess.Popen[
 
 
 def test_flink_goes_on_with_a_new_pool(
-    site: Site, flink_elsewhere: None, long_source: str, expected: Folder
+    site: Site,
+    lossy: Machine,
+    flink_elsewhere: None,
+    long_source: str,
+    expected: Folder,
 ) -> None:
     """A pool that is gone for some seconds costs nothing but those."""
-    pool = site.start_pool(_POOL)
+    pool = site.start_pool(_POOL, machine=lossy)
     try:
         process = begun(site, long_source, "replaced", "flink")
-        stop(pool)
+        kill(pool)
         time.sleep(_AWAY_SECONDS)
-        pool = site.start_pool(_POOL)
+        pool = site.start_pool(_POOL, machine=lossy)
         done = site.submitter().ended(process)
     finally:
         stop(pool)
@@ -73,18 +84,22 @@ def test_flink_goes_on_with_a_new_pool(
 
 
 def test_prism_resumes_with_a_new_pool(
-    site: Site, prism: None, long_source: str, expected: Folder
+    site: Site,
+    lossy: Machine,
+    prism: None,
+    long_source: str,
+    expected: Folder,
 ) -> None:
     """Prism ends the job at once; the next run goes on with the finished segments."""
-    pool = site.start_pool(_POOL)
+    pool = site.start_pool(_POOL, machine=lossy)
     try:
         process = begun(site, long_source, "lost", "prism")
-        stop(pool)
+        kill(pool)
         done = site.submitter().ended(process)
         assert done.code == 1, done.err
         made = segments(site, "lost")
         assert made
-        pool = site.start_pool(_POOL)
+        pool = site.start_pool(_POOL, machine=lossy)
         site.submitter(within=True).run(
             *("convert", long_source, f"{site.store.url}/out/lost", *_FLAGS),
             *flags_of("prism", site, _POOL),
@@ -95,10 +110,14 @@ def test_prism_resumes_with_a_new_pool(
 
 
 def test_stopped_runs_go_on(
-    site: Site, flink_elsewhere: None, long_source: str, expected: Folder
+    site: Site,
+    lossy: Machine,
+    flink_elsewhere: None,
+    long_source: str,
+    expected: Folder,
 ) -> None:
     """After Ctrl-C the next run reuses what the workers have left in the store."""
-    pool = site.start_pool(_POOL)
+    pool = site.start_pool(_POOL, machine=lossy)
     try:
         process = begun(site, long_source, "stopped", "flink")
         process.send_signal(signal.SIGINT)
