@@ -150,7 +150,7 @@ class Site:
         at: str = POOL,
         by: Sequence[str] = (),
         machine: Machine | None = None,
-        **environment: str,
+        environment: Mapping[str, str] = {},
     ) -> "subprocess.Popen[bytes]":
         """Starts the pool of the examples; `stop` ends it.
 

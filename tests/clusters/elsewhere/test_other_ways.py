@@ -30,7 +30,7 @@ _WRITING = re.compile(r"O_WRONLY|O_RDWR|O_CREAT")
 
 def test_keys_of_the_paths_alone(site: Site, prism: None, local: Local) -> None:
     """Neither the submitter nor the pool has variables of the store."""
-    pool = site.start_pool("localhost:50001", **WITHOUT_KEYS)
+    pool = site.start_pool("localhost:50001", environment=WITHOUT_KEYS)
     try:
         site.submitter(within=True, **WITHOUT_KEYS).run(
             "convert",
