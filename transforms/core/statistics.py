@@ -159,6 +159,8 @@ def summarize_parts(
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_null(kind):
         column = column.cast(pa.int64())
+    elif pa.types.is_dictionary(kind):
+        column = pc.binary_length(column.dictionary).take(column.indices)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         column = pc.binary_length(column)
     present, lowest, highest = _extremes(column, bounds)

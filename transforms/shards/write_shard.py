@@ -27,6 +27,7 @@ from transforms.core.rows.record_columns import (
     record_columns,
     record_schema,
 )
+from transforms.core.rows.repeated_texts import with_dictionaries
 from transforms.core.schema import Kind, Schema
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
@@ -262,7 +263,11 @@ def _write_rows(
     writer: TFRecordWriter,
     out: _Written,
 ) -> None:
-    schema = record_schema(layout.schema)
+    # Places are of no use here, and to take them in another order costs as much as
+    # to take a column.
+    stored = [name for name in rows.table.column_names if name[:1] != "\0"]
+    rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
+    schema = _with_dictionary_types(record_schema(layout.schema), rows.table.schema)
     encoder = ExampleEncoder(schema)
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
     size = max(min(most_rows(len(schema)), by_bytes), 1)
@@ -277,6 +282,16 @@ def _write_rows(
             for framed in encoder.framed_chunks(records):
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.summaries.add(columns)
+
+
+def _with_dictionary_types(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """Returns the schema of records with the dictionaries among the columns found."""
+    types = dict(zip(found.names, found.types, strict=True))
+    for index, field in enumerate(schema):
+        kind = types.get(field.name, field.type)
+        if pa.types.is_dictionary(kind):
+            schema = schema.set(index, field.with_type(kind))
+    return schema
 
 
 class _Behind:

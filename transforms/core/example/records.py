@@ -72,7 +72,7 @@ class Records:
             run = self._open_run(present)
             position = len(run.template)
             run.stores += [(position + at, cells) for at, cells in payload.stores]
-            run.template += bytes(payload.smallest)
+            run.template += payload.constant or bytes(payload.smallest)
         elif payload.views is not None:
             self._append(payload.views, present)
 
