@@ -26,6 +26,7 @@ __all__ = [
     "raw_values",
     "rows_holding",
     "rows_with",
+    "stored_offsets",
 ]
 
 Sizes = npt.NDArray[np.int64]
@@ -95,6 +96,11 @@ def offsets_of(array: pa.Array) -> Sizes:
 
     They count from the start of the array's child or data buffer.
     """
+    return stored_offsets(array).astype(np.int64, copy=False)
+
+
+def stored_offsets(array: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
+    """Returns the offsets of `offsets_of` as they are stored, not copied."""
     is_large = (
         pa.types.is_large_list(array.type)
         or pa.types.is_large_string(array.type)
@@ -104,10 +110,9 @@ def offsets_of(array: pa.Array) -> Sizes:
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         # An empty array may lack even its only offset, 0.
-        return np.zeros(1, np.int64)
+        return np.zeros(1, dtype)
     first = array.offset * dtype.itemsize
-    offsets = np.frombuffer(buffer, dtype, len(array) + 1, first)
-    return offsets.astype(np.int64, copy=False)
+    return np.frombuffer(buffer, dtype, len(array) + 1, first)
 
 
 def flattened(

@@ -62,8 +62,10 @@ class Layouts:
             several *= count
             if several > _MOST_NUMBERS:
                 return None
-            digits = digits.astype(np.uint16)
-            numbers = digits if numbers is None else numbers * np.uint16(count) + digits
+            if numbers is None:
+                numbers = np.zeros(rows.num_rows, np.uint16)
+            numbers *= np.uint16(count)
+            numbers += digits.astype(np.uint16)
         if numbers is None:
             return None
         counts = np.bincount(numbers)

@@ -15,7 +15,12 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, raw_values
 from transforms.core.rows.coerce import DECIMAL
-from transforms.core.rows.column_group import Cells, ColumnGroup, Places
+from transforms.core.rows.column_group import (
+    Cells,
+    ColumnGroup,
+    Places,
+    starts_as_number,
+)
 from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.schema import Kind
 
@@ -77,7 +82,7 @@ def _groups(columns: Mapping[str, Cells]) -> Iterator[list[str]]:
     size = rows = 0
     for name, column in columns.items():
         each = column.nbytes
-        if not len(column) or each > _MOST_BYTES:
+        if not len(column) or each > _MOST_BYTES or not starts_as_number(column):
             continue
         if names and (size + each > _GROUP_BYTES or len(column) != rows):
             yield names

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import offsets_of
+from transforms.core.arrays import stored_offsets
 from transforms.core.infer.evidence import (
     EXAMPLES,
     Evidence,
@@ -176,12 +176,14 @@ def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
     if isinstance(texts, pa.ChunkedArray) and texts.num_chunks > 1:
         texts = texts.combine_chunks()
     for chunk in chunks_of(texts):
-        ends = offsets_of(chunk)
+        ends = stored_offsets(chunk)
+        most = np.iinfo(ends.dtype).max
         start = 0
         size = min(max(len(chunk) // _FIRST_PIECE, _LEAST_CELLS), _PIECE_CELLS)
         while start < len(chunk):
             # The last cell that ends within the bytes, but one cell at least.
-            fits = int(np.searchsorted(ends, ends[start] + _PIECE_BYTES, "right")) - 1
+            limit = ends.dtype.type(min(int(ends[start]) + _PIECE_BYTES, most))
+            fits = int(np.searchsorted(ends, limit, "right")) - 1
             stop = min(start + size, max(fits, start + 1))
             yield chunk.slice(start, stop - start)
             start = stop

@@ -18,6 +18,8 @@ __all__ = ["ShardCounts", "ShardRows"]
 # Larger values, by the mean of a column, stay in the pieces that they were read in: a
 # copy in one piece would take as much memory again. They are taken one by one.
 _LARGE_VALUE_BYTES = 16 << 10
+# Words of a step that are looked at together, so that they stay in the cache.
+_PIECE = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,12 +235,18 @@ def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     least = keys.min()
     width = int(keys.max() - least).bit_length()
     lost = max(width + bits - 64, 0)
-    words = ((keys - least) >> np.uint64(lost)) << np.uint64(bits)
+    # In place: new arrays of this size would cost more than what is done with them.
+    words = keys - least
+    words >>= np.uint64(lost)
+    words <<= np.uint64(bits)
     words |= np.arange(count, dtype=np.uint64)
     words.sort()
-    order = (words & np.uint64((1 << bits) - 1)).view(np.int64)
-    words >>= np.uint64(bits)
-    same = words[1:] == words[:-1]
+    same = np.empty(count - 1, np.bool_)
+    for start in range(0, count - 1, _PIECE):
+        piece = words[start : start + _PIECE + 1]
+        np.less(piece[1:] ^ piece[:-1], np.uint64(1 << bits), out=same[start:][:_PIECE])
+    words &= np.uint64((1 << bits) - 1)
+    order = words.view(np.int64)
     if lost and same.any():
         tied = np.zeros(count, np.bool_)
         tied[1:] = same

@@ -14,13 +14,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import offsets_of
+from transforms.core.arrays import stored_offsets
 from transforms.core.rows.coerce import cast_plain, coerce, without_unheld
 from transforms.core.rows.column import Column
 from transforms.core.rows.float32 import is_large
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["Cells", "ColumnGroup", "Places", "chunks_of", "coerce_columns"]
+__all__ = [
+    "Cells",
+    "ColumnGroup",
+    "Places",
+    "chunks_of",
+    "coerce_columns",
+    "starts_as_number",
+]
 
 Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 """The cells of a text column."""
@@ -29,6 +36,8 @@ Places: TypeAlias = npt.NDArray[np.intp]
 
 # Cells that are cast at once: enough to hide what a call costs; they fit in the cache.
 _GROUP_CELLS = 65_536
+# Cells at the start of a column that show most texts not to be numbers.
+_FIRST_CELLS = 32
 # Bytes whose classes are looked up at once: they stay in the cache.
 _PIECE_BYTES = 1 << 18
 
@@ -54,7 +63,7 @@ class ColumnGroup:
         self.cells: pa.StringArray = pa.concat_arrays(
             [chunk for column in columns for chunk in chunks_of(column)]
         )
-        starts = offsets_of(self.cells)[:: self.rows]
+        starts = stored_offsets(self.cells)[:: self.rows].astype(np.int64)
         self._classes = np.zeros(len(columns), np.uint8)
         filled = np.flatnonzero(np.diff(starts))
         if len(filled):
@@ -115,6 +124,20 @@ def chunks_of(texts: Cells) -> list[pa.StringArray]:
     """Returns the chunks of a column that are not empty."""
     chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
     return [chunk for chunk in chunks if len(chunk)]
+
+
+def starts_as_number(texts: Cells) -> bool:
+    """Tells whether the first cells hold only bytes that `ColumnGroup.numeric` takes.
+
+    That costs nothing, while a group copies all cells.
+    """
+    for chunk in chunks_of(texts)[:1]:
+        offsets = stored_offsets(chunk.slice(0, _FIRST_CELLS))
+        data = chunk.buffers()[2]
+        if data is not None:
+            head = memoryview(data)[int(offsets[0]) : int(offsets[-1])].tobytes()
+            return not any(byte & _OTHER for byte in head.translate(_CLASSES))
+    return True
 
 
 def coerce_columns(
