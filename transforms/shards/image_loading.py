@@ -17,7 +17,7 @@ from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards.image_reading import load_image
 from transforms.shards.image_window import ImageWindows
-from transforms.shards.load_pace import FAR, LoadTimes, Pace
+from transforms.shards.load_pace import FAR, HERE, LoadTimes, Pace
 from transforms.shards.loaded_images import (
     ImageColumn,
     Images,
@@ -100,7 +100,8 @@ class ImageLoader:
                     # Threads that load would disturb the measurement.
                     if due and ahead:
                         break
-                    if due and self._windows is not None:
+                    here = _times.pace == HERE
+                    if due and here and self._windows is not None:
                         chunk = self._fill(self._windows, start, mean)
                         start += len(chunk[0])
                         yield chunk
@@ -133,11 +134,14 @@ class ImageLoader:
         load = _Load.of(table, self._images, self._root, self._policy)
         pending = _Pending(table, positions, len(self._images))
         at = 0
-        if is_due:
-            single = (load(row, row + 1) for row in range(len(table)))
+        if is_due and _times.pace != HERE:
+            pending.parts.append(_times.begin(lambda: load(0, 1)))
+            at = 1
+        if is_due and _times.is_due():
+            single = (load(row, row + 1) for row in range(at, len(table)))
             measured = _times.measure(single)
             pending.parts.extend(measured)
-            at = len(measured)
+            at += len(measured)
         pace = FAR if self._far else _times.pace
         for row in range(at, len(table), pace.task):
             pending.parts.append(threads.run(pace, load, row, row + pace.task))

@@ -5,12 +5,13 @@ threads would only add hand-overs to it. Where each read waits, threads wait sid
 side. The decision concerns time alone, never the bytes that are written.
 """
 
+import concurrent.futures
 import dataclasses
 import math
 import resource
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from transforms.storage.file_systems import CONNECTIONS
@@ -46,6 +47,8 @@ FAR = Pace(threads=CONNECTIONS, task=1, first=128, chunk_bytes=32 << 20)
 _SHORT_SECONDS = 20e-6
 # One wait of this length is reason enough for threads.
 _LONG_SECONDS = 1e-3
+# After this time other rows are loaded beside the first one.
+_TAKES_LONG_SECONDS = 5e-3
 # Two threads decode side by side, which images of this processor time are.
 _BUSY_SECONDS = 500e-6
 # With one thread for this much of each wait, loading takes the least time.
@@ -92,7 +95,9 @@ class LoadTimes:
 
         times = LoadTimes()
         if times.is_due():
-            rows = times.measure(map(load, range(count)))
+            first = times.begin(lambda: load(0))
+            if times.is_due():
+                rows = times.measure(map(load, range(1, count)))
         threads = times.pace.threads
 
     Attributes:
@@ -107,6 +112,34 @@ class LoadTimes:
     def is_due(self) -> bool:
         """Whether the next rows must be measured, while no thread loads others."""
         return self.pace == HERE or time.perf_counter() >= self._due
+
+    def begin(self, load: Callable[[], _Row]) -> concurrent.futures.Future[_Row]:
+        """Begins to load a row in a thread of its own, and decides the pace by it.
+
+        Returns when it is loaded, or has taken long: meanwhile others can be loaded,
+        as where reads wait. Further rows are due where it did not wait long.
+
+        Args:
+          load: loads the row.
+        """
+        pace, due = self.pace, self._due
+
+        def work() -> _Row:
+            begun = time.perf_counter()
+            try:
+                row, wait, busy = _timed(load)
+            finally:
+                self.pace, self._due = pace, due
+            if wait > _LONG_SECONDS:
+                self._decide([wait], [busy], begun)
+            return row
+
+        self.pace, self._due = FAR, math.inf
+        aside = concurrent.futures.ThreadPoolExecutor(1)
+        loading = aside.submit(work)
+        aside.shutdown(wait=False)
+        concurrent.futures.wait([loading], timeout=_TAKES_LONG_SECONDS)
+        return loading
 
     def measure(self, loading: Iterator[_Row]) -> list[_Row]:
         """Loads some rows in the calling thread, and decides the pace by them.
@@ -127,24 +160,36 @@ class LoadTimes:
         busy: list[float] = []
         first = time.perf_counter()
         for _ in range(_MORE_ROWS if here else _FIRST_ROWS):
-            pauses = _pauses()
-            begin, computed = time.perf_counter(), time.thread_time()
             try:
-                rows.append(next(loading))
+                row, waited, computed = _timed(loading.__next__)
             except StopIteration:
                 break
-            busy.append(time.thread_time() - computed)
-            wait = time.perf_counter() - begin - busy[-1]
-            waits.append(wait if _pauses() != pauses else 0.0)
-            if not here and waits[-1] > _LONG_SECONDS:
+            rows.append(row)
+            waits.append(waited)
+            busy.append(computed)
+            if not here and waited > _LONG_SECONDS:
                 waits = waits[-1:]
                 break
         if rows:
-            wait, before = statistics.median_low(waits), self.pace
-            self.pace = pace_for(wait, statistics.median_low(busy))
-            confirmed = self.pace == before and self._due > -math.inf
-            longer = min(2 * self._rest, _MAX_REST_SECONDS)
-            self._rest = longer if confirmed else _MIN_REST_SECONDS
-            now = time.perf_counter()
-            self._due = now + max(_REST * (now - first), self._rest)
+            self._decide(waits, busy, first)
         return rows
+
+    def _decide(self, waits: list[float], busy: list[float], first: float) -> None:
+        """Decides by the times of rows, the first of which began at `first`."""
+        before = self.pace
+        self.pace = pace_for(statistics.median_low(waits), statistics.median_low(busy))
+        confirmed = self.pace == before and self._due > -math.inf
+        longer = min(2 * self._rest, _MAX_REST_SECONDS)
+        self._rest = longer if confirmed else _MIN_REST_SECONDS
+        now = time.perf_counter()
+        self._due = now + max(_REST * (now - first), self._rest)
+
+
+def _timed(load: Callable[[], _Row]) -> tuple[_Row, float, float]:
+    """Returns a row, and the seconds in which its loading waited and computed."""
+    pauses = _pauses()
+    begin, computed = time.perf_counter(), time.thread_time()
+    row = load()
+    busy = time.thread_time() - computed
+    wait = time.perf_counter() - begin - busy
+    return row, wait if _pauses() != pauses else 0.0, busy

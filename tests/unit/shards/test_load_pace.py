@@ -96,6 +96,44 @@ def test_a_single_wait_does_not_bring_threads() -> None:
     assert times.pace == FAR
 
 
+def test_other_rows_need_not_wait_for_the_first() -> None:
+    """While a row takes long, others are loaded by threads; then it decides."""
+    times = LoadTimes()
+    ready = threading.Event()
+    loading = times.begin(lambda: ready.wait(60))
+    assert not loading.done()
+    assert times.pace == FAR
+    assert not times.is_due()
+    ready.set()
+    assert loading.result(60)
+    assert times.pace == FAR
+    assert not times.is_due()
+
+
+def test_a_first_row_that_does_not_wait_decides_nothing() -> None:
+    """Nor does one that fails: further rows are measured."""
+    times = LoadTimes()
+    assert times.begin(lambda: 7).result(60) == 7
+    assert times.is_due()
+    with pytest.raises(StopIteration):
+        times.begin(lambda: next(iter([]))).result(60)
+    assert times.is_due()
+    assert times.pace == NEAR
+
+
+def test_a_first_row_that_takes_long_and_computes_brings_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Meanwhile other rows are loaded by threads; then the pace is as it was."""
+    monkeypatch.setattr(load_pace, "_pauses", lambda: 7)
+    times = LoadTimes()
+    loading = times.begin(lambda: _wait(20 * _LONG_SECONDS))
+    assert times.pace == FAR
+    loading.result(60)
+    assert times.pace == NEAR
+    assert times.is_due()
+
+
 def test_a_pace_that_is_confirmed_is_measured_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
