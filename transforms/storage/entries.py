@@ -8,6 +8,7 @@ import unicodedata
 from typing import IO, Literal, Protocol
 
 __all__ = [
+    "HIDDEN_STARTS",
     "FileEntry",
     "Sink",
     "Standing",
@@ -70,9 +71,14 @@ def changed(path: str) -> OSError:
     return OSError(errno.ESTALE, "it has changed since it was listed", path)
 
 
+_HIDDEN = ("__MACOSX", "Thumbs.db", "desktop.ini")
+HIDDEN_STARTS = frozenset((".", *(name[0] for name in _HIDDEN)))
+"""With what hidden names begin; see `is_hidden`."""
+
+
 def is_hidden(name: str) -> bool:
     """Whether it is a name that systems and programs give to files of their own."""
-    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+    return name.startswith(".") or name in _HIDDEN
 
 
 class Sink(Protocol):

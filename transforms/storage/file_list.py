@@ -9,6 +9,7 @@ A `FileList` gives its batches to what works on columns, and its entries one by 
 what does not.
 """
 
+import array
 import enum
 import itertools
 import os
@@ -120,13 +121,18 @@ class FileList:
         self, keep: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
     ) -> "FileList":
         """Returns the files for which `keep`, called with each batch, has True."""
-        rows, size = RowSpool(_SCHEMA), 0
-        for batch in self.batches():
+        rows: RowSpool | None = None
+        for number, batch in enumerate(self.batches()):
             mask = keep(batch)
-            if not mask.all():
-                batch = batch.filter(pa.array(mask))
-            size += pc.sum(batch["size"]).as_py() or 0
-            rows.append(batch)
+            if rows is None and not mask.all():
+                rows = RowSpool(_SCHEMA)
+                for whole in itertools.islice(self.batches(), number):
+                    rows.append(whole)
+            if rows is not None:
+                rows.append(batch.filter(pa.array(mask)))
+        if rows is None:
+            return self
+        size = sum(pc.sum(batch["size"]).as_py() for batch in rows.batches())
         return FileList(rows, self._order, size, plain=self.is_plain)
 
     def by_origin(self) -> "FileList":
@@ -221,8 +227,7 @@ class _Gatherer:
     def __init__(self, give: Callable[[pa.RecordBatch], None]) -> None:
         self._give = give
         self._texts: list[str] = []
-        self._sizes: list[int] = []
-        self._modified: list[int] = []
+        self._sizes, self._modified = array.array("q"), array.array("q")
         self._hidden: list[tuple[int, int]] = []
         self.count = 0
         self.bytes = 0
@@ -245,8 +250,8 @@ class _Gatherer:
         if hidden:
             start = len(self._sizes)
             self._hidden.append((start, start + len(names)))
-        self._sizes += sizes
-        self._modified += modified_ns
+        self._sizes.extend(sizes)
+        self._modified.extend(modified_ns)
         self.count += len(names)
         if len(self._sizes) >= BATCH_ROWS:
             self.flush()
@@ -256,7 +261,7 @@ class _Gatherer:
             return
         text = "\0".join(self._texts)
         self.plain &= text.isascii()
-        sizes = np.array(self._sizes, np.int64)
+        sizes = np.frombuffer(self._sizes, np.int64)
         self.bytes += int(sizes.sum())
         hidden = np.zeros(len(sizes), np.bool_)
         for start, stop in self._hidden:
@@ -264,10 +269,11 @@ class _Gatherer:
         columns = [
             _cut(os.fsencode(text)),
             pa.array(sizes),
-            pa.array(np.array(self._modified, np.int64)),
+            pa.array(np.frombuffer(self._modified, np.int64)),
             pa.array(hidden),
         ]
-        self._texts, self._sizes, self._modified, self._hidden = [], [], [], []
+        self._texts, self._hidden = [], []
+        self._sizes, self._modified = array.array("q"), array.array("q")
         self._give(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
 

@@ -5,6 +5,7 @@ file whose content is in memory the whole writing; see `transforms.storage.retry
 changes names, and publishes a directory, is in `transforms.storage.folders`.
 """
 
+import array
 import collections
 import contextlib
 import ctypes
@@ -27,6 +28,7 @@ from transforms.errors import TargetError, source_error
 from transforms.storage import folders
 from transforms.storage.drafts import Draft, written
 from transforms.storage.entries import (
+    HIDDEN_STARTS,
     FileEntry,
     Standing,
     changed,
@@ -259,13 +261,12 @@ def _scan(
         return below
     prefix = f"{folder}/" if folder else ""
     names: list[str] = []
-    sizes: list[int] = []
-    modified: list[int] = []
+    sizes, modified = array.array("q"), array.array("q")
     hidden: list[str] = []
     with os.scandir(full) as entries:
         for entry in entries:
             name = entry.name
-            if is_hidden(name):
+            if name[0] in HIDDEN_STARTS and is_hidden(name):
                 hidden.append(name)
                 continue
             try:
@@ -285,7 +286,7 @@ def _scan(
             modified.append(modified_ns)
             if len(names) == _NAMES_AT_ONCE:
                 found.add(prefix, names, sizes, modified)
-                names, sizes, modified = [], [], []
+                names, sizes, modified = [], array.array("q"), array.array("q")
     found.add(prefix, names, sizes, modified)
     found.add_hidden(prefix, hidden)
     seen.add((status.st_dev, status.st_ino))

@@ -171,22 +171,26 @@ class RowSorter:
         out = RowSpool(self._schema)
         for part in _merged(self._runs, self._key, self._in_order):
             out.append(part)
-        self._runs = [_Run(min(run.first for run in self._runs), out)]
+        end = max(run.end for run in self._runs)
+        self._runs = [_Run(min(run.first for run in self._runs), out, end)]
 
     def _end_run(self) -> None:
         if not self._pending_rows:
             return
         rows = self._in_order(self._pending)
         self._pending, self._pending_rows = [], 0
-        spool = RowSpool(self._schema)
-        for start in range(0, rows.num_rows, BATCH_ROWS):
-            spool.append(rows.slice(start, BATCH_ROWS))
-        self._runs.append(_Run(rows[self._key][0].as_py(), spool))
+        first, last = rows[self._key][0].as_py(), rows[self._key][-1].as_py()
+        if self._runs and self._runs[-1].end < first:
+            # Rows that come in order need no merging.
+            self._runs[-1].append(rows, last)
+            return
+        self._runs.append(_Run(first, RowSpool(self._schema)))
+        self._runs[-1].append(rows, last)
         if len(self._runs) == 1:
             return
         # One may be in memory; of many, only what is merged at the time.
-        self._runs[0].rows.spill()
-        spool.spill()
+        for run in self._runs[-2:]:
+            run.rows.spill()
         if len(self._runs) == _MOST_RUNS:
             self._merge()
             self._runs[0].rows.spill()
@@ -217,16 +221,23 @@ class _Run:
     """Sorted rows that are being merged.
 
     Attributes:
-      first: their first key.
+      first, end: their first and their last key.
       rows: all of them.
     """
 
-    def __init__(self, first: bytes, rows: RowSpool) -> None:
+    def __init__(self, first: bytes, rows: RowSpool, end: bytes = b"") -> None:
         self.first = first
+        self.end = end
         self.rows = rows
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: pa.RecordBatch | None = None
         self._last = b""
+
+    def append(self, rows: pa.RecordBatch, end: bytes) -> None:
+        """Adds sorted rows behind those that it has; `end` is their last key."""
+        for start in range(0, rows.num_rows, BATCH_ROWS):
+            self.rows.append(rows.slice(start, BATCH_ROWS))
+        self.end = end
 
     def open(self, key: str) -> None:
         """Goes to its first batch."""
