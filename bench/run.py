@@ -231,6 +231,7 @@ class Bench:
         count = self.images_count
         source = data.images_of(count)
         limit = ["--limit", str(min(PEER_IMAGES, count))]
+        one = data.images_of(1)
         medians = self._interleave(
             {
                 "ours": lambda: self._ours(source, "--workers", "1"),
@@ -248,6 +249,9 @@ class Bench:
                     *limit,
                     python=self.ray_python,
                 ),
+                "plain loop": lambda: self._plain_loop(source, count),
+                "ours, one image": lambda: self._ours(one, "--workers", "1"),
+                "plain loop, one image": lambda: self._plain_loop(one, 1),
             }
         )
         required = {
@@ -255,7 +259,13 @@ class Bench:
             "tutorial image_example": 6.0,
             "Ray Data": 3.0,
         }
-        return self._compare(f"{count:,} images", count, medians, required)
+        results = self._compare(f"{count:,} images", count, medians, required)
+        return [*results, _beyond_start(count, medians)]
+
+    def _plain_loop(self, source: pathlib.Path, count: int) -> float:
+        """Runs the simplest loop, in our environment: it needs nothing else."""
+        python = self.ours_python
+        return self._peer("plain_images.py", count, source, "OUTPUT", python=python)
 
     def memory(self) -> list[Result]:
         """Compares the peak memory for all rows with that for a tenth of them."""
@@ -453,6 +463,18 @@ class Bench:
         return [
             Result(work, "rows dropped", bound, more, facts, at_most=True, unit=" MB")
         ]
+
+
+def _beyond_start(count: int, medians: Mapping[str, float]) -> Result:
+    """Compares what images take beyond the start with what the plain loop takes."""
+    each = {
+        name: (medians[name] - medians[f"{name}, one image"]) / (count - 1)
+        for name in ("plain loop", "ours")
+        if name in medians
+    }
+    facts = {f"{name} us an image": seconds * 1e6 for name, seconds in each.items()}
+    reached = each["plain loop"] / each["ours"] if "ours" in each else None
+    return Result(f"{count:,} images, each", "plain loop", 0.7, reached, facts)
 
 
 class _fresh:  # noqa: N801 - used as a function
