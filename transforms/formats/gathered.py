@@ -10,6 +10,7 @@ that it is in, and seldom the next one: those further on begin and end where the
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -55,10 +56,10 @@ def run_files_of(
     # order.
     if any(after <= before for before, after in itertools.pairwise(origins)):
         return 0
-    wanted = max(count // _RUNS, _LEAST_MEAN)
+    wanted = 1 << round(math.log2(max(count / _RUNS, _LEAST_MEAN)))
     # Runs that end because they are full would all move where a file is added.
     roomy = max(block_bytes // (LONGEST * max(mean, 1)), 1)
-    return 1 << (min(wanted, roomy).bit_length() - 1)
+    return min(wanted, 1 << (roomy.bit_length() - 1))
 
 
 def run_stop(

@@ -7,6 +7,7 @@ last: who wants some rows reads the batches that hold them.
 import abc
 import contextlib
 import dataclasses
+import functools
 import io
 from collections.abc import Iterator
 from typing import Any, Self
@@ -28,6 +29,8 @@ __all__ = [
 
 # In the file's schema: how many rows each batch has but the last.
 _BATCH_ROWS = b"rows_a_batch"
+# Up to this size, a worker that asks again and again has it in memory.
+_HELD_BYTES = 16 << 20
 # A longer one in a store is not fetched whole.
 _WHOLE_BYTES = 64 << 20
 
@@ -122,10 +125,24 @@ def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
     if isinstance(listing, HeldListing):
         yield OpenListing(listing.table(), None)
         return
-    is_long = is_remote(listing) and files.size_of(listing) > _WHOLE_BYTES
+    entry = files.stat_entry(listing, "")
+    if entry.size <= _HELD_BYTES:
+        yield _held(listing, entry.size, entry.modified_ns)
+        return
+    is_long = is_remote(listing) and entry.size > _WHOLE_BYTES
     source = files.open_unbuffered(listing) if is_long else files.mapped(listing)
     with source:
         yield OpenListing(None, pa.ipc.open_file(source))
+
+
+@functools.lru_cache(maxsize=2)
+def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
+    """Returns a listing that is read into memory.
+
+    A mapped file would keep the work folder from being removed, on NFS.
+    """
+    stored = pa.ipc.open_file(pa.py_buffer(files.read_bytes(path)))
+    return OpenListing(stored.read_all(), None)
 
 
 def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:

@@ -78,6 +78,8 @@ def test_what_is_gathered() -> None:
     """Many small files in the order of their paths."""
     names = [f"{number:06}" for number in range(1_000)]
     assert run_files_of(names, [100] * 1_000, block_bytes=BLOCK) == 8
+    many = [f"{number:06}" for number in range(3_000)]
+    assert run_files_of(many, [100] * 3_000, block_bytes=BLOCK) == 16
     assert run_files_of(names[:9], [100] * 9, block_bytes=BLOCK) == 0
     assert run_files_of(names[::-1], [100] * 1_000, block_bytes=BLOCK) == 0
     assert run_files_of(names, [2 * SMALL_BYTES] * 1_000, block_bytes=BLOCK) == 0
