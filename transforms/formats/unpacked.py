@@ -15,7 +15,14 @@ from transforms import files
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import InputError, TFRecordError
 
-__all__ = ["PACKED_SUFFIXES", "Unpacked", "is_packed", "open_unpacked", "plain_name"]
+__all__ = [
+    "PACKED_SUFFIXES",
+    "Unpacked",
+    "begins_packed",
+    "is_packed",
+    "open_unpacked",
+    "plain_name",
+]
 
 PACKED_SUFFIXES = (".gz", ".zst", ".zz")
 
@@ -35,8 +42,12 @@ def plain_name(path: str) -> str:
 def is_packed(path: str) -> bool:
     """Whether a file is gzip or zstd by its first bytes; raises OSError."""
     with files.open_input(path) as stream:
-        head = stream.read(4)
-    return head.startswith(_GZIP) or head == _ZSTD
+        return begins_packed(stream.read(4))
+
+
+def begins_packed(data: bytes) -> bool:
+    """Whether the first bytes of a file, four or more, are those of gzip or zstd."""
+    return data.startswith((_GZIP, _ZSTD))
 
 
 class Unpacked(io.RawIOBase):

@@ -10,6 +10,7 @@ is a missing value, as null is; one that the sample has not seen is no column.
 """
 
 import dataclasses
+import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
@@ -43,8 +44,9 @@ from transforms.formats.table import (
     TableReader,
     read_in_turn,
     rejection_of,
+    unreadable,
 )
-from transforms.formats.unpacked import is_packed, open_unpacked
+from transforms.formats.unpacked import begins_packed, is_packed, open_unpacked
 
 __all__ = ["JsonLinesReader"]
 
@@ -140,14 +142,7 @@ class JsonLinesReader(TableReader):
         with file.open() as stream:
             if not is_packed(file.path):
                 for piece in cut(stream, file.origin, block_bytes, limit_rows):
-                    yield file.block(
-                        piece.start,
-                        piece.stop,
-                        rows=piece.rows,
-                        before=piece.start,
-                        first_row=piece.first_row,
-                        first_line=piece.first_line,
-                    )
+                    yield _block_of(file, piece)
                 return
         rows = 0
         if limit_rows is not None:
@@ -178,6 +173,20 @@ class JsonLinesReader(TableReader):
             )
             used = now
             yield self._raw(piece.data, placed, columns)
+
+    def read_whole(
+        self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int
+    ) -> Iterator[RawRows]:
+        """Yields the rows of small files, each of which is opened once."""
+        for file in read_in_turn(files):
+            data = _content(file)
+            if begins_packed(data):
+                yield from super(JsonLinesReader, self).read_whole(
+                    [file], columns, block_bytes=block_bytes
+                )
+                continue
+            for piece in cut(io.BytesIO(data), file.origin, block_bytes):
+                yield self._raw(piece.data, _block_of(file, piece), columns)
 
     def _raw(self, data: bytes, block: Block, wanted: Sequence[str]) -> RawRows:
         names = {name for name, _ in leaves_of(self.kind)}
@@ -224,6 +233,25 @@ class JsonLinesReader(TableReader):
             if (kept := inner.only(frozenset(wanted), name)) is not None
         ]
         return JsonType("object", tuple(members))
+
+
+def _content(file: InputFile) -> bytes:
+    try:
+        return files.read_bytes(file.path, stamp=file.stamp)
+    except OSError as error:
+        raise unreadable(file.path, error) from error
+
+
+def _block_of(file: InputFile, piece: Cut) -> Block:
+    """Returns the block that a piece of a file is."""
+    return file.block(
+        piece.start,
+        piece.stop,
+        rows=piece.rows,
+        before=piece.start,
+        first_row=piece.first_row,
+        first_line=piece.first_line,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
