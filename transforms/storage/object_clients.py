@@ -4,6 +4,7 @@ boto3 and google-cloud-storage are extras of the installation, `[s3]` and `[gcs]
 without them such places are written by Arrow alone, and what needs more is refused.
 """
 
+import contextlib
 import errno
 import functools
 import os
@@ -12,8 +13,9 @@ from transforms.storage.gcs_client import GcsClient, gcs_errors
 from transforms.storage.object_store import Client, reason_of
 from transforms.storage.paths import parameters_of, split_remote
 from transforms.storage.s3_client import S3Client, s3_errors
+from transforms.storage.s3_reads import S3Reads
 
-__all__ = ["client_of", "extra_of"]
+__all__ = ["client_of", "extra_of", "reads_of"]
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs"}
 
@@ -32,6 +34,18 @@ def client_of(path: str) -> Client | None:
     place, _ = split_remote(path)
     said = tuple(sorted(parameters_of(place).items()))
     return _connected(place, said, os.getpid())
+
+
+def reads_of(path: str) -> S3Reads | None:
+    """Returns what reads objects with one request; None where Arrow must, or does so.
+
+    That the settings are no good finds out who asks in another way.
+    """
+    if path.startswith("s3://"):
+        with contextlib.suppress(OSError):
+            client = client_of(path)
+            return client.reads if isinstance(client, S3Client) else None
+    return None
 
 
 @functools.lru_cache(maxsize=64)

@@ -21,6 +21,7 @@ import errno
 import fnmatch
 import functools
 import io
+import itertools
 import os
 import secrets
 import tempfile
@@ -66,8 +67,12 @@ _COPY_BYTES = 8 << 20
 _FILES_REMEMBERED = 4
 _SECOND = 10**9
 _TOKEN_BYTES = 6
+# As many reads take no longer than to load a store's client library, 0.3 s.
+_FEW_READS = 32
 
 
+# Counts the reads of whole files and of parts.
+_reads = itertools.count()
 # Path -> the file's state when it was read, and its bytes.
 _remembered: dict[str, tuple[Found, bytes]] = {}
 # Path -> bytes and time of a file that was fetched ahead of those who read it now.
@@ -79,7 +84,7 @@ def expand(pattern: str) -> list[str]:
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
     folder, wanted = "/".join(parts[:first]), parts[first:]
-    found: list[Found] = []
+    found: Iterable[Found] = ()
     # As on a disk, a pattern in a missing folder names nothing.
     with contextlib.suppress(FileNotFoundError):
         found = look_in(folder) if len(wanted) == 1 else walk(folder)
@@ -120,6 +125,11 @@ def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
         if limit is not None and len(held[0]) > limit:
             raise TooLargeError(path, len(held[0]), held[1])
         return held
+    if found := _read_at_once(path, limit=limit):
+        data, size, modified_ns = found
+        if limit is not None and size > limit:
+            raise TooLargeError(path, size, modified_ns)
+        return data, modified_ns
     system, inside = file_system(path)
     _check_there(path)
 
@@ -132,6 +142,20 @@ def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
             return stream.read(), modified_ns
 
     return asked(path, fetch)
+
+
+def _read_at_once(
+    path: str, part: tuple[int, int] | None = None, limit: int | None = None
+) -> tuple[bytes, int, int] | None:
+    """Returns bytes, and size and time of their file, for which Arrow asks before.
+
+    None where there is no such way, or it has failed, or its library would be loaded
+    for a few files.
+    """
+    if next(_reads) < _FEW_READS or (reads := object_clients.reads_of(path)) is None:
+        return None
+    found = reads.read(split_remote(path)[1], part, limit)
+    return None if found is None else (found[0], found[1], found[2] * _SECOND)
 
 
 def _check_there(path: str) -> None:
@@ -602,6 +626,9 @@ class RemoteStorage:
         return data, stamp(len(data), modified_ns)
 
     def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
+        is_simple = start < stop and path not in _held
+        if is_simple and (found := _read_at_once(path, (start, stop))):
+            return found[0], stamp(*found[1:])
         with RemoteFile(path) as file:
             return file.read_range(start, stop), file.stamp
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from transforms.storage.object_store import (
     s3_region,
     url_of,
 )
+from transforms.storage.s3_reads import S3Reads
 
 __all__ = ["S3Client", "s3_errors"]
 
@@ -42,7 +44,7 @@ class S3Client:
 
         self._bucket = bucket
         self._place = f"s3://{bucket}"
-        session = boto3.session.Session(
+        self._session = session = boto3.session.Session(
             aws_access_key_id=parameters.get("access_key"),
             aws_secret_access_key=parameters.get("secret_key"),
             aws_session_token=parameters.get("session_token"),
@@ -75,6 +77,11 @@ class S3Client:
             multipart_chunksize=_PART_BYTES,
             max_concurrency=_PARTS_AT_ONCE,
         )
+
+    @functools.cached_property
+    def reads(self) -> S3Reads:
+        """What reads objects with one request each."""
+        return S3Reads(self._session, self._client, self._bucket)
 
     def version(self, key: str) -> str:
         """See `Client`."""
