@@ -1,5 +1,6 @@
 """Memory: however large the source is, each process stays small."""
 
+import json
 import os
 import pathlib
 import sys
@@ -11,6 +12,7 @@ import pyarrow.csv
 import pytest
 
 from beam_pipeline import sample
+from tests.conftest import Headline
 from tests.support.memory import LIMIT, converted, run_measured
 from tests.support.stress import STRESS, count
 
@@ -20,6 +22,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 CSV_BYTES = count(200_000_000, 2_000_000_000)
 IMAGES = count(5_000, 50_000)
 NAMES = count(60_000, 1_000_000)
+STORED = count(60_000, 50_000_000)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -100,6 +103,19 @@ def test_many_names(tmp_path: Folder) -> None:
     peak = run_measured([*program, str(tmp_path / "tree"), "out"], cwd=tmp_path)
     assert peak.code == 0, peak.errors
     assert peak.process < 300_000_000
+
+
+@pytest.mark.stress
+def test_many_names_in_a_store(tmp_path: Folder, headline: Headline) -> None:
+    """Neither the plan of a bucket nor the submitted job grows with its objects."""
+    program = [sys.executable, "-m", "tests.support.plan_of_store", str(STORED)]
+    peak = run_measured([*program, str(tmp_path)], cwd=ROOT, timeout=7_200)
+    assert peak.code == 0, peak.errors
+    measured = json.loads((tmp_path / "measured.json").read_text())
+    headline("H15", f"{STORED:,} names: {peak.process >> 20} MB, {measured}")
+    assert measured["records"] == STORED
+    assert measured["job bytes"] < 200_000
+    assert peak.process < LIMIT
 
 
 def test_what_is_measured(tmp_path: Folder) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from transforms.storage import file_systems, remote, remote_look
 
-__all__ = ["FlatStore", "install"]
+__all__ = ["WRITTEN", "FlatStore", "install"]
 
-_WRITTEN = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
+WRITTEN = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
 
 
 class FlatStore:
@@ -50,7 +50,7 @@ class FlatStore:
             name, slash, _ = each.removeprefix(prefix).partition("/")
             if recursive or not slash:
                 path = f"{self.bucket}/{each}"
-                yield pafs.FileInfo(path, pafs.FileType.File, mtime=_WRITTEN, size=size)
+                yield pafs.FileInfo(path, pafs.FileType.File, mtime=WRITTEN, size=size)
             elif name not in folders:
                 folders.add(name)
                 yield pafs.FileInfo(

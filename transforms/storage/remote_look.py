@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import functools
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from transforms.storage import object_clients
@@ -41,9 +42,9 @@ def look(path: str) -> Found | None:
         return asked(path, functools.partial(_look_in_hdfs, path))
     system, inside = file_system(path)
     found = _found(path, asked(path, lambda: system.get_file_info(inside)))
-    if found is None and path.startswith(_WITHOUT_FOLDERS) and walk(path):
+    if found is None and path.startswith(_WITHOUT_FOLDERS):
         # Arrow finds folders by a listing. Where that fails it reports no folder.
-        found = Found(path, True)
+        found = Found(path, True) if any(walk(path)) else None
     return found
 
 
@@ -64,12 +65,13 @@ def look_in(folder: str, *, recursive: bool = False) -> list[Found]:
     """Returns what is in a folder, or anywhere below it. Raises OSError."""
     if not recursive and folder.startswith(_WITHOUT_FOLDERS):
         return _look_in_flat(folder.rstrip("/"))
-    return _look_below(folder, recursive=recursive)
+    return list(_look_below(folder, recursive=recursive))
 
 
 def _look_below(
     folder: str, *, recursive: bool, missing_ok: bool = False
-) -> list[Found]:
+) -> Iterator[Found]:
+    """Asks for what is below a folder; the answer takes 0.2 KB an entry."""
     import pyarrow.fs as pafs
 
     system, inside = file_system(folder)
@@ -77,13 +79,14 @@ def _look_below(
         inside, recursive=recursive, allow_not_found=missing_ok
     )
     infos = asked(folder, lambda: system.get_file_info(selector))
-    out = []
-    for info in infos:
+    top = folder.rstrip("/")
+
+    def found(info: Any) -> Found | None:
         # A folder's name may be empty.
         below = info.path.removeprefix(inside).removeprefix("/").rstrip("/")
-        if below and (found := _found(f"{folder.rstrip('/')}/{below}", info)):
-            out.append(found)
-    return out
+        return _found(f"{top}/{below}", info) if below else None
+
+    return filter(None, map(found, infos))
 
 
 def _look_in_flat(folder: str) -> list[Found]:
@@ -140,14 +143,14 @@ def _is_name(path: str, folder: str) -> bool:
     return bool(name) and "/" not in name
 
 
-def walk(folder: str) -> list[Found]:
+def walk(folder: str) -> Iterator[Found]:
     """Returns every file below a folder; none where there is no such folder."""
     in_hdfs = folder.startswith(HDFS)
     if in_hdfs and look(folder) is None:
-        return []
+        return iter(())
     # An HDFS without its name node would look empty as well.
     found = _look_below(folder, recursive=True, missing_ok=not in_hdfs)
-    return [each for each in found if not each.is_folder]
+    return (each for each in found if not each.is_folder)
 
 
 def _found(path: str, info: Any) -> Found | None:
