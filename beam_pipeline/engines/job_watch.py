@@ -41,6 +41,10 @@ def _nothing() -> EngineWords:
     return EngineWords()
 
 
+def _unexplained(_error: str) -> None:
+    """Nothing is known of an engine's error."""
+
+
 @dataclasses.dataclass
 class JobWatch:
     """Watches a job while it runs.
@@ -50,6 +54,8 @@ class JobWatch:
       reports: of the run.
       say: takes what a person should know.
       ask: returns what the engine says of the job; any error means that it does not.
+      explain: makes an error that ends the job of an engine's latest one; None where
+        retries may help.
       timeout: seconds without a report of a worker after which the job is ended; None
         for never.
     """
@@ -58,6 +64,7 @@ class JobWatch:
     reports: Reports
     say: Callable[[str], None]
     ask: Callable[[], EngineWords] = _nothing
+    explain: Callable[[str], BeamTFRecordError | None] = _unexplained
     timeout: float | None = None
     _failures: dict[str, Failure] = dataclasses.field(default_factory=dict)
     _workers: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -117,13 +124,15 @@ class JobWatch:
         """Says what a person should know.
 
         Raises:
-          BeamTFRecordError: a worker has met what no retry can help; or none has
-            reported for the timeout.
+          BeamTFRecordError: a worker, or the engine, has met what no retry can help; or
+            no worker has reported for the timeout.
         """
         # The engine's account of the same failures would count them twice.
         failures = [*self._failures.values()] or [*self._words.failures]
         if (error := lasting(failures)) is not None:
             raise error
+        if (explained := self.explain(self._words.error)) is not None:
+            raise explained
         now = time.monotonic()
         if waits := self._words.waits:
             self._heard = now

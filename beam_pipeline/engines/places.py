@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 
 from beam_pipeline.engines import cluster
-from beam_pipeline.engines.engine import JobSettings
+from beam_pipeline.engines.engine import JobSettings, Place
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.workers import starts_elsewhere
 from transforms.errors import TargetError, UsageError
@@ -23,6 +23,7 @@ __all__ = [
     "check_shared",
     "find_program",
     "host_elsewhere",
+    "not_started",
 ]
 
 # Masters of Flink that are a cluster within the job server.
@@ -33,6 +34,8 @@ START_THERE = (
     "/opt/venv/bin/beam-tfrecord-worker."
 )
 """What to do where the engine's machines do not see the file that starts workers."""
+# Java's words for a file that is not there or that cannot be run, and Prism's.
+_NOT_STARTED = re.compile(r"\berror=(2|13), |process failed to start")
 # How long a job server may take to answer.
 _ASK_SECONDS = 10.0
 
@@ -137,6 +140,36 @@ def _check_paths(who: str, settings: JobSettings, *, apart: bool) -> None:
                 f"{starts} Or say --shared-output, if every machine sees it under this "
                 f"very path."
             )
+
+
+def not_started(name: str, place: Place, said: str) -> UsageError | None:
+    """Returns the error of an engine that cannot start workers; None for another.
+
+    An address says nothing of where an engine runs: a port may be forwarded, and a
+    container has a disk of its own.
+
+    Args:
+      name: of the engine.
+      place: of the job.
+      said: what the engine, or its job server, has said.
+    """
+    if not _NOT_STARTED.search(said):
+        return None
+    if place.environment is not None:
+        return UsageError(
+            f"The machines of {name} must be able to run the file that starts workers; "
+            f"the one that --worker-command names is not there. Install beam-tfrecord "
+            f"on them, in the engine's image for example, and give the whole path of "
+            f"its beam-tfrecord-worker; nothing was committed."
+        )
+    return UsageError(
+        f"The workers of {name} must see the file that starts them; "
+        f"{place.worker!r} of this machine is not visible to the engine, so it runs on "
+        f"another one, or in a container, whatever its address is. {START_THERE} Or, "
+        f"with a disk that all machines share, set TMPDIR to a folder that every "
+        f"machine sees under this very path and say --shared-output. Nothing was "
+        f"committed."
+    )
 
 
 def check_pool(settings: JobSettings, beam_flags: Sequence[str]) -> None:

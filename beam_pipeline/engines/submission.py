@@ -20,6 +20,7 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import AddStages, Engine, Place
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.job_watch import JobWatch
+from beam_pipeline.engines.places import not_started
 from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.engines.worker_boot import write_worker
@@ -72,6 +73,7 @@ def run_on_engine(
                 reports,
                 hooks.say,
                 functools.partial(engine.words, place.master, name, server),
+                explain=functools.partial(not_started, engine.name, place),
                 timeout=place.worker_timeout,
             )
             look = _Looker(engine, room.started, watch).look
@@ -82,7 +84,12 @@ def run_on_engine(
             except BeamTFRecordError:
                 raise
             except Exception as failure:
-                error = watch.latest() or translated(failure)
+                said = "\n".join([str(failure), *server.lines])
+                error = (
+                    watch.latest()
+                    or not_started(engine.name, place, said)
+                    or translated(failure)
+                )
                 raise with_words_of(server, error) from failure
             finally:
                 files.remove_tree(pipeline.local_tempdir)

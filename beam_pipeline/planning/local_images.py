@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
 from transforms.core.schema import Kind, Schema
 from transforms.formats.table import InputFile, TableSample
+from transforms.storage.local_paths import first_local
 
 __all__ = ["first_local_image"]
-
-_LOCAL = "^(/|(?i:file):)"
 
 
 def first_local_image(
@@ -35,21 +32,11 @@ def first_local_image(
             continue
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
-        texts, rows = column, np.arange(len(column))
-        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-            texts, rows = column.flatten(), pc.list_parent_indices(column).to_numpy()
-        if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
-            continue
-        if feature.separator:
-            cut = pc.split_pattern(texts, feature.separator)
-            texts, rows = (
-                pc.utf8_trim_whitespace(cut.flatten()),
-                rows[pc.list_parent_indices(cut).to_numpy()],
-            )
-        local = numpy_mask(pc.fill_null(pc.match_substring_regex(texts, _LOCAL), False))
-        if local.any():
-            at = int(local.argmax())
-            return f"{texts[at].as_py()!r} in {_place(int(rows[at]), sample, files)}"
+        if feature.separator and pa.types.is_string(column.type):
+            column = pc.split_pattern(column, feature.separator)
+        if (found := first_local(column)) is not None:
+            row, path = found
+            return f"{path!r} in {_place(row, sample, files)}"
     return ""
 
 

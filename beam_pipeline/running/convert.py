@@ -181,7 +181,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
         hooks.say(remark)
     with (
         open_work_folder(plan, say=hooks.say) as (opened, resumes),
-        with_rules(opened, plan.spec, engine, hooks.beam_flags) as store,
+        with_rules(opened, plan, engine, hooks.beam_flags) as store,
     ):
         job = make_job(plan, store, resumes=resumes)
         try:
@@ -238,7 +238,7 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
     token = secrets.token_hex(_TOKEN_BYTES)
     with (
         open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),
-        with_rules(opened, plan.spec, engine, hooks.beam_flags, stays=True) as store,
+        with_rules(opened, plan, engine, hooks.beam_flags, stays=True) as store,
     ):
         job = make_job(plan, store, resumes=resumes, token=token)
         # Before the job is submitted: it may end before `submit_job` returns.

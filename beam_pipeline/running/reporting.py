@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 
 from beam_pipeline.engines.engine import Engine
-from beam_pipeline.settings.spec import Spec
+from beam_pipeline.planning.plan import Plan
 from beam_pipeline.version import deciding_versions
 from transforms.errors import StorageError
 from transforms.storage.object_clients import client_of
@@ -24,7 +24,7 @@ _WORD_BYTES = 6
 @contextlib.contextmanager
 def with_rules(
     store: Store,
-    spec: Spec,
+    plan: Plan,
     engine: Engine | None,
     beam_flags: Sequence[str],
     *,
@@ -34,7 +34,7 @@ def with_rules(
 
     Args:
       store: of the job.
-      spec: of the job.
+      plan: of the job.
       engine: that runs it; None for the runner inside Beam.
       beam_flags: Beam's own flags.
       stays: whether a submitted job reports after this context has ended.
@@ -45,11 +45,19 @@ def with_rules(
     folder = os.path.join(store.reports, secrets.token_hex(_WORD_BYTES))
     reports = Reports(folder, store.attempts)
     far = is_remote(store.folder)
+    spec, root = plan.spec, plan.inputs.root
+    elsewhere = engine.works_elsewhere(spec, beam_flags) and not spec.shared_output
+    read = (root, os.path.join(root, spec.images_root))
     rules = WorkerRules(
         deciding_versions(),
         deciding_versions,
         reports,
-        elsewhere=engine.works_elsewhere(spec, beam_flags) and not spec.shared_output,
+        elsewhere=elsewhere,
+        paths=tuple(
+            path
+            for path in dict.fromkeys(read)
+            if not is_remote(path) and os.path.exists(path)
+        ),
         conditional=far and client_of(store.folder) is not None,
         variables=store_variables() if far else (),
     )

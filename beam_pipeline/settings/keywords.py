@@ -214,10 +214,10 @@ class Keywords(TypedDict, total=False):
     """Use this running job server [one is started for each job]."""
 
     worker_pool: str | None
-    """The workers are elsewhere: a pool that the engine's machines reach here."""
+    """Let this pool, a beam-tfrecord-worker, start the workers elsewhere."""
 
     worker_command: str | None
-    """The workers are elsewhere: the engine's machines start them with this file."""
+    """Let the engine start workers with this file, which its machines have."""
 
     worker_env: Mapping[str, str]
     """Set a variable for `worker_command`; may be given again."""

@@ -415,13 +415,13 @@ class Settings:
     )
     worker_pool: Address | None = _run(
         None,
-        "The workers are elsewhere: a pool that the engine's machines reach here.",
+        "Let this pool, a beam-tfrecord-worker, start the workers elsewhere.",
         "HOST:PORT",
         is_address=True,
     )
     worker_command: Command | None = _run(
         None,
-        "The workers are elsewhere: the engine's machines start them with this file.",
+        "Let the engine start workers with this file, which its machines have.",
         "PATH",
     )
     worker_env: Variables = _run(

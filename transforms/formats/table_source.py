@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.content import content_hashes
@@ -48,7 +49,9 @@ from transforms.formats.table import (
     unreadable,
 )
 from transforms.formats.table_rejects import rejections_of
+from transforms.storage.local_paths import first_local
 from transforms.storage.paths import without_access
+from transforms.storage.visibility import unseen
 
 __all__ = ["BY_SHARES", "DISCARD", "RowSource", "TableSource", "listing_of"]
 
@@ -203,6 +206,8 @@ class RowSource(Source):
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)
             rows = _based(rows, self.schema, folder)
+        if this_worker.is_elsewhere():
+            _check_seen(rows, self.schema, raw)
         rows = _without_access(rows, self.schema)
         splits, discarded = None, None
         if self._splits_by:
@@ -564,12 +569,27 @@ def _without_access(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     return rows
 
 
+def _check_seen(rows: pa.RecordBatch, schema: Schema, raw: RawRows) -> None:
+    """Raises WorkerError for an image that is on the disk of another machine."""
+    for feature in schema.of_kind(Kind.IMAGE):
+        if feature.inline or (found := first_local(rows[feature.name])) is None:
+            continue
+        position, path = found
+        if never_seen := unseen(path, place=_row(raw, position)):
+            raise never_seen
+
+
 def _place(raw: RawRows, position: int, shown: str) -> str:
     """Returns a cell and where it is, in words."""
+    return f"{shown!r} in {_row(raw, position)}"
+
+
+def _row(raw: RawRows, position: int) -> str:
+    """Returns where a row is, in words."""
     origin = raw.block.origin
     if raw.origins is not None:
         origin = raw.origins[position].as_py()
-    return f"{shown!r} in row {int(raw.numbers[position]) + 1:,} of {origin}"
+    return f"row {int(raw.numbers[position]) + 1:,} of {origin}"
 
 
 def _chosen(

@@ -9,7 +9,7 @@ from transforms.storage.paths import is_remote
 __all__ = ["unseen"]
 
 
-def unseen(path: str, root: str = "") -> WorkerError | None:
+def unseen(path: str, root: str = "", *, place: str = "") -> WorkerError | None:
     """Returns the error of a local path that this worker's machine does not have.
 
     None where the program itself looks, or where the machine is one that sees the
@@ -18,6 +18,7 @@ def unseen(path: str, root: str = "") -> WorkerError | None:
     Args:
       path: that the submitter has seen; missing here, or of another machine's disk.
       root: the folder above it that was given; by default its own.
+      place: where it is named, as in "row 7 of rows.csv"; empty for nowhere.
     """
     worker = this_worker.here()
     if worker is None or is_remote(path):
@@ -28,8 +29,9 @@ def unseen(path: str, root: str = "") -> WorkerError | None:
         why = "not even its folder is there, as it is on"
     else:
         return None
+    named = f", named in {place}," if place else ""
     return WorkerError(
-        f"Every worker must see what the job reads; {path!r} is not visible to "
+        f"Every worker must see what the job reads; {path!r}{named} is not visible to "
         f"{worker.in_words()}: {why} the one that has submitted the job. Put it into "
         f"an object store, or onto a disk that all machines see under this very path "
         f"and say --shared-output; nothing was committed."

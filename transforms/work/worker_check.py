@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from transforms.core import this_worker
 from transforms.core.this_worker import Worker
@@ -69,6 +69,7 @@ class WorkerRules:
       elsewhere: whether the workers' machines share no disk with the submitter's.
       conditional: whether the submitter writes with the store's own client, which
         alone knows conditions; then workers must as well.
+      paths: of the submitter's disk that all workers must see.
       variables: names of the variables that tell the submitter how stores are reached.
     """
 
@@ -77,6 +78,7 @@ class WorkerRules:
     reports: Reports
     elsewhere: bool = False
     conditional: bool = False
+    paths: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
 
 
@@ -120,6 +122,7 @@ def _check(rules: WorkerRules) -> None:
     _report_failures(rules.reports, worker)
     _check_versions(rules.versions, found, worker, rules.reports.folder)
     _check_store(rules, worker)
+    _check_paths(rules.paths, worker)
     rules.reports.sign_on(worker)
 
 
@@ -166,6 +169,19 @@ def _install(wanted: Mapping[str, str], names: list[str], folder: str) -> str:
         if name in _PACKAGES[1:] and name in wanted
     ]
     return f"pip install {' '.join(map(repr, packages))}"
+
+
+def _check_paths(paths: Sequence[str], worker: Worker) -> None:
+    """Raises WorkerError for a path that is not there, whatever the job says of it."""
+    for path in paths:
+        if not os.path.exists(path):
+            raise WorkerError(
+                f"Every worker must see what the job reads; {path!r} is not visible to "
+                f"{worker.in_words()}. Put it into an object store, and let workers be "
+                f"started where they run, with --worker-pool or --worker-command; or "
+                f"put it, and TMPDIR, onto a disk that all machines see under this "
+                f"very path, and say --shared-output. Nothing was committed."
+            )
 
 
 def _check_store(rules: WorkerRules, worker: Worker) -> None:

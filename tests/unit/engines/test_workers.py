@@ -1,5 +1,7 @@
 """Who starts the workers of a job, and what is refused of it."""
 
+import dataclasses
+import functools
 import json
 import pathlib
 import socket
@@ -10,10 +12,15 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 
 from beam_pipeline.cli import main
 from beam_pipeline.engines.dataflow import DATAFLOW
+from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.engine_words import EngineWords
+from beam_pipeline.engines.job_watch import JobWatch
+from beam_pipeline.engines.places import not_started
 from beam_pipeline.engines.table import ENGINES
-from beam_pipeline.engines.workers import starts_elsewhere
+from beam_pipeline.engines.workers import process_flags, starts_elsewhere
 from tests.support.engines import choose, put_jar, spec
 from transforms.errors import SpecError, TargetError, UsageError
+from transforms.work.reports import Reports
 
 Folder = pathlib.Path
 WITH_JOB_SERVERS = ("flink", "spark", "prism")
@@ -222,3 +229,34 @@ def test_engines_that_start_their_workers_themselves(
             main(["convert", "/in", "/out", f"{flag}={settings[name]}", *flags])
         assert ended.value.code == 2
         assert f"{flag} is for Flink, Spark and Prism" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.io.IOException: error=2, No such file or directory",
+        'Cannot run program "/tmp/worker": error=13, Permission denied',
+        '{"level":"ERROR","msg":"process failed to start","error":"fork/exec"}',
+    ],
+)
+def test_an_engine_that_does_not_see_the_worker(said: str) -> None:
+    """A forwarded port, or a container: the words of a master on another machine."""
+    place = Place("/tmp/x/worker", "")
+    error = str(not_started("flink", place, f"line\n{said}\nline"))
+    for each in ("'/tmp/x/worker'", "--worker-pool", "--worker-command", "TMPDIR"):
+        assert each in error
+    assert len(error.encode()) <= 1024
+    own = dataclasses.replace(place, environment=process_flags("/opt/worker"))
+    assert "--worker-command names is not there" in str(not_started("x", own, said))
+    assert not_started("flink", place, "FileNotFoundError: [Errno 2] No such") is None
+
+
+def test_such_an_engine_ends_the_job() -> None:
+    """However often it would try again."""
+    explain = functools.partial(not_started, "flink", Place("/tmp/x/worker", ""))
+    said: list[str] = []
+    watch = JobWatch("flink", Reports("/none", ""), said.append, explain=explain)
+    watch.look()
+    watch._words = EngineWords(error="java.io.IOException: error=2, No such file")
+    with pytest.raises(UsageError, match=r"must see the file that starts them"):
+        watch.look()

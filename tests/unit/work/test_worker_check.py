@@ -7,15 +7,28 @@ import pathlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.support.product_code import tree
 from transforms.core import this_worker
-from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
+from transforms.core.model import (
+    Block,
+    PlaceFacts,
+    ReadFacts,
+    Reading,
+    RejectLog,
+    ShardFile,
+)
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.this_worker import Worker
 from transforms.errors import CommitError, StorageError, WorkerError
+from transforms.formats.csv.reader import CsvReader
+from transforms.formats.table import RawRows
+from transforms.formats.table_source import TableSource
 from transforms.work import worker_check
 from transforms.work.facts_json import from_json, to_json
 from transforms.work.reports import Reports
@@ -236,3 +249,36 @@ def test_every_stage_checks_its_worker_first(stage: str, works: set[str]) -> Non
         elif isinstance(node, ast.FunctionDef) and begins_with_check(node):
             found.add(node.name)
     assert found == works
+
+
+def test_a_path_that_the_worker_does_not_see(
+    reports: Reports, tmp_path: Folder
+) -> None:
+    """What --shared-output, or an address of this machine, claims is looked at."""
+    seen = dataclasses.replace(rules(reports), paths=(str(tmp_path),))
+    check_worker(seen)
+    worker_check._checked.clear()
+    missing = str(tmp_path / "only there")
+    with pytest.raises(WorkerError) as caught:
+        check_worker(dataclasses.replace(seen, paths=(str(tmp_path), missing)))
+    words = (repr(missing), "not visible to", "--worker-pool", "--worker-command")
+    assert all(each in str(caught.value) for each in (*words, "TMPDIR"))
+
+
+def test_an_image_on_the_submitters_disk(reports: Reports, tmp_path: Folder) -> None:
+    """The row that names it is in the error; no reject, though the file is there."""
+    check_worker(dataclasses.replace(rules(reports), elsewhere=True))
+    image = tmp_path / "a.jpg"
+    image.touch()
+    schema = Schema((Feature("image", Kind.IMAGE),))
+    source = TableSource(CsvReader(), "s3://b/in", "", schema)
+
+    def read(*paths: str) -> Reading:
+        columns = {"image": pa.array(paths)}
+        numbers = np.arange(10, 10 + len(paths))
+        block = Block("rows.csv", 0, 1, rows=len(paths))
+        return source.reading(RawRows(block, columns, numbers))
+
+    assert len(read("b.jpg", "s3://b/c.jpg").batch.rows) == 2
+    with pytest.raises(WorkerError, match=r"a\.jpg', named in row 12 of rows\.csv, is"):
+        read("b.jpg", str(image))
