@@ -19,7 +19,7 @@ from tests.clusters.elsewhere.containers import IMAGE, KUBERNETES, image
 from tests.clusters.elsewhere.machines import Machine
 from tests.support.wheels import build_wheel
 
-__all__ = ["AT", "PATH", "engine_image", "given", "program_image"]
+__all__ = ["AT", "PATH", "engine_image", "given", "link", "program_image"]
 
 Folder = pathlib.Path
 
@@ -85,17 +85,17 @@ def program_image(
 
 def engine_image(folder: Folder, home: Folder, jar: Folder) -> None:
     """Makes the image of examples/kubernetes/flink.Dockerfile in a folder."""
-    shutil.copytree(home, folder, symlinks=True, copy_function=_link)
+    shutil.copytree(home, folder, symlinks=True, copy_function=link)
     text = (KUBERNETES / "flink.Dockerfile").read_text()
     ((name, target),) = re.findall(r"^COPY (\S+) /opt/flink/(\S+)$", text, re.M)
-    _link(str(jar), str(folder / target / name))
+    link(str(jar), str(folder / target / name))
 
 
-def _link(source: str, target: str) -> None:
+def link(source: str, target: str) -> None:
+    """Links a file; copies it where that is on another disk."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
-        # On another disk.
         shutil.copy2(source, target, follow_symlinks=False)
 
 
@@ -123,4 +123,4 @@ def _link_distribution(name: str, packages: Folder) -> None:
             continue
         target = packages / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        _link(str(source), str(target))
+        link(str(source), str(target))

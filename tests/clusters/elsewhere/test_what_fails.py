@@ -1,0 +1,128 @@
+"""Set-ups that cannot work: refused early, in words that name the cause."""
+
+import pathlib
+import re
+import shutil
+
+from tests.clusters.elsewhere.engine_machines import flags_of
+from tests.clusters.elsewhere.images import AT, given, link
+from tests.clusters.elsewhere.machines import stop
+from tests.clusters.elsewhere.sites import POOL, Site
+from tests.storage.program import Done
+
+Folder = pathlib.Path
+
+_POOL = "localhost:50020"
+_PRISM = ("--runner=prism", f"--worker-pool={POOL}")
+# Of Flink, which is not asked before a job is refused.
+_FAR = ("--runner=flink", "--flink-master=10.77.0.9:8081")
+WITHOUT_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+
+
+def refused(site: Site, *arguments: str) -> str:
+    """Returns the one line by which the program refuses a job."""
+    done = site.submitter(within=True).run("convert", *arguments, code=2)
+    (line,) = done.err.strip().splitlines()
+    return line
+
+
+def test_nobody_starts_the_workers(site: Site, prism: None) -> None:
+    """A pool and a command are named first, a disk that all share second."""
+    raw, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/nobody"
+    said = refused(site, raw, out, *_FAR)
+    assert said.index("--worker-pool") < said.index("--worker-command")
+    assert said.index("--worker-command") < said.index("TMPDIR")
+
+
+def test_local_paths(site: Site, prism: None) -> None:
+    """Source, output and the folder of images are refused before anything is read."""
+    few, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/paths"
+    here = str(site.side / "labels.csv")
+    photos = str(site.folder / "flat")
+    images = ("--image-columns", "image", "--images-root", photos)
+    for arguments, what in (
+        ((here, out), here),
+        ((photos, out), photos),
+        ((few, str(site.side / "out")), str(site.side / "out")),
+        ((f"{site.store.url}/raw/table.csv", out, *images), photos),
+    ):
+        said = refused(site, *arguments, *_PRISM)
+        assert what in said
+        assert "are elsewhere" in said
+
+
+def test_local_images_in_a_table(site: Site, prism: None) -> None:
+    """The row is named; nothing is lost within the tolerance of rejects."""
+    image = sorted((site.folder / "flat").iterdir())[0]
+    rows = site.store.read("raw/table.csv").decode().splitlines()
+    rows[7] = f"{image},circle"
+    site.store.write("raw/mixed.csv", ("\n".join(rows) + "\n").encode())
+    source, out = f"{site.store.url}/raw/mixed.csv", f"{site.store.url}/out/mixed"
+    said = refused(site, source, out, "--image-columns", "image", *_PRISM)
+    assert str(image) in said
+    assert "row 7 of" in said
+
+
+def test_a_pool_on_another_host(site: Site, prism: None) -> None:
+    """It would wait for ever: the engine gives it loopback addresses."""
+    few, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/host"
+    said = refused(site, few, out, "--runner=prism", "--worker-pool=flink:50000")
+    assert "'flink'" in said
+    assert "localhost:50000" in said
+
+
+def test_no_job_server(site: Site, prism: None) -> None:
+    """It is named at once."""
+    few, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/server"
+    server = "--job-endpoint=localhost:9"
+    said = refused(site, few, out, *_FAR, f"--worker-pool={POOL}", server)
+    assert "'localhost:9'" in said
+
+
+def failed(site: Site, engine: str, source: str, name: str, code: int) -> Done:
+    """Runs a conversion that fails in a worker; nothing is committed."""
+    done = site.submitter(within=engine == "prism").run(
+        *("convert", f"{site.store.url}/raw/{source}", f"{site.store.url}/out/{name}"),
+        *flags_of(engine, site, _POOL),
+        code=code,
+    )
+    assert "manifest.json" not in str(site.store.keys(f"out/{name}/"))
+    return done
+
+
+def test_no_pool(site: Site, prism: None) -> None:
+    """Prism says at once that nothing listens there."""
+    done = failed(site, "prism", "few.csv", "no-pool", 1)
+    assert "refused" in done.err
+
+
+def test_workers_without_keys(site: Site, prism: None) -> None:
+    """The message names the worker's host and the variables that it lacks."""
+    pool = site.start_pool(_POOL, environment=WITHOUT_KEYS)
+    try:
+        done = failed(site, "prism", "few.csv", "no-keys", 1)
+    finally:
+        stop(pool)
+    last = done.err.strip().splitlines()[-1]
+    assert site.workers.name in last
+    assert "AWS_ACCESS_KEY_ID" in last
+
+
+def test_workers_of_another_version(site: Site, prism: None, tmp_path: Folder) -> None:
+    """They stop before they touch data; the message names both versions."""
+    image = tmp_path / "image"
+    shutil.copytree(site.image, image, symlinks=True, copy_function=link)
+    (version,) = image.glob("lib/python*/site-packages/beam_pipeline/version.py")
+    # It is a link to that of the image.
+    text = re.sub(r'"[0-9.]+"', '"0.0.9"', version.read_text())
+    version.unlink()
+    version.write_text(text)
+    machine = site.machine("older", {**given(site.image), AT: image})
+    pool = site.start_pool(_POOL, machine=machine)
+    try:
+        done = failed(site, "prism", "few.csv", "older", 1)
+    finally:
+        stop(pool)
+    last = done.err.strip().splitlines()[-1]
+    assert "0.0.9 and not" in last
+    assert "pip install" in last
