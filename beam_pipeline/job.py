@@ -108,7 +108,7 @@ def build(
         segments = (segments, reused.segments) | "Join segments" >> beam.Flatten()
         prints = (prints, reused.fingerprints) | "Join prints" >> beam.Flatten()
     shard_counts = beam.pvalue.AsSingleton(
-        place_facts | "Count shards" >> CountShards(job.plan.vocabularies, store.rules)
+        place_facts | "Count shards" >> CountShards(job.plan.vocabularies, store)
     )
     written = (
         segments

@@ -60,9 +60,13 @@ def without_runs(bundle: GatheredBundle) -> tuple[None, Seen | GatheredBundle]:
 
 @raising_of_rows()
 def draft_bundles(
-    element: tuple[None, Iterable[Seen | GatheredBundle]], given: Given, **options: Any
+    element: tuple[None, Iterable[Seen | GatheredBundle]],
+    run: SharedRun,
+    given: Given,
+    **options: Any,
 ) -> RowsDraft:
     """Returns what is decided once all rows are counted; see `draft_rows`."""
+    store = run.store
     parts: list[GatheredBundle] = []
     for found in element[1]:
         if isinstance(found, Seen):
@@ -70,8 +74,9 @@ def draft_bundles(
             continue
         parts.append(found)
         if len(parts) == _MERGED_AT_ONCE:
-            parts = [merge_bundles(parts)]
-    return draft_rows(merge_bundles(parts), seen=seen, given=given.whole(), **options)
+            parts = [merge_bundles(parts, store)]
+    merged = merge_bundles(parts, store)
+    return draft_rows(merged, seen=seen, given=given.whole(), **options)
 
 
 @raising_of_rows()
@@ -87,6 +92,7 @@ def plan_shards(
         draft,
         found,
         directory=run.directory,
+        store=run.store,
         names=None if given.names is None else given.names.get(),
         **options,
     )

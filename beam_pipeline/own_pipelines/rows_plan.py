@@ -16,7 +16,13 @@ from beam_pipeline.planning.shard_number import shards_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
-from transforms.core.model import PlaceFacts, ReadFacts, RejectLog
+from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, Segment
+from transforms.core.placing.name_lists import (
+    NameStore,
+    add_names,
+    distinct_names,
+    put_classes,
+)
 from transforms.core.placing.placement import Sharding, SplitRule, usual_order
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
@@ -97,11 +103,18 @@ class RowsPlan:
         return self.publication.layout
 
 
-def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
-    """Returns the counts of all bundles; their runs are left out."""
+def merge_bundles(
+    bundles: Iterable[GatheredBundle], store: NameStore
+) -> GatheredBundle:
+    """Returns the counts of all bundles; their runs are left out.
+
+    Args:
+      bundles: of one run.
+      store: where long lists of names are.
+    """
     tallies = []
     histograms: dict[str, Histogram] = {}
-    labels: dict[str, list[pa.StringArray]] = {}
+    labels: dict[str, list[Segment]] = {}
     attempts: set[str] = set()
     refusals = []
     runs = 0
@@ -114,16 +127,12 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
             known = histograms.get(name)
             histograms[name] = found if known is None else known.merge(found)
         for name, names in bundle.labels.items():
-            labels.setdefault(name, []).append(names)
-    distinct = {
-        name: pa.chunked_array(parts, pa.string()).unique()
-        for name, parts in labels.items()
-    }
+            add_names(labels.setdefault(name, []), names, store)
     return GatheredBundle(
         (),
         merge_tallies(tallies),
         histograms,
-        distinct,
+        labels,
         attempts=frozenset(attempts),
         run_count=runs,
         refusals=merge_refusals(refusals),
@@ -191,6 +200,7 @@ def plan_rows(
     *,
     names: tuple[str, ...] | None,
     directory: str,
+    store: NameStore,
     source: ReadSource | None = None,
 ) -> RowsPlan:
     """Returns what is made of all rows; a function of the rows and the spec alone.
@@ -202,6 +212,7 @@ def plan_rows(
       rule: of the job.
       names: that have their class ids already; None for no lock.
       directory: the target.
+      store: where long lists of names are.
       source: that the rows were read from, where that is known.
     """
     schema, gathered = draft.schema, draft.gathered
@@ -222,12 +233,12 @@ def plan_rows(
             f"cut into {len(rows):,} shards, as each run has rows of each shard"
         )
     known = vocabularies_of(schema, spec, read=lambda _: names)
-    classes = {
-        feature.name: known.get(feature.name, Vocabulary()).settled(
-            gathered.labels.get(feature.source_column, pa.array([], pa.string()))
-        )
-        for feature in schema.of_kind(Kind.LABEL)
-    }
+    classes = {}
+    for feature in schema.of_kind(Kind.LABEL):
+        lists = gathered.labels.get(feature.source_column, ())
+        vocabulary = known.get(feature.name, Vocabulary())
+        found_names = vocabulary.settled(distinct_names(lists, store.get))
+        classes[feature.name] = put_classes(found_names, store.put_pieces)
     shards = {name: len(found) for name, found in bounds.items()}
     layout = ShardLayout(
         name=str(spec.name),

@@ -12,6 +12,7 @@ from beam_pipeline.own_pipelines.parameters import raising_of_rows
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms import files
 from transforms.core.model import Rejection, ShardKey
+from transforms.core.placing.name_lists import load_classes
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.errors import ConservationError
 from transforms.gather.row_runs import RowRange
@@ -94,7 +95,11 @@ class _WriteShards(beam.DoFn):
 
 def _job_of(plan: RowsPlan, store: Store, *, run: SharedRun, unique: bool) -> ShardJob:
     load = functools.partial(_load, plan=plan, run=run, unique=unique)
-    return ShardJob(load, plan.counts, plan.layout, store)
+    try:
+        classes = load_classes(plan.counts.classes, store.get)
+    except FileNotFoundError as error:
+        raise run.is_gone() from error
+    return ShardJob(load, plan.counts, classes, plan.layout, store)
 
 
 def _load(

@@ -244,6 +244,7 @@ class WriteDataset(beam.PTransform):
                 draft_bundles,
                 spec=spec,
                 rule=plain,
+                run=run,
                 source=source,
                 given=self._given,
                 declared=declared,

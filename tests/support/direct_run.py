@@ -138,7 +138,7 @@ def _run(job: Job) -> str:
             for batch in _sorted([output], {read.FACTS: facts, read.REJECTS: facts}):
                 kept_facts = {placing_stage.FACTS: facts, placing_stage.REJECTS: facts}
                 segments += _sorted(list(placing.process(batch)), kept_facts)
-    merge = _MergeFacts(job.plan.vocabularies, None)
+    merge = _MergeFacts(job.plan.vocabularies, store)
     sums = merge.create_accumulator()
     for fact in facts:
         if isinstance(fact, PlaceFacts):

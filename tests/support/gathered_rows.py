@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from beam_pipeline.own_pipelines.given_schema import types_of_rows
 from beam_pipeline.own_pipelines.known_rows import gather_rule_of
 from beam_pipeline.own_pipelines.rows_plan import (
@@ -15,7 +17,8 @@ from beam_pipeline.own_pipelines.rows_plan import (
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.model import Rejection
+from transforms.core.model import Rejection, Segment
+from transforms.core.placing.name_lists import load_classes
 from transforms.core.rows.record_columns import (
     number_labels,
     record_columns,
@@ -38,11 +41,13 @@ class Gathered:
       plan: of the rows.
       records: of each shard, in its order; images as they are in the rows.
       rejections: of all shards.
+      classes: label feature -> its class names.
     """
 
     plan: RowsPlan
     records: Mapping[tuple[str, int], Sequence[bytes]]
     rejections: Sequence[Rejection]
+    classes: Mapping[str, Sequence[str]]
 
     @property
     def schema(self) -> Schema:
@@ -53,8 +58,25 @@ class Gathered:
     def facts(self) -> tuple[Any, ...]:
         """All that may not depend on bundles and order."""
         refused = sorted(each.to_json() for each in self.rejections)
-        classes = {n: c.to_pylist() for n, c in self.plan.counts.classes.items()}
-        return self.schema, self.records, refused, classes, self.plan.counts.rows
+        return self.schema, self.records, refused, self.classes, self.plan.counts.rows
+
+
+class _Stored:
+    """Files in memory."""
+
+    def __init__(self) -> None:
+        self._files: list[bytes] = []
+
+    def put_pieces(self, pieces: Sequence[pa.Buffer]) -> str:
+        self._files.append(b"".join(bytes(memoryview(piece)) for piece in pieces))
+        return str(len(self._files))
+
+    def fetch(self, path: str, start: int, stop: int) -> bytes:
+        return self._files[int(path) - 1][start:stop]
+
+    def get(self, part: Segment) -> pa.Buffer:
+        found = self.fetch(part.path, 0, part.size) if part.path else part.payload
+        return pa.py_buffer(found)
 
 
 def gather(
@@ -71,26 +93,20 @@ def gather(
         None,
         unique=write._unique,
     )
-    stored: list[bytes] = []
-
-    def store(pieces: Sequence[Any]) -> str:
-        stored.append(b"".join(bytes(memoryview(piece)) for piece in pieces))
-        return str(len(stored))
-
-    def fetch(path: str, start: int, stop: int) -> bytes:
-        return stored[int(path) - 1][start:stop]
+    stored = _Stored()
+    fetch = stored.fetch
 
     found: list[GatheredBundle] = []
     rejections: list[Rejection] = []
     for rows in bundles:
-        bundle = BundleRows(rule, store, files.sizes_of, rejections.extend)
+        bundle = BundleRows(rule, stored.put_pieces, files.sizes_of, rejections.extend)
         for row in rows:
             bundle.add(row)
         made = bundle.finish()
         if made is not None:
             found.append(made)
     runs = [run for each in found for run in each.runs]
-    counts = merge_bundles(found)
+    counts = merge_bundles(found, stored)
     draft = draft_rows(
         counts,
         write._spec,
@@ -121,7 +137,9 @@ def gather(
         rule,
         names=write._before.locked_names(),
         directory="out/rows",
+        store=stored,
     )
+    classes = load_classes(plan.counts.classes, stored.get)
     ranges = _by_shard(runs, plan.bounds)
     records: dict[tuple[str, int], Sequence[bytes]] = {}
     for key in sorted(ranges):
@@ -134,8 +152,9 @@ def gather(
             around=plan.bounds[key[0]].around(key[1]),
         )
         rejections += refused
-        records[key] = _records(gathered, plan)
-    return Gathered(plan, records, rejections)
+        records[key] = _records(gathered, plan, classes)
+    names = {name: found.to_pylist() for name, found in classes.items()}
+    return Gathered(plan, records, rejections, names)
 
 
 def _by_shard(
@@ -148,17 +167,17 @@ def _by_shard(
     return out
 
 
-def _records(rows: Any, plan: RowsPlan) -> Sequence[bytes]:
+def _records(
+    rows: Any, plan: RowsPlan, classes: Mapping[str, pa.StringArray]
+) -> Sequence[bytes]:
     schema = plan.layout.schema
     # Files of images are not read here.
     features = tuple(
         f for f in schema.features if f.kind is not Kind.IMAGE and not f.derived
     )
-    table = number_labels(rows.table.take(rows.order), features, plan.counts.classes)
+    table = number_labels(rows.table.take(rows.order), features, classes)
     columns = record_columns(table, features)
     fields = record_schema(Schema(features))
-    import pyarrow as pa
-
     batch = pa.record_batch([columns[name] for name in fields.names], fields)
     out: list[bytes] = ExampleEncoder(fields).encode(batch).to_pylist()
     return out

@@ -25,6 +25,7 @@ from beam_pipeline.running.convert import open_work_folder
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
+from transforms.core.placing.name_lists import put_classes
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
@@ -308,7 +309,9 @@ def _commit(
         PlaceFacts("a", 0, rows, {}),
         *shards,
     ]
-    classes = {"kind": pa.array(["x"])} if _has_labels(writer.job) else {}
+    classes = {}
+    if _has_labels(writer.job):
+        classes["kind"] = put_classes(pa.array(["x"]), store.put_pieces)
     commit_dataset(
         facts, ShardCounts(rows, classes), publication=publication, store=store
     )

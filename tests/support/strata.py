@@ -14,8 +14,8 @@ from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.strata import (
     Strata,
     cut_classes,
-    merge_counts,
     share_out,
+    sum_counts,
     unpack,
 )
 from transforms.stages.stratify import hash_classes
@@ -38,7 +38,9 @@ def strata_of(
     batches: Sequence[Batch], rule: SplitRule, lock: Assignments | None = None
 ) -> Strata:
     """Strata by plain loops over rows: the oracle of the stage."""
-    counts = merge_counts([hash_classes(b, rule, lock)[0] for b in batches])
+    counts = sum_counts(
+        (hash_classes(b, rule, lock)[0] for b in batches), len(rule.names)
+    )
     names, rows = share_out(counts, rule.proportions())
     wanted = dict(zip(names.to_pylist(), rows.tolist(), strict=True))
     hashes: dict[str | None, list[int]] = collections.defaultdict(list)

@@ -488,7 +488,8 @@ class PlaceFacts:
     Attributes:
       origin, start: of its block.
       rows: rows placed, by shard.
-      labels: distinct class names, by label feature, in any order.
+      labels: distinct class names, by label feature, in any order; each a list as
+        `transforms.core.placing.name_lists` stores it.
       input_digest: as in `Piece`, of the batch's block.
       frequent: contents that many rows have, if splits go by content: the hash, the
         number of rows, and origin and 0-based number of the first of them.
@@ -498,7 +499,7 @@ class PlaceFacts:
     origin: str
     start: int
     rows: Mapping[ShardKey, int]
-    labels: Mapping[str, pa.StringArray]
+    labels: Mapping[str, "Segment"]
     input_digest: str = ""
     frequent: tuple[tuple[int, int, str, int], ...] = ()
     worker: str = dataclasses.field(

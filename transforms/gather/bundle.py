@@ -22,6 +22,7 @@ from transforms.core.placing.leakage import (
     Subject,
     pack_fingerprints,
 )
+from transforms.core.placing.name_lists import put_names
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
@@ -140,7 +141,7 @@ class GatheredBundle:
       runs: its sorted runs.
       tally: what its values are.
       histograms: split -> its rows and bytes, by parts of the hashes.
-      labels: column -> its distinct class names.
+      labels: column -> lists of its class names, each of distinct ones.
       keys: runs of the keys alone, in one split without a name, where they are wanted.
       units: where each unit went, where that is wanted.
       attempts: words of the attempts that these are the rows of: one for a bundle.
@@ -152,7 +153,7 @@ class GatheredBundle:
     runs: tuple[RowRun, ...]
     tally: Tally
     histograms: Mapping[str, Histogram]
-    labels: Mapping[str, pa.StringArray]
+    labels: Mapping[str, Sequence[Segment]]
     keys: tuple[RowRun, ...] = ()
     units: tuple[Fingerprints, ...] = ()
     attempts: frozenset[str] = frozenset()
@@ -264,8 +265,9 @@ class BundleRows:
         refusals = self._refused.refusals
         if not self._tallies and not refusals.total:
             return None
+        store = self._store
         labels = {
-            name: pa.chunked_array(parts, pa.string()).unique()
+            name: [put_names(pa.chunked_array(parts, pa.string()).unique(), store)]
             for name, parts in self._labels.items()
         }
         return GatheredBundle(

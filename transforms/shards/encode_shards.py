@@ -88,7 +88,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     """
     loaded = job.load([task.source for task in tasks])
     features = job.layout.schema.features
-    table = number_labels(loaded.rows.table, features, job.shard_counts.classes)
+    table = number_labels(loaded.rows.table, features, job.classes)
     table = table.take(pa.array(loaded.rows.order))
     columns = record_columns(table, features)
     schema = record_schema(job.layout.schema)

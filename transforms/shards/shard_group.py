@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class ShardGroup:
     """Shards of one job that get their names together.
 
-        group = ShardGroup(ShardJob(load, shard_counts, layout, store))
+        group = ShardGroup(ShardJob(load, shard_counts, classes, layout, store))
         group.add(ShardTask(("train", 0), segments, rows=100, size=9_000))
         if group.is_full:
             for task, finished in group.finish():

@@ -1,8 +1,10 @@
 """What is to be written: the shards of a job, and where their rows come from."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from transforms.core import segment
 from transforms.core.image.policy import ImagePolicy
@@ -66,12 +68,14 @@ class ShardJob:
     Attributes:
       load: gives the rows of shards, whose sources it takes.
       shard_counts: of the job.
+      classes: label feature -> its class names in the order of their ids.
       layout: what decides the bytes.
       store: where the files go.
     """
 
     load: Callable[[Sequence[Any]], Loaded]
     shard_counts: ShardCounts
+    classes: Mapping[str, pa.StringArray]
     layout: ShardLayout
     store: Store
 

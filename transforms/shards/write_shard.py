@@ -149,9 +149,8 @@ def _write_once(
         if encoded is None:
             loaded = job.load([task.source])
             (refused,) = loaded.refused
-            table = number_labels(
-                loaded.rows.table, layout.schema.features, job.shard_counts.classes
-            )
+            table = loaded.rows.table
+            table = number_labels(table, layout.schema.features, job.classes)
             rows = dataclasses.replace(loaded.rows, table=table)
         else:
             refused = encoded.refused

@@ -33,6 +33,7 @@ from transforms.core.model import (
 )
 from transforms.core.names import Names
 from transforms.core.placing.leakage import SplitFindings
+from transforms.core.placing.name_lists import get_names
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
@@ -204,7 +205,11 @@ def commit_dataset(
     logs = _of_type(facts, RejectLog)
     account = _account(facts, shards, logs, shard_counts, publication)
     _check_account(account, logs, publication, store)
-    manifest = _manifest(shards, account, shard_counts, publication)
+    classes = {
+        feature: Names.of_arrow(get_names(part, store.get))
+        for feature, part in shard_counts.classes.items()
+    }
+    manifest = _manifest(shards, account, classes, publication)
     sidecars = render_sidecars(manifest, publication.label_map)
     named = [_write_sidecar(store, *item) for item in sidecars.files.items()]
     if logs:
@@ -483,7 +488,7 @@ def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
 def _manifest(
     shards: Sequence[ShardFile],
     account: Account,
-    shard_counts: ShardCounts,
+    classes: Mapping[str, Names],
     publication: Publication,
 ) -> Manifest:
     layout, known = publication.layout, publication.layout.sharding.rule.names
@@ -495,10 +500,9 @@ def _manifest(
     features = []
     for feature in layout.schema.stored:
         facts = merged.get(feature.name, Statistics())
-        found = shard_counts.classes.get(feature.name)
-        classes = Names() if found is None else Names.of_arrow(found)
+        names = classes.get(feature.name, Names())
         always = facts.present == records
-        features.append(FeatureFacts(feature, facts, classes, always))
+        features.append(FeatureFacts(feature, facts, names, always))
     return Manifest(
         name=layout.name,
         compression=layout.compression,
@@ -510,7 +514,7 @@ def _manifest(
                     ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
                     for s in mine
                 ),
-                _class_counts(mine, layout.schema, shard_counts),
+                _class_counts(mine, layout.schema, classes),
             )
             for name, mine in by_split.items()
             if mine or name in known
@@ -524,7 +528,7 @@ def _manifest(
 
 
 def _class_counts(
-    shards: Sequence[ShardFile], schema: Schema, shard_counts: ShardCounts
+    shards: Sequence[ShardFile], schema: Schema, classes: Mapping[str, Names]
 ) -> dict[str, dict[str, int]]:
     """Returns label feature -> class name (or integer, as text) -> records."""
     merged = merge_all([shard.statistics for shard in shards])
@@ -534,8 +538,7 @@ def _class_counts(
         if counts is None:
             continue
         if feature.kind is Kind.LABEL:
-            found = shard_counts.classes.get(feature.name)
-            names = [] if found is None else found.to_pylist()
+            names = classes.get(feature.name, Names())
             out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
         elif counts:
             out[feature.name] = {str(value): n for value, n in counts.items()}

@@ -25,6 +25,7 @@ from transforms.core.model import (
 from transforms.core.placing import placement
 from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
+from transforms.core.placing.name_lists import put_names
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
 from transforms.core.placing.strata import Strata, unpack
@@ -226,7 +227,10 @@ class _CutByShard(beam.DoFn):
             origin=block.origin,
             start=block.start,
             rows={key: rows.num_rows for key, rows in cut},
-            labels={name: _distinct(batch.rows[name]) for name in self.labels},
+            labels={
+                name: put_names(_distinct(batch.rows[name]), self.store.put_pieces)
+                for name in self.labels
+            },
             input_digest="" if piece is None else piece.input_digest,
             frequent=() if batch.contents is None else _frequent(batch, batch.contents),
         )

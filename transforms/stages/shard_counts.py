@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import apache_beam as beam
-import pyarrow as pa
 
-from transforms.core.model import PlaceFacts, ShardKey
+from transforms.core.model import PlaceFacts, Segment, ShardKey
+from transforms.core.placing.name_lists import add_names, distinct_names, put_classes
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
-from transforms.work.worker_check import WorkerRules, check_worker
+from transforms.shards.allocation import return_freed_memory
+from transforms.work.store import Store
 
 __all__ = ["CountShards"]
 
@@ -23,11 +24,11 @@ class CountShards(beam.PTransform):
     Attributes:
       vocabularies: of label features, as far as they are known beforehand; all names
         are welcome to a feature that is not here.
-      rules: what is asked of the workers; see `transforms.work.store.Store`.
+      store: where long lists of names are.
     """
 
     vocabularies: Mapping[str, Vocabulary]
-    rules: WorkerRules | None = None
+    store: Store
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -36,58 +37,57 @@ class CountShards(beam.PTransform):
         self, facts: beam.PCollection[PlaceFacts]
     ) -> beam.PCollection[ShardCounts]:
         """Merges the facts of all batches."""
-        merging = _MergeFacts(self.vocabularies, self.rules)
+        merging = _MergeFacts(self.vocabularies, self.store)
         return facts | "Merge" >> beam.CombineGlobally(merging)
 
 
-# Of each feature what is known to be distinct, and the names that came since.
-_Sums = tuple[dict[ShardKey, int], dict[str, list[pa.StringArray]]]
-# Names held beyond the distinct ones before duplicates are removed.
-_SPARE_NAMES = 1 << 16
+# Rows of each shard, and lists of the class names of each feature.
+_Sums = tuple[dict[ShardKey, int], dict[str, list[Segment]]]
 
 
 class _MergeFacts(beam.CombineFn):
-    def __init__(
-        self, vocabularies: Mapping[str, Vocabulary], rules: WorkerRules | None
-    ) -> None:
+    def __init__(self, vocabularies: Mapping[str, Vocabulary], store: Store) -> None:
         super().__init__()
         self.vocabularies = vocabularies
-        self.rules = rules
+        self.store = store
 
     def setup(self) -> None:
-        check_worker(self.rules)
+        self.store.check_worker()
 
     def create_accumulator(self) -> _Sums:
         return {}, {}
 
     def add_input(self, sums: _Sums, facts: PlaceFacts) -> _Sums:
-        rows, labels = sums
-        for key, count in facts.rows.items():
-            rows[key] = rows.get(key, 0) + count
-        for feature, names in facts.labels.items():
-            held = labels.setdefault(feature, [_distinct([])])
-            held.append(names)
-            if sum(map(len, held[1:])) > max(len(held[0]), _SPARE_NAMES):
-                held[:] = [_distinct(held)]
+        lists = {feature: [names] for feature, names in facts.labels.items()}
+        self._add(sums, facts.rows, lists)
         return sums
 
     def merge_accumulators(self, parts: Iterable[_Sums]) -> _Sums:
         sums = self.create_accumulator()
-        for rows, labels in parts:
-            known = {feature: _distinct(held) for feature, held in labels.items()}
-            self.add_input(sums, PlaceFacts("", 0, rows, known))
+        for part in parts:
+            self._add(sums, *part)
         return sums
+
+    def _add(
+        self,
+        sums: _Sums,
+        more: Mapping[ShardKey, int],
+        lists: Mapping[str, Sequence[Segment]],
+    ) -> None:
+        rows, labels = sums
+        for key, count in more.items():
+            rows[key] = rows.get(key, 0) + count
+        for feature, names in lists.items():
+            add_names(labels.setdefault(feature, []), names, self.store)
 
     def extract_output(self, sums: _Sums) -> ShardCounts:
         rows, labels = sums
-        classes = {
-            feature: self.vocabularies.get(feature, Vocabulary()).settled(
-                _distinct(labels.get(feature, []))
-            )
-            for feature in sorted(labels.keys() | self.vocabularies.keys())
-        }
+        classes = {}
+        for feature in sorted(labels.keys() | self.vocabularies.keys()):
+            found = distinct_names(labels.get(feature, []), self.store.get)
+            vocabulary = self.vocabularies.get(feature, Vocabulary())
+            names = vocabulary.settled(found)
+            classes[feature] = put_classes(names, self.store.put_pieces)
+            del found, names
+        return_freed_memory()
         return ShardCounts(dict(sorted(rows.items())), classes)
-
-
-def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:
-    return pa.chunked_array(parts, pa.string()).unique()

@@ -1,7 +1,7 @@
 """The stage `stratify`: all batches, read beforehand -> where each class is cut.
 
     batches -+- (bucket of classes, Segment of hashes by class) -> group -> bounds
-             +- rows of each class -> summed -> rows of each class and split -^
+             +- Segment of rows by class -> summed -> rows by class and split -^
 
 It reads what `place` will read again: batches never wait for the answer, only blocks.
 """
@@ -27,9 +27,9 @@ from transforms.core.placing.strata import (
     Strata,
     class_names,
     cut_classes,
-    merge_counts,
     pack,
     share_out,
+    sum_counts,
     unpack,
 )
 from transforms.work.split_locks import open_assignments
@@ -106,7 +106,7 @@ class TakeStrata(beam.PTransform):
         splits = len(self.rule.names)
         wanted = (
             hashed.counts
-            | "Sum counts" >> beam.CombineGlobally(_sum_counts, splits)
+            | "Gather counts" >> beam.combiners.ToList()
             | "Share out" >> beam.Map(_share_out, self.rule, store)
         )
         return (
@@ -140,14 +140,17 @@ class _HashClasses(beam.DoFn):
             return
         counts, rows = hash_classes(batch, self.rule, self.lock)
         self.rows_counted.inc(batch.rows.num_rows)
-        yield beam.pvalue.TaggedOutput(COUNTS, counts)
         buckets = _buckets(rows["class"])
         cut = segment.cut(rows, buckets)
-        stored = self.store.put(
+        summed, *stored = self.store.put(
             f"classes\0{batch.block.origin}",
             batch.block.start,
-            [(part.num_rows, segment.serialize(part)) for _, part in cut],
+            [
+                (len(counts.classes), counts.pack()),
+                *((part.num_rows, segment.serialize(part)) for _, part in cut),
+            ],
         )
+        yield beam.pvalue.TaggedOutput(COUNTS, summed)
         for (bucket, _), piece in zip(cut, stored, strict=True):
             yield bucket, piece
 
@@ -190,14 +193,12 @@ def _buckets(classes: pa.StringArray) -> npt.NDArray[np.int64]:
     return (hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
-def _sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
-    return merge_counts([ClassCounts.none(splits), *parts])
-
-
-def _share_out(counts: ClassCounts, rule: SplitRule, store: Store) -> list[Segment]:
+def _share_out(parts: list[Segment], rule: SplitRule, store: Store) -> list[Segment]:
     """Stores how many rows of each class go to each split, in buckets of classes."""
     store.check_worker()
-    classes, wanted = share_out(counts, rule.proportions())
+    splits = len(rule.names)
+    found = (ClassCounts.unpack(store.get(part), splits) for part in parts)
+    classes, wanted = share_out(sum_counts(found, splits), rule.proportions())
     buckets = _buckets(classes)
     out = []
     for bucket in range(1 << _BUCKET_BITS):

@@ -12,8 +12,8 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms.core.model import Reason, Segment, ShardFile, ShardKey
+from transforms.core.placing.name_lists import load_classes
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import digest_of
 from transforms.core.segment import in_source_order
 from transforms.errors import BeamTFRecordError
 from transforms.shards.shard_group import ShardGroup
@@ -91,14 +91,10 @@ class _WriteFile(beam.DoFn):
             load = functools.partial(
                 load_segments, layout=self.layout, store=self.store
             )
-            job = ShardJob(load, shard_counts, self.layout, self.store)
+            classes = load_classes(shard_counts.classes, self.store.get)
+            job = ShardJob(load, shard_counts, classes, self.layout, self.store)
             self.group = ShardGroup(job)
-            self.classes = [
-                (name, digest_of(names))
-                for name, names in sorted(shard_counts.classes.items())
-            ]
-        numbering = shard_counts.numbering(*key)
-        input_digest = _input_digest(key, segments, numbering, self.classes)
+        input_digest = _input_digest(key, segments, shard_counts)
         done = self.finished.find(input_digest) if input_digest else None
         if done is not None:
             yield from self._outputs(done)
@@ -175,20 +171,22 @@ def _in_global_window(output: Any) -> Any:
 def _input_digest(
     key: ShardKey,
     segments: Sequence[Segment],
-    numbering: tuple[int, int],
-    classes: Sequence[tuple[str, str]],
+    shard_counts: ShardCounts,
 ) -> str:
     """Returns a digest of what decides a shard, in one job; empty for unknown.
 
     Args:
       key, segments: of the shard.
-      numbering: index and count of the shard in its split.
-      classes: of each label, the digest of its class names.
+      shard_counts: of the job.
     """
     if not all(segment.input_digest for segment in segments):
         return ""
+    classes = [
+        (name, names.input_digest)
+        for name, names in sorted(shard_counts.classes.items())
+    ]
     facts = [
-        *(key, numbering, classes),
+        *(key, shard_counts.numbering(*key), classes),
         [(each.origin, each.start, each.rows, each.input_digest) for each in segments],
     ]
     text = json.dumps(facts).encode()

@@ -3,7 +3,6 @@
     dataclass        {"=": its name, field: value, ...}
     enum member      {"enum": its name, "value": value}
     tuple            {"tuple": [...]}
-    StringArray      {"texts": base64 of an Arrow message}
     bytes            {"bytes": base64}
     mapping          {"map": [[key, value], ...]}, in its order
 
@@ -19,9 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from transforms.core import segment
 from transforms.core.model import (
     PlaceFacts,
     ReadFacts,
@@ -44,7 +41,6 @@ _TYPES: Mapping[str, type] = {
     )
 }
 
-_TEXTS = pa.schema([("texts", pa.string())])
 # Without the worker that has made a fact: who takes it over vouches for it.
 _FIELDS = {
     kind: tuple(field.name for field in dataclasses.fields(kind) if field.compare)
@@ -97,10 +93,6 @@ def _plain(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, tuple):
         return {"tuple": [_plain(item) for item in value]}
-    if isinstance(value, pa.StringArray):
-        # A million names as JSON would take a second and 100 MB.
-        rows = pa.record_batch([value], schema=_TEXTS)
-        return {"texts": base64.b64encode(segment.serialize(rows)).decode()}
     if isinstance(value, Mapping):
         return {"map": [[_plain(k), _plain(v)] for k, v in value.items()]}
     if isinstance(value, list):
@@ -128,7 +120,4 @@ def _rich(value: Any) -> Any:
         return base64.b64decode(value["bytes"], validate=True)
     if "tuple" in value:
         return tuple(_rich(item) for item in value["tuple"])
-    if "texts" in value:
-        message = base64.b64decode(value["texts"], validate=True)
-        return segment.deserialize(message, _TEXTS)["texts"]
     return {_rich(key): _rich(item) for key, item in value["map"]}

@@ -23,7 +23,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
@@ -76,7 +76,8 @@ class PieceDone:
 
     def parts(self) -> list[Segment]:
         """Returns the parts of files that belong to it; those in memory too."""
-        return [*(segment for _, segment in self.segments), *_prints(self)]
+        segments = (segment for _, segment in self.segments)
+        return [*segments, *self.placed.labels.values(), *_prints(self)]
 
     def logs(self) -> list[RejectLog]:
         """Returns its rejects, in files or none."""
@@ -334,7 +335,9 @@ def _moved(done: Any, store: Store) -> Any:
         folder = store.rejects
     elif isinstance(done, tuple):
         return tuple(_moved(item, store) for item in done)
-    elif isinstance(done, PieceDone | ShardDone | Fingerprints):
+    elif isinstance(done, Mapping):
+        return {name: _moved(item, store) for name, item in done.items()}
+    elif isinstance(done, PieceDone | ShardDone | PlaceFacts | Fingerprints):
         names = [field.name for field in dataclasses.fields(done)]
         moved = {name: _moved(getattr(done, name), store) for name in names}
         return dataclasses.replace(done, **moved)

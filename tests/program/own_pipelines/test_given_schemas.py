@@ -83,7 +83,7 @@ def test_words_of_a_spec() -> None:
     assert schema["new"].column == "old"
     assert schema["version"].constant == 5
     assert schema["t"].unit == "s"
-    assert found.plan.counts.classes["c"].to_pylist() == ["y", "x"]
+    assert found.classes["c"] == ["y", "x"]
     assert "bad" not in schema.names
     assert not found.rejections
 
@@ -139,7 +139,7 @@ def test_like_takes_schema_class_ids_and_splits(tmp_path: Folder) -> None:
     write_rows(ROWS, first, label="pet", splits=splits, key="id")
     found = gather([[{"pet": "dog", "id": 5}]], like=first)
     assert found.schema.names == ("id", "pet", "size")
-    assert found.plan.counts.classes["pet"].to_pylist() == ["cat", "dog"]
+    assert found.classes["pet"] == ["cat", "dog"]
     assert found.plan.layout.sharding.rule.names == ("train", "test")
     assert found.plan.layout.sharding.keyed
     strange = gather([[{"pet": "cow", "id": 5}, {"pet": "cat", "id": 6}]], like=first)

@@ -1,44 +1,89 @@
 """The stage `shard_counts`: rows of each shard, and the class names of a job."""
 
 import pathlib
+import pickle
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.testing.util import assert_that, equal_to
 
 from tests.support.placing import batch_of
-from transforms.core.model import Batch, PlaceFacts
+from transforms.core.model import Batch, PlaceFacts, Segment
+from transforms.core.placing.name_lists import (
+    add_names,
+    distinct_names,
+    load_classes,
+    put_names,
+)
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import (
-    Vocabulary,
-)
+from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.stages.place import PlaceRows
 from transforms.stages.shard_counts import CountShards
 from transforms.work.store import Store
 
 
-def facts_of(*names: str) -> PlaceFacts:
-    return PlaceFacts(
-        "a", len(names), {("train", 0): 1}, {"label": pa.array(names, pa.string())}
-    )
+def facts_of(store: Store, *names: str) -> PlaceFacts:
+    stored = put_names(pa.array(names, pa.string()), store.put_pieces)
+    return PlaceFacts("a", len(names), {("train", 0): 1}, {"label": stored})
 
 
-def test_shard_counts_decide_vocabularies() -> None:
+def names_in(counts: ShardCounts, store: Store) -> dict[str, list[str]]:
+    found = load_classes(counts.classes, store.get)
+    return {feature: names.to_pylist() for feature, names in found.items()}
+
+
+def test_shard_counts_decide_vocabularies(tmp_path: pathlib.Path) -> None:
     """The names of all batches and those that were given, feature by feature."""
+    store = Store(str(tmp_path))
     vocabularies = {
         "label": Vocabulary(("z",), Unknown.APPEND),
         "other": Vocabulary(("q",), Unknown.REJECT),
     }
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        facts = pipeline | beam.Create([facts_of("b", "a"), facts_of("c"), facts_of()])
-        found = facts | CountShards(vocabularies)
-        wanted = ShardCounts(
-            {("train", 0): 3},
-            {"label": pa.array(["z", "a", "b", "c"]), "other": pa.array(["q"])},
-        )
-        assert_that(found, equal_to([wanted]))
+        several = [facts_of(store, *names) for names in (("b", "a"), ("c",), ())]
+        found = pipeline | beam.Create(several) | CountShards(vocabularies, store)
+        wanted = {"label": ["z", "a", "b", "c"], "other": ["q"]}
+        assert_that(found | beam.Map(names_in, store), equal_to([wanted]))
+        rows = found | beam.Map(lambda counts: counts.rows)
+        assert_that(rows, equal_to([{("train", 0): 3}]), label="rows")
+
+
+def test_many_names_are_in_files(tmp_path: pathlib.Path) -> None:
+    """However many class names there are, what passes between stages is small."""
+    store = Store(str(tmp_path))
+    store.make()
+    several = [
+        facts_of(store, *(f"name {number:06d}" for number in range(start, stop)))
+        for start, stop in ((0, 60_000), (40_000, 100_000), (0, 2))
+    ]
+    assert max(len(pickle.dumps(facts)) for facts in several) < 2_000
+
+    def check(found: list[ShardCounts]) -> None:
+        (counts,) = found
+        assert len(pickle.dumps(counts)) < 2_000
+        names = names_in(counts, store)["label"]
+        assert names == [f"name {number:06d}" for number in range(100_000)]
+
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        found = pipeline | beam.Create(several) | CountShards({}, store)
+        assert_that(found, check)
+
+
+def test_short_lists_become_one(tmp_path: pathlib.Path) -> None:
+    """Lists that travel take little memory, however many of them there are."""
+    store = Store(str(tmp_path))
+    store.make()
+    held: list[Segment] = []
+    for _ in range(3):
+        for start in range(0, 100_000, 500):
+            names = pa.array([f"name {start + n:06d}" for n in range(500)])
+            add_names(held, [put_names(names, store.put_pieces)], store)
+            assert sum(len(each.payload) for each in held) < 2 << 20
+    assert any(each.path for each in held)
+    found = distinct_names(held, store.get)
+    assert sorted(found.to_pylist()) == [f"name {n:06d}" for n in range(100_000)]
 
 
 def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
@@ -55,5 +100,6 @@ def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
             | beam.Create([batch]).with_output_types(Batch)
             | PlaceRows(schema, Sharding(SplitRule(), {}), store)
         )
-        classes = placed.facts | CountShards({}) | beam.Map(lambda c: c.classes["tags"])
-        assert_that(classes, equal_to([pa.array(["a", "b", "c"])]))
+        counts = placed.facts | CountShards({}, store)
+        found = counts | beam.Map(names_in, store)
+        assert_that(found, equal_to([{"tags": ["a", "b", "c"]}]))

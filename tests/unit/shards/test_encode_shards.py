@@ -35,6 +35,7 @@ from transforms.shards.write_shard import write_shard
 from transforms.work.store import Store
 
 CLASSES = ("cat", "dog", "고양이")
+NAMES = {"class": pa.array(CLASSES)}
 INTEGERS = st.none() | st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.none() | st.floats(width=32)
 BOX = st.lists(st.floats(0, 1, width=32), min_size=4, max_size=4)
@@ -139,8 +140,7 @@ def tasks_of(
 
 
 def counts_of(tasks: Sequence[ShardTask]) -> ShardCounts:
-    names = pa.array(CLASSES)
-    return ShardCounts({task.key: task.rows for task in tasks}, {"class": names})
+    return ShardCounts({task.key: task.rows for task in tasks}, {})
 
 
 @settings(deadline=None, max_examples=cases(50))
@@ -155,7 +155,7 @@ def test_shards_are_the_same_together_and_alone(
         tasks = tasks_of(shards, layout, source)
         load = functools.partial(load_segments, layout=layout, store=source)
         one, other = (
-            ShardJob(load, counts_of(tasks), layout, folder_of(root, name))
+            ShardJob(load, counts_of(tasks), NAMES, layout, folder_of(root, name))
             for name in ("alone", "together")
         )
         alone = [(task, write_shard(task, one)) for task in tasks]
@@ -194,7 +194,7 @@ def test_shards_without_rows_are_as_they_are_alone(tmp_path: pathlib.Path) -> No
         return Loaded(ShardRows.joined(found), lengths, [()] * len(found))
 
     one, other = (
-        ShardJob(load, counts_of(tasks), LAYOUT, folder_of(str(tmp_path), name))
+        ShardJob(load, counts_of(tasks), NAMES, LAYOUT, folder_of(str(tmp_path), name))
         for name in ("alone", "together")
     )
     group = ShardGroup(other)
@@ -220,7 +220,7 @@ def test_neighbours_in_a_file_are_read_at_once(
 
     monkeypatch.setattr(os, "pread", counted)
     load = functools.partial(load_segments, layout=LAYOUT, store=store)
-    job = ShardJob(load, counts_of(tasks), LAYOUT, store)
+    job = ShardJob(load, counts_of(tasks), NAMES, LAYOUT, store)
     found = encode_shards(tasks, job)
     assert [each.records for each in found] == [9] * 20
     assert len(reads) == 3
@@ -242,7 +242,7 @@ def test_one_bad_shard_fails_as_it_does_alone(
             file.seek(piece.offset + piece.size // 2)
             file.write(b"\xff")
     load = functools.partial(load_segments, layout=LAYOUT, store=store)
-    job = ShardJob(load, counts_of(tasks), LAYOUT, store)
+    job = ShardJob(load, counts_of(tasks), NAMES, LAYOUT, store)
     kind = EncodingError if wrong == "class" else DamageError
     with pytest.raises(kind) as alone:
         write_shard(tasks[2], job)
@@ -274,7 +274,7 @@ def test_a_group_takes_little_more_memory_than_a_chunk(tmp_path: pathlib.Path) -
             into.append(len(sources))
             return load_segments(sources, layout=LAYOUT, store=store)
 
-        group = ShardGroup(ShardJob(load, counts_of(tasks), LAYOUT, store))
+        group = ShardGroup(ShardJob(load, counts_of(tasks), NAMES, LAYOUT, store))
         for task in tasks:
             group.add(task)
         group.finish()

@@ -36,7 +36,7 @@ class Group:
         pathlib.Path(self.store.dataset).mkdir()
         counts = ShardCounts({("train", number): 1 for number in range(300)}, {})
         self.loads: list[list[int]] = []
-        self.group = ShardGroup(ShardJob(self.load, counts, LAYOUT, self.store))
+        self.group = ShardGroup(ShardJob(self.load, counts, {}, LAYOUT, self.store))
 
     def load(self, sources: Sequence[int]) -> Loaded:
         self.loads.append([*sources])

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
+from transforms.core.model import Segment
 from transforms.core.placing import placement
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
@@ -34,13 +35,13 @@ class ShardCounts:
 
     Attributes:
       rows: rows placed in each shard that has any, by (split, shard).
-      classes: label feature -> its class names in the order of their ids; an Arrow
-        array, as there may be a million.
+      classes: label feature -> its class names in the order of their ids, as
+        `transforms.core.placing.name_lists` stores them.
       worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     rows: Mapping[tuple[str, int], int]
-    classes: Mapping[str, pa.StringArray]
+    classes: Mapping[str, Segment]
     worker: str = dataclasses.field(
         default_factory=this_worker.stamp, repr=False, compare=False
     )

@@ -34,13 +34,15 @@ __all__ = [
     "Strata",
     "class_names",
     "cut_classes",
-    "merge_counts",
     "pack",
     "share_out",
+    "sum_counts",
     "unpack",
 ]
 
 Integers = npt.NDArray[np.integer[Any]]
+# Classes held beyond the distinct ones before counts are merged.
+_SPARE_CLASSES = 1 << 20
 _ABOVE_ALL = np.uint64(2**64 - 1)
 _ROWS = pa.schema([("class", pa.string()), ("numbers", pa.binary())])
 
@@ -72,6 +74,17 @@ class ClassCounts:
         """Returns the counts of no rows."""
         empty = np.zeros((0, splits), np.int64)
         return cls.of(pa.array([], pa.string()), np.zeros(0, np.int64), empty)
+
+    def pack(self) -> pa.Buffer:
+        """Returns the counts as the message of a segment."""
+        numbers = np.column_stack([self.new, self.locked])
+        return pack(self.classes, numbers.astype(np.uint64))
+
+    @classmethod
+    def unpack(cls, message: bytes | pa.Buffer, splits: int) -> "ClassCounts":
+        """Inverse of `pack`."""
+        classes, numbers = unpack(message, 1 + splits)
+        return cls.of(classes, numbers[:, 0], numbers[:, 1:])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +147,7 @@ def pack(classes: pa.StringArray, numbers: UInt64s) -> pa.Buffer:
     return segment.serialize(pa.record_batch([classes, packed], schema=_ROWS))
 
 
-def unpack(message: bytes, columns: int) -> tuple[pa.StringArray, UInt64s]:
+def unpack(message: bytes | pa.Buffer, columns: int) -> tuple[pa.StringArray, UInt64s]:
     """Inverse of `pack`; `columns` is k."""
     rows = segment.deserialize(message, _ROWS)
     size = rows.num_rows * columns
@@ -156,19 +169,38 @@ def _narrow(values: Integers) -> Integers:
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
-def merge_counts(parts: Sequence[ClassCounts]) -> ClassCounts:
-    """Returns the sums of one or more counts, class by class."""
+def sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
+    """Returns the sums of counts, class by class; few of them are in memory at a time.
+
+    Args:
+      parts: of any rows; looked at once.
+      splits: how many there are.
+    """
+    held: list[ClassCounts] = []
+    for part in parts:
+        if not len(part.classes):
+            continue
+        held.append(part)
+        more = sum(len(each.classes) for each in held[1:])
+        if more > max(len(held[0].classes), _SPARE_CLASSES):
+            held = [_merged(held)]
+    return _merged(held) if held else ClassCounts.none(splits)
+
+
+def _merged(parts: Sequence[ClassCounts]) -> ClassCounts:
     if len(parts) == 1:
         return parts[0]
     classes = pa.chunked_array([part.classes for part in parts], pa.string())
-    encoded = classes.combine_chunks().dictionary_encode(null_encoding="encode")
-    codes = np.asarray(encoded.indices)
-    size = len(encoded.dictionary)
-    new = np.zeros(size, np.int64)
-    np.add.at(new, codes, np.concatenate([part.new for part in parts]))
-    locked = np.zeros((size, parts[0].locked.shape[1]), np.int64)
-    np.add.at(locked, codes, np.concatenate([part.locked for part in parts]))
-    return ClassCounts.of(encoded.dictionary, new, locked)
+    encoded = classes.dictionary_encode(null_encoding="encode")
+    # All chunks have the same dictionary.
+    names = encoded.chunk(0).dictionary
+    new = np.zeros(len(names), np.int64)
+    locked = np.zeros((len(names), parts[0].locked.shape[1]), np.int64)
+    for part, chunk in zip(parts, encoded.chunks, strict=True):
+        codes = np.asarray(chunk.indices)
+        np.add.at(new, codes, part.new)
+        np.add.at(locked, codes, part.locked)
+    return ClassCounts.of(names, new, locked)
 
 
 def share_out(
