@@ -8,7 +8,6 @@ several such files the forms are shown in which they differ.
 import os
 from collections.abc import Mapping, Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from beam_pipeline.commands.head import describe_bytes, is_text
@@ -18,7 +17,7 @@ from beam_pipeline.datasets.drift import forms
 from beam_pipeline.datasets.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import printable
-from beam_pipeline.terminal.tables import new_table, open_console, print_table
+from beam_pipeline.terminal.tables import Table, new_table, open_console, print_table
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,
@@ -106,7 +105,7 @@ def _splits_table(splits: Sequence[SplitFacts]) -> Table:
     for split in splits:
         sizes = [shard.bytes for shard in split.shards]
         table.add_row(
-            Text(split.name),
+            split.name,
             f"{split.records:,}",
             size_text(split.bytes),
             f"{len(sizes):,}",
@@ -126,7 +125,7 @@ def _features_table(manifest: Manifest) -> Table:
             kind += ", to predict"
         present = facts.statistics.present
         table.add_row(
-            Text(printable(feature.name)),
+            feature.name,
             kind,
             share_text(present, manifest.records) if manifest.records else "",
             _values_text(facts),
@@ -201,7 +200,7 @@ def _print_classes(
     for number, name in enumerate(names[:_MAX_CLASSES]):
         cells = [_cut(name)]
         if feature.kind is Kind.LABEL:
-            cells.insert(0, Text(str(number)))
+            cells.insert(0, str(number))
         table.add_row(*cells, *(f"{split.get(name, 0):,}" for split in counts.values()))
     print_table(console, table)
     if len(names) > _MAX_CLASSES:
@@ -222,7 +221,7 @@ def _account_table(account: Account) -> Table:
     table.add_row("written", f"{account.written:,}", "")
     for word, counts in (("rejected", account.rejected), ("skipped", account.skipped)):
         reasons = counts_text({reason: n for reason, n in counts.items() if n})
-        table.add_row(word, f"{sum(counts.values()):,}", Text(printable(reasons)))
+        table.add_row(word, f"{sum(counts.values()):,}", reasons)
     for name, count in account.by_steps.items():
         if count:
             table.add_row(name.replace("_", " "), f"{count:,}", "")
@@ -287,9 +286,7 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     for form in forms([summaries[n] for n in filled]):
         name = printable(os.path.basename(paths[filled[form.first]]))
         where = f"{name}, record {form.record:,}"
-        table.add_row(
-            Text(printable(form.name)), form.text, f"{form.files:,}", Text(where)
-        )
+        table.add_row(form.name, form.text, f"{form.files:,}", where)
     print_table(console, table)
     for each, summary in zip(paths, summaries, strict=True):
         if summary.not_examples:
@@ -310,10 +307,10 @@ def _variants_table(summary: FileSummary) -> Table:
         if names.count(variant.name) > 1:
             extent += f" (first in record {variant.first_record:,})"
         table.add_row(
-            Text(printable(variant.name)),
+            variant.name,
             kind,
             share_text(variant.statistics.present, summary.records),
-            Text(extent),
+            extent,
         )
     return table
 
@@ -325,8 +322,8 @@ def _sample_text(variant: Variant) -> str:
     return describe_bytes(variant.sample).partition(", ")[2]
 
 
-def _cut(text: str) -> Text:
+def _cut(text: str) -> str:
     """Returns text that is short enough for a cell of a table."""
     shown = Text(printable(text[: 2 * _MAX_NAME]))
     shown.truncate(_MAX_NAME, overflow="ellipsis")
-    return shown
+    return shown.plain

@@ -79,10 +79,10 @@ def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
         for (name, part), count in counts.most_common():
             whole = sum(n for (_, other), n in counts.items() if other == part)
             table.add_row(
-                Text(printable(f"{name} ({part})" if part else name)),
+                f"{name} ({part})" if part else name,
                 f"{count:,}",
                 share_text(count, whole),
-                Text(printable(_in_words(examples[name, part]))),
+                _in_words(examples[name, part]),
             )
         print_table(console, table)
     _print_notes(console, path, found)

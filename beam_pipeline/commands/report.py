@@ -7,7 +7,6 @@ from rich.text import Text
 from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
 from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
 from beam_pipeline.planning.plan import Plan
-from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, counts_text, kind_text, size_text
 from transforms.core.infer.evidence import Evidence
@@ -37,9 +36,9 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
             f"{manifest.records:,}",
             f"{sum(len(split.shards) for split in manifest.splits):,}",
             size_text(sum(split.bytes for split in manifest.splits)),
-            style="bold",
+            bold=True,
         )
-    console.print(table)
+    print_table(console, table, apart=False)
     account = manifest.account
     if account.rejected:
         reasons = counts_text(account.rejected)
@@ -128,7 +127,7 @@ def show_plan(plan: Plan) -> None:
             kind += ", to predict"
         found = planned.evidence.get(feature.name)
         facts = _evidence(found, feature) if known else ()
-        features.add_row(printable(feature.name), kind, *facts)
+        features.add_row(feature.name, kind, *facts)
     print_table(console, features)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.
