@@ -41,6 +41,7 @@ from transforms.core.placing.placement import (
     usual_order,
 )
 from transforms.core.rows.conform import conform
+from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
@@ -165,7 +166,7 @@ def plan_tables(
     if spec.limit is not None:
         rows = min(rows, spec.limit)
     fraction = rows / total_rows if total_rows else 0.0
-    row_bytes = _record_bytes(sample, schema, _image_bytes(inputs))
+    row_bytes = _record_bytes(sample, schema, evidence, _image_bytes(inputs))
     shared: dict[str, Any] = {
         "root": inputs.root,
         "listing": "",
@@ -559,32 +560,39 @@ def _image_bytes(inputs: Inputs) -> float:
     return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
 
 
-def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> float:
+def _record_bytes(
+    sample: TableSample,
+    schema: Schema,
+    evidence: Mapping[str, Evidence],
+    image_bytes: float,
+) -> float:
     """Returns the mean size of a framed record, from some rows of the sample."""
     count = min(sample.rows, _SIZED_ROWS)
     if not count:
         return 0.0
-    # A class id takes less than the name; the estimate may be too high by that.
-    sized = Schema(
-        tuple(
-            dataclasses.replace(
-                f,
-                kind=_sized_kind(f),
-                vocabulary=None,
-                missing=Missing.OMIT if f.missing is Missing.REJECT else f.missing,
-            )
-            for f in schema.features
-            if not f.derived
-        )
-    )
-    columns = {name: _head(column, count) for name, column in sample.columns.items()}
+    sized = Schema(tuple(_sized(f) for f in schema.features if not f.derived))
+    fixed: set[str] = set()
+    others: set[str] = set()
+    for feature in sized.features:
+        known = evidence.get(feature.name)
+        is_fixed = known is not None and _is_fixed(feature, known)
+        (fixed if is_fixed else others).add(feature.source_column)
+    fixed -= others
+    if not others:
+        count = 1
+    zeros = pa.array(np.zeros(count, np.float32))
+    columns = {
+        name: zeros if name in fixed else _head(column, count)
+        for name, column in sample.columns.items()
+    }
     rows, misfits = conform(columns, sized, count, "")
-    fits = np.ones(count, bool)
-    for misfit in misfits:
-        fits &= ~misfit.bad
-    if not fits.any():
-        return 0.0
-    rows = rows.filter(pa.array(fits))
+    if misfits:
+        fits = np.ones(count, bool)
+        for misfit in misfits:
+            fits &= ~misfit.bad
+        if not fits.any():
+            return 0.0
+        rows = rows.filter(pa.array(fits))
     found = record_columns(pa.table(rows), sized.features)
     found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
     fields = [field for f in sized.features for field in record_fields(f)]
@@ -596,11 +604,30 @@ def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> fl
     return size + image_bytes * sum(_mean_length(rows[f.name]) for f in paths)
 
 
-def _sized_kind(feature: Feature) -> Kind:
-    """Returns the kind of a feature whose records are as large, without all rows."""
-    if feature.inline:
-        return feature.kind
-    return Kind.TEXT if feature.kind in (Kind.LABEL, Kind.IMAGE) else feature.kind
+def _sized(feature: Feature) -> Feature:
+    """Returns a feature that all rows have, and whose records are as large.
+
+    A class id takes less than the name; the estimate may be too high by that.
+    """
+    kind = feature.kind
+    if kind in (Kind.LABEL, Kind.IMAGE) and not feature.inline:
+        kind = Kind.TEXT
+    missing = feature.missing
+    if missing is Missing.REJECT:
+        missing = Missing.OMIT
+    if kind is feature.kind and missing is feature.missing and not feature.vocabulary:
+        return feature
+    return dataclasses.replace(feature, kind=kind, missing=missing, vocabulary=None)
+
+
+def _is_fixed(feature: Feature, evidence: Evidence) -> bool:
+    """Whether each row of the sample has a float that fits: 4 bytes, whichever."""
+    low, high = evidence.minimum, evidence.maximum
+    if feature.kind is not Kind.FLOAT or feature.shape or feature.pattern:
+        return False
+    if evidence.missing or evidence.misfits or low is None or high is None:
+        return False
+    return feature.constant is None and max(-low, high) < FLOAT32_EXACT
 
 
 def _mean_length(column: pa.Array) -> float:

@@ -149,18 +149,22 @@ def _with_policy(feature: Feature, evidence: Evidence) -> Found:
     numbers = evidence.numbers
     if numbers is None:
         return feature, evidence
-    evidence = dataclasses.replace(evidence, numbers=None)
     if feature.kind is not Kind.FLOAT:
-        return feature, evidence
+        return feature, dataclasses.replace(evidence, numbers=None)
     large, apart = numbers.told_apart()
-    evidence = dataclasses.replace(evidence, large=large, told_apart=apart)
+    misfits, examples = evidence.misfits, evidence.misfit_examples
     if numbers.policy is InexactIntegers.REJECT:
-        examples = dict.fromkeys((*evidence.misfit_examples, *numbers.examples))
-        evidence = dataclasses.replace(
-            evidence,
-            misfits=evidence.misfits + numbers.unheld,
-            misfit_examples=tuple(examples)[:EXAMPLES],
-        )
+        misfits += numbers.unheld
+        distinct = dict.fromkeys((*examples, *numbers.examples))
+        examples = tuple(distinct)[:EXAMPLES]
+    evidence = dataclasses.replace(
+        evidence,
+        misfits=misfits,
+        misfit_examples=examples,
+        large=large,
+        told_apart=apart,
+        numbers=None,
+    )
     return dataclasses.replace(feature, inexact_integers=numbers.policy), evidence
 
 

@@ -126,7 +126,10 @@ class _Column:
         tally = self._tally
         if tally.is_settled:
             return
-        if tally.first is None:
+        if tally.first is None and not texts.null_count:
+            # A copy of each of thousands of columns would take longer than the rest.
+            tally.first = texts.slice(0, _EXAMPLE_CELLS[-1])
+        elif tally.first is None:
             present = (piece.drop_null() for piece in _pieces(texts))
             tally.first = next(filter(len, present))
         tally.add_plain(numbers)
@@ -211,7 +214,7 @@ class _Tally:
       large_numbers: those of 2^24 and more that float32 may not hold.
       extent: of the finite numbers.
       int_extent: of the integers, exact.
-      first: the first chunk's cells that are present.
+      first: the first cells that are present, at least as many as are examples.
     """
 
     total: int | None
@@ -232,7 +235,7 @@ class _Tally:
     large_numbers: LargeNumbers = dataclasses.field(default_factory=LargeNumbers)
     int_extent: Extent = (None, None)
     extent: Extent = (None, None)
-    first: pa.Array | None = None
+    first: Cells | None = None
 
     @property
     def surely_text(self) -> bool:

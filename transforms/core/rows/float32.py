@@ -121,6 +121,8 @@ class LargeNumbers:
         Those that are rejected do not count.
         """
         numbers = self.sample
+        if not len(numbers):
+            return 0, 0
         if self.policy is InexactIntegers.REJECT:
             numbers = numbers[~unheld(numbers)]
         distinct = np.unique(numbers)
