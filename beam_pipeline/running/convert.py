@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.engines.engine import Engine, Submitted
+from beam_pipeline.engines.engine import Engine, Place, Submitted
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.table import engine_of
@@ -35,6 +36,7 @@ from transforms.errors import (
 from transforms.formats.listing import write_listing
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
+from transforms.work import lease
 from transforms.work.split_locks import install_lock
 from transforms.work.store import Store
 
@@ -53,7 +55,11 @@ _TOKEN_BYTES = 6
 
 @contextlib.contextmanager
 def open_work_folder(
-    plan: Plan, *, say: Callable[[str], None] = lambda _text: None, stays: bool = False
+    plan: Plan,
+    *,
+    say: Callable[[str], None] = lambda _text: None,
+    stays: bool = False,
+    end_job: Callable[[Mapping[str, Any]], None] = lambda _note: None,
 ) -> Iterator[tuple[Store, bool]]:
     """Holds the target's work folder; yields it, and whether it holds finished work.
 
@@ -65,6 +71,7 @@ def open_work_folder(
       plan: of the job.
       say: called with what was found.
       stays: whether a submitted job uses the folder after this context has ended.
+      end_job: called with the note of a run whose expired lease this one takes.
 
     Raises:
       TargetError: another run holds it, or it cannot be made.
@@ -72,9 +79,14 @@ def open_work_folder(
     """
     keeps_items = plan.spec.keep_rejected_bytes
     store = Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items)
-    with work_folder.held(plan.directory) as hold:
-        store = work_folder.open_store(hold, store, job=plan.digest, seen=plan.seen)
-        found = work_folder.take_over(hold, store)
+    directory = plan.directory
+    with work_folder.held(directory, plan.digest, say) as hold:
+        if hold.former is not None:
+            end_job(hold.former)
+        store = work_folder.open_store(
+            directory, hold, store, job=plan.digest, seen=plan.seen
+        )
+        found = work_folder.take_over(directory, hold, store)
         store.make()
         write_listing(plan.planned.listing, store.listing, attempts=store.attempts)
         plan.splits.store_tables(store)
@@ -89,8 +101,10 @@ def open_work_folder(
             # The first error is the one to report; the next run clears up.
             with contextlib.suppress(OSError, StorageError):
                 if _has_published(plan, store):
-                    work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
-                elif work_folder.leave(hold, store, seen=plan.seen):
+                    work_folder.end(
+                        directory, hold, store, keeps_work=plan.spec.keep_work
+                    )
+                elif work_folder.leave(directory, hold, store, seen=plan.seen):
                     overtaken = target.overtaken(plan.directory)
             if overtaken is not None and isinstance(error, Exception):
                 # Another run may have removed the files that this one was using.
@@ -99,7 +113,7 @@ def open_work_folder(
         if stays:
             return
         try:
-            work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
+            work_folder.end(directory, hold, store, keeps_work=plan.spec.keep_work)
         except (OSError, StorageError) as error:
             error.add_note(COMMITTED_NOTE)
             raise
@@ -112,7 +126,8 @@ def _has_published(plan: Plan, store: Store) -> bool:
         now = target.state(plan.directory)
     except (OSError, DamageError, StorageError):
         return False
-    # Another run of the same job may have published first: its place differs.
+    # Or by one of the same job: where that has taken this run's lease, the same files
+    # are in the same place; else its place differs.
     mine = manifest.run.get("job") == plan.digest and manifest.folder == store.place
     return mine and now != plan.seen
 
@@ -179,13 +194,19 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     if remark := check_room(plan):
         hooks.say(remark)
+    end_job = functools.partial(_end_job, engine, place)
     with (
-        open_work_folder(plan, say=hooks.say) as (opened, resumes),
+        open_work_folder(plan, say=hooks.say, end_job=end_job) as (opened, resumes),
         with_rules(opened, plan, engine, hooks.beam_flags) as store,
     ):
         job = make_job(plan, store, resumes=resumes)
         try:
-            hooks = dataclasses.replace(hooks, abandon=store.abandon)
+            hooks = dataclasses.replace(
+                hooks,
+                abandon=store.abandon,
+                watch=functools.partial(_watch, store, hooks.watch),
+                submits=functools.partial(_note_job, store, engine),
+            )
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
             if _has_published(plan, store):
@@ -212,6 +233,36 @@ def _check_images(plan: Plan, engine: Engine | None, beam_flags: Sequence[str]) 
             f"an object store and name them there, or say --shared-output, if every "
             f"machine sees them under these very paths."
         )
+
+
+def _watch(store: Store, watch: Callable[[], None]) -> None:
+    """Looks at a run, and ends it where another one has taken its lease."""
+    store.check_goes_on()
+    watch()
+
+
+def _note_job(store: Store, engine: Engine | None, master: str, job: str) -> None:
+    """Notes the engine's job in the lease of its run; see `_end_job`."""
+    if store.lease is not None and engine is not None:
+        facts = {"engine": engine.name, "master": master, "engine_job": job}
+        lease.describe(store.lease, facts)
+
+
+def _end_job(
+    engine: Engine | None, place: Place | None, note: Mapping[str, Any]
+) -> None:
+    """Ends the job of a run whose lease has expired, where the engine can be asked.
+
+    Args:
+      engine, place: of this run: no other engine, and no other master, is asked.
+      note: of that run.
+    """
+    if engine is None or engine.cancel is None or place is None:
+        return
+    if (note.get("engine"), note.get("master")) == (engine.name, place.master):
+        # It may have ended by itself.
+        with contextlib.suppress(OSError, ValueError):
+            engine.cancel(place.master, str(note["engine_job"]))
 
 
 def _account(store: Store) -> Mapping[str, Any] | None:

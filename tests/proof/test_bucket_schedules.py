@@ -1,6 +1,7 @@
 """Several writers on one target in an object store, step by step in any order."""
 
 import itertools
+import json
 import os
 import pickle
 from pathlib import Path
@@ -17,7 +18,7 @@ from transforms.publishing import work_folder
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
 from transforms.storage import object_clients, remote, remote_look
-from transforms.storage.object_store import Listed, OvertakenError
+from transforms.storage.object_store import Listed, Look, OvertakenError
 from transforms.work import versions
 from transforms.work.store import Store
 
@@ -35,8 +36,8 @@ class _Client:
         self._numbers = itertools.count(1)
         self.unfinished: list[tuple[str, str]] = []
 
-    def version(self, key: str) -> str:
-        return self._versions.get(key, "")
+    def look(self, key: str) -> Look:
+        return Look(self._versions.get(key, ""))
 
     def put(self, key: str, data: bytes) -> None:
         path = self.root / key
@@ -48,7 +49,7 @@ class _Client:
         self.put(key, Path(local).read_bytes())
 
     def put_if(self, key: str, data: bytes, version: str) -> None:
-        if self.version(key) != version:
+        if self.look(key).version != version:
             raise OvertakenError(key)
         self.put(key, data)
 
@@ -106,7 +107,7 @@ def test_any_schedule(client: _Client, part: int) -> None:
     """What a manifest names is whole at any time, and in the end nothing else is."""
 
     def look() -> None:
-        if client.version(f"out/{MANIFEST_NAME}"):
+        if client.look(f"out/{MANIFEST_NAME}").version:
             check_dataset(client.read, pointers=False)
 
     for seed in range(part, _SCHEDULES, _PARTS):
@@ -116,7 +117,7 @@ def test_any_schedule(client: _Client, part: int) -> None:
                 writers.run(look)
             work_folder.clear("s3://bucket/out", sure=True)
         expected = []
-        if client.version(f"out/{MANIFEST_NAME}"):
+        if client.look(f"out/{MANIFEST_NAME}").version:
             manifest = check_dataset(client.read, pointers=True)
             expected = [f"out/{name}" for name in names_of(manifest)]
         # One that has published may have been killed before it could say so.
@@ -131,13 +132,14 @@ def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
     directory = "s3://bucket/out"
     store = Store("s3://bucket/.out.beam-tfrecord/w")
     with work_folder.held(directory) as hold:
-        store = work_folder.open_store(hold, store, job="0" * 32, seen="")
-        other = work_folder.open_store(hold, store, job="0" * 32, seen="")
+        job = "0" * 32
+        store = work_folder.open_store(directory, hold, store, job=job, seen="")
+        other = work_folder.open_store(directory, hold, store, job=job, seen="")
         # As Beam hands it on.
         sent = pickle.loads(pickle.dumps(store))
         sent.announce("a")
         store.abandon()
-        work_folder.leave(hold, store, seen="")
+        work_folder.leave(directory, hold, store, seen="")
     assert sent.is_abandoned
     with pytest.raises(CommitError, match="was stopped"):
         sent.announce("b")
@@ -152,33 +154,42 @@ def test_uploads_of_the_dead_alone_are_given_up(
     dead = [("out/a", "1"), ("out.rejects.jsonl", "2"), (f"{_WORK}/w/b", "3")]
     foreign, late = [("out2/a", "4"), ("out.rejected/a", "5")], [("out/c", "6")]
     client.unfinished = dead + foreign
-    client.put(f"{_WORK}/others/gone", b"{}")
-    ask = bucket_runs.others
+    gone = bucket_runs._this_run() | {"process": f"{2**22 + 1}"}
+    client.put(f"{_WORK}/others/gone", json.dumps(gone).encode())
+    ask = bucket_runs.beside
 
-    def asked(folder: str) -> Any:
+    def asked(folder: str, hold: bucket_runs.Hold) -> Any:
         client.unfinished += late
-        return ask(folder)
+        return ask(folder, hold)
 
-    monkeypatch.setattr(bucket, "others", asked)
-    monkeypatch.setattr(bucket_runs, "_run_at", lambda path: None)
-    bucket.remove_work("s3://bucket/out")
+    monkeypatch.setattr(bucket, "beside", asked)
+    bucket.remove_work("s3://bucket/out", bucket_runs.Hold())
     assert client.unfinished == foreign + late
 
 
 @pytest.mark.parametrize(
-    ("changed", "lives"),
+    ("changed", "age", "state"),
     [
-        ({}, True),
-        ({"process": f"{2**22 + 1}"}, False),
-        ({"start": "1"}, False),
+        ({}, 0, "HERE"),
+        ({"process": f"{2**22 + 1}"}, 0, "GONE"),
+        ({"start": "1"}, 0, "GONE"),
         # Containers of one name.
-        ({"machine": "another", "process": f"{2**22 + 1}"}, True),
-        ({"host": "another", "process": f"{2**22 + 1}"}, True),
+        ({"machine": "another", "process": f"{2**22 + 1}"}, 0, "UNKNOWN"),
+        ({"host": "another", "process": f"{2**22 + 1}"}, 0, "UNKNOWN"),
+        # Nobody renews it.
+        ({"host": "another"}, 10**6, "UNKNOWN"),
+        ({"host": "another", "leased": True}, 59, "UNKNOWN"),
+        ({"host": "another", "leased": True}, 60, "EXPIRED"),
+        ({"leased": True}, 10**6, "HERE"),
+        # The engine's job goes on without the process that submitted it.
+        ({"start": "1", "engine": "flink"}, 0, "UNKNOWN"),
+        ({"start": "1", "engine": "flink", "leased": True}, 60, "EXPIRED"),
     ],
 )
-def test_who_is_dead(changed: dict[str, str], lives: bool) -> None:
-    """A run counts as dead only if its process is known to have ended."""
-    assert bucket_runs._may_live(bucket_runs._this_run() | changed) is lives
+def test_who_is_dead(changed: dict[str, Any], age: float, state: str) -> None:
+    """By the process on this machine, else by the age of the lease."""
+    run = bucket_runs._this_run() | changed
+    assert bucket_runs._state(run, Look("1", age)).name == state
 
 
 def test_a_process_that_cannot_be_looked_at_lives(
@@ -192,7 +203,8 @@ def test_a_process_that_cannot_be_looked_at_lives(
     monkeypatch.setattr(bucket_runs, "open", refused, raising=False)
     monkeypatch.setattr(os, "kill", refused)
     assert bucket_runs._start_of(1) != ""
-    assert bucket_runs._may_live(bucket_runs._this_run() | {"process": "1"})
+    run = bucket_runs._this_run() | {"process": "1"}
+    assert bucket_runs._state(run, Look()).name == "HERE"
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]", b"{}", b"\xff", b'{"host": "a"}'])

@@ -30,16 +30,26 @@ from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Statistics
-from transforms.errors import CommitError, StorageError, TargetError
+from transforms.errors import (
+    CommitError,
+    ConservationError,
+    StorageError,
+    TargetError,
+)
 from transforms.publishing import target, work_folder
+from transforms.publishing.bucket import publication
 from transforms.publishing.bucket import runs as bucket_runs
+from transforms.publishing.bucket import target as bucket
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import Facts, Publication, commit_dataset
 from transforms.storage import file_systems
+from transforms.storage.object_store import Look
 from transforms.storage.row_spool import RowSpool
+from transforms.work import lease
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
+from transforms.work.versions import put_if
 
 __all__ = ["Writers", "check_dataset", "names_of"]
 
@@ -47,6 +57,8 @@ _JOBS = 4
 _WAIT_SECONDS = 60
 # Steps of one writer, about.
 _STEPS = 70
+# Of all writers, after which the lease of one that nobody hears of has expired.
+_EXPIRY_STEPS = 20
 
 
 class _Killed(BaseException):
@@ -62,6 +74,9 @@ class _Writer:
       host: its machine, also from the store's view.
       job: what it converts; jobs of one work differ in their inputs alone.
       ends_at: the step before which it is killed or, where `fails`, fails.
+      silent_at: the step from which on nobody hears of it, so that its lease expires
+        though it goes on, as where it is paused or cut off; None for never.
+      heard: when it was heard of last, by the clock of all; None for just now.
     """
 
     number: int
@@ -69,8 +84,10 @@ class _Writer:
     job: int
     ends_at: int | None
     fails: bool
+    silent_at: int | None
     go: threading.Semaphore
     parked: threading.Semaphore
+    heard: int | None = None
     steps: int = 0
     lives: bool = True
     outcome: str = ""
@@ -99,6 +116,9 @@ class Writers:
         self._current = threading.local()
         self._all: list[_Writer] = []
         self.outcomes: list[str] = []
+        # In steps of all writers: now, and when the manifest was put.
+        self._clock = 0
+        self._published = 0
 
     @contextlib.contextmanager
     def patched(self) -> Iterator[None]:
@@ -124,6 +144,32 @@ class Writers:
                 "run": token,
             }
 
+        def look_at(path: str) -> Look:
+            look = lease.look_at(path)
+            if path.endswith(f"/{MANIFEST_NAME}"):
+                return Look(look.version, self._age(self._published))
+            # In the same step: the age is one of what was looked at.
+            writer, self._current.writer = getattr(self._current, "writer", None), None
+            note = lease.note_at(path) if look.version else None
+            self._current.writer = writer
+            number = 0 if note is None else int(note["process"])
+            heard = self._all[number - 1].heard if number else None
+            return Look(look.version, 0.0 if heard is None else self._age(heard))
+
+        def publish(path: str, *arguments: Any, **options: Any) -> None:
+            put_if(path, *arguments, **options)
+            self._published = self._clock
+
+        def runs_out(path: str, look: Look) -> bool:
+            now = look_at(path)
+            is_silent = now.version == look.version and now.age > 0
+            if is_silent:
+                self._clock += _EXPIRY_STEPS
+            return is_silent
+
+        def renewed(_lease: lease.Lease) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext()
+
         def host() -> str:
             writer = getattr(self._current, "writer", None)
             return "here" if writer is None else str(writer.host)
@@ -136,8 +182,17 @@ class Writers:
             patch.setattr(file_systems, "_numbered", in_turn)
             patch.setattr(bucket_runs, "_this_run", this_run)
             patch.setattr(bucket_runs, "_start_of", start_of)
+            patch.setattr(bucket_runs, "look_at", look_at)
+            patch.setattr(bucket_runs, "runs_out", runs_out)
+            patch.setattr(bucket_runs, "renewed", renewed)
+            patch.setattr(bucket, "look_at", look_at)
+            patch.setattr(publication, "put_if", publish)
             patch.setattr(socket, "gethostname", host)
             yield
+
+    def _age(self, then: int) -> float:
+        """Returns the seconds since a step."""
+        return (self._clock - then) * lease.EXPIRY_SECONDS / _EXPIRY_STEPS
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Lets two or three writers run to their ends; `look` after each step."""
@@ -181,6 +236,7 @@ class Writers:
                 job=draw.randrange(_JOBS),
                 ends_at=draw.randrange(_STEPS) if ends else None,
                 fails=draw.random() < 0.3,
+                silent_at=draw.randrange(_STEPS) if draw.random() < 0.3 else None,
                 go=threading.Semaphore(0),
                 parked=threading.Semaphore(0),
             )
@@ -191,6 +247,9 @@ class Writers:
         writer.parked.release()
         writer.go.acquire()
         writer.steps += 1
+        self._clock += 1
+        if writer.silent_at == writer.steps:
+            writer.heard = self._clock
         if not writer.lives:
             raise _Killed
         if writer.ends_at is not None and writer.steps >= writer.ends_at:
@@ -211,6 +270,9 @@ class Writers:
             outcome = "refused"
         except StorageError:
             outcome = "failed"
+        except ConservationError as error:
+            # Others have written in between; nothing was committed.
+            outcome, writer.error = "refused", None if len(self._all) > 1 else error
         except BaseException as error:  # noqa: BLE001 - raised again by `run`
             outcome, writer.error = "error", error
         writer.lives = False

@@ -18,12 +18,13 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
 from transforms.publishing.bucket.publication import overtaken
+from transforms.publishing.bucket.runs import Hold
 from transforms.publishing.bucket.target import SHARED, BucketTarget
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders
@@ -204,10 +205,12 @@ class LocalTarget:
         self._own.check()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[str]:
+    def held(
+        self, job: str = "", say: Callable[[str], None] = lambda _text: None
+    ) -> Iterator[Hold]:
         """Holds the work folder; nobody is at work beside the holder of a lock."""
         with self._own.held():
-            yield ""
+            yield Hold()
 
     def recover(self) -> None:
         if self._own.check():
@@ -253,11 +256,11 @@ class LocalTarget:
         store.remove_tree(store.folder)
         self._own.remove_unused()
 
-    def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
+    def open_store(self, store: Store, *, hold: Hold, job: str, seen: str) -> Store:
         recover(store.dataset, self.directory)
         return store
 
-    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+    def remove_others(self, store: Store, hold: Hold) -> tuple[bool, list[str]]:
         discarded = False
         for other in self._stores():
             # Nobody knows whether a shared one is dead.
@@ -266,14 +269,15 @@ class LocalTarget:
                 self._own.remove_run(other.name)
         return discarded, self._own.foreign_names()
 
-    def leave(self, store: Store, *, apart: str, seen: str) -> bool:
+    def leave(self, store: Store, *, hold: Hold, seen: str) -> bool:
         is_useful = any(count_finished(store))
         store.remove_tree(store.attempts if is_useful else store.folder)
         return False
 
-    def end_publication(self, store: Store, *, alone: bool) -> None:
+    def end_publication(self, store: Store, hold: Hold) -> bool:
         """Removes what the dataset has replaced; a stopped run may have left it."""
         recover(store.dataset, self.directory)
+        return True
 
     def forget(self, store: Store) -> None:
         """Does nothing: all notes on a job are in its folder."""

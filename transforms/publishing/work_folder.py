@@ -11,11 +11,12 @@ them: there is one target, and the last command says what it is to be.
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from transforms.errors import first_few
 from transforms.publishing import target
 from transforms.publishing.bucket import runs as bucket_runs
+from transforms.publishing.bucket.runs import Hold
 from transforms.publishing.bucket.target import BucketTarget
 from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
@@ -89,31 +90,23 @@ class Found:
         return "; ".join(said)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Hold:
-    """A work folder that a run holds.
-
-    Attributes:
-      directory: the target.
-      apart: a word for the run where another may be at work there; else empty. See
-        `transforms.publishing.bucket.target`.
-    """
-
-    directory: str
-    apart: str = ""
-
-
 @contextlib.contextmanager
-def held(directory: str) -> Iterator[Hold]:
+def held(
+    directory: str, job: str = "", say: Callable[[str], None] = lambda _text: None
+) -> Iterator[Hold]:
     """Holds the work folder of a target, made where it is missing.
 
     Afterwards the folder is removed if it is empty.
 
+    Args:
+      directory: the target.
+      job, say: see `transforms.publishing.bucket.runs.held`.
+
     Raises:
       TargetError: another run holds it, or it is not ours.
     """
-    with target.at(directory).held() as apart:
-        yield Hold(directory, apart)
+    with target.at(directory).held(job, say) as hold:
+        yield hold
 
 
 def recover(directory: str) -> None:
@@ -127,10 +120,13 @@ def recover(directory: str) -> None:
     target.at(directory).recover()
 
 
-def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
+def open_store(
+    directory: str, hold: Hold, store: Store, *, job: str, seen: str
+) -> Store:
     """Returns the store of a job, with the place where its files go.
 
     Args:
+      directory: the target.
       hold: of the work folder.
       store: of the job.
       job: its digest.
@@ -139,48 +135,50 @@ def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
     Raises:
       CommitError: it is in another one, and files put there would be in its dataset.
     """
-    place = target.at(hold.directory)
-    return place.open_store(store, apart=hold.apart, job=job, seen=seen)
+    return target.at(directory).open_store(store, hold=hold, job=job, seen=seen)
 
 
-def take_over(hold: Hold, store: Store) -> Found:
+def take_over(directory: str, hold: Hold, store: Store) -> Found:
     """Removes the work of other jobs from a held work folder; returns what is left.
 
     Args:
+      directory: the target.
       hold: of the work folder.
       store: of the job, as `open_store` has given it.
     """
     if hold.apart:
         return Found(0, 0, False)
-    discarded, foreign = target.at(hold.directory).remove_others(store)
+    discarded, foreign = target.at(directory).remove_others(store, hold)
     return Found(*count_finished(store), discarded, tuple(foreign))
 
 
-def leave(hold: Hold, store: Store, *, seen: str) -> bool:
+def leave(directory: str, hold: Hold, store: Store, *, seen: str) -> bool:
     """Cleans up after a failure: only finished work stays.
 
     Returns whether another run has published meanwhile, and so this one could not.
 
     Args:
+      directory: the target.
       hold: of the work folder.
       store: of the job.
       seen: the state of the target when the run started.
     """
-    return target.at(hold.directory).leave(store, apart=hold.apart, seen=seen)
+    return target.at(directory).leave(store, hold=hold, seen=seen)
 
 
-def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
+def end(directory: str, hold: Hold, store: Store, *, keeps_work: bool) -> None:
     """Cleans up after a success.
 
     Args:
+      directory: the target.
       hold: of the work folder.
       store: of the job.
       keeps_work: whether the segments of its blocks stay, for the next run.
     """
-    place = target.at(hold.directory)
+    place = target.at(directory)
     # A run that was stopped in between has left all of this to be done.
-    place.end_publication(store, alone=not hold.apart)
-    _end_work(place, store, keeps_work=keeps_work and not hold.apart)
+    if place.end_publication(store, hold):
+        _end_work(place, store, keeps_work=keeps_work and not hold.apart)
 
 
 def end_handed_over(
@@ -197,9 +195,10 @@ def end_handed_over(
       keeps_work: see `end`.
     """
     place = target.at(directory)
-    place.end_publication(store, alone=False)
-    _end_work(place, store, keeps_work=keeps_work)
-    bucket_runs.forget_job(directory, token)
+    hold = Hold(token, bucket_runs.job_lease(directory, token))
+    if place.end_publication(store, hold):
+        _end_work(place, store, keeps_work=keeps_work)
+        bucket_runs.forget_job(directory, token)
 
 
 def _end_work(

@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import contextlib
+import datetime
 import errno
 import os
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +13,8 @@ from transforms.storage.object_store import (
     CONNECT_SECONDS,
     READ_SECONDS,
     Listed,
+    Look,
+    age_of,
     gcs_endpoint,
     naming_missing_bucket,
     of_status,
@@ -46,11 +50,35 @@ class GcsClient:
         timeout = (CONNECT_SECONDS, READ_SECONDS)
         self._patience: dict[str, Any] = {"timeout": timeout, "retry": retry}
 
-    def version(self, key: str) -> str:
-        """See `Client`."""
-        with gcs_errors(self._path(key)):
-            found = self._bucket.get_blob(key, **self._patience)
-        return "" if found is None else str(found.generation)
+    def look(self, key: str) -> Look:
+        """See `Client`.
+
+        Blobs of the library do not show the answer's `Date`, so it is asked directly.
+        """
+        import google.api_core.exceptions as api
+
+        client = self._bucket.client
+        named = f"{self._bucket.name}/o/{urllib.parse.quote(key, safe='')}"
+        url = f"{client.api_endpoint}/storage/v1/b/{named}"
+
+        def ask() -> Any:
+            answer = client._http.get(
+                url,
+                params={"fields": "generation,updated"},
+                timeout=self._patience["timeout"],
+            )
+            if not answer.ok:
+                raise api.from_http_response(answer)
+            return answer
+
+        try:
+            with gcs_errors(self._path(key)):
+                answer = self._patience["retry"](ask)()
+        except FileNotFoundError:
+            return Look()
+        found = answer.json()
+        written = datetime.datetime.fromisoformat(found["updated"])
+        return Look(str(found["generation"]), age_of(written, answer.headers["Date"]))
 
     def put_file(self, key: str, local: str) -> None:
         """See `Client`."""

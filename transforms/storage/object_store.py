@@ -7,6 +7,8 @@ objects without putting others in the place of empty folders.
 
 import contextlib
 import dataclasses
+import datetime
+import email.utils
 import errno
 import os
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,9 @@ __all__ = [
     "READ_SECONDS",
     "Client",
     "Listed",
+    "Look",
     "OvertakenError",
+    "age_of",
     "naming_missing_bucket",
     "gcs_endpoint",
     "no_bucket",
@@ -56,11 +60,24 @@ class Listed:
     modified: int = 0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """What one request tells about an object.
+
+    Attributes:
+      version: which every write changes; "" for no object.
+      age: seconds since it was written, by the store's clock alone; 0 for no object.
+    """
+
+    version: str = ""
+    age: float = 0.0
+
+
 class Client(Protocol):
     """A bucket, through its store's own client. All raise OSError."""
 
-    def version(self, key: str) -> str:
-        """Returns the version of an object, which every write changes; "" for none."""
+    def look(self, key: str) -> Look:
+        """Returns the version and the age of an object."""
 
     def put_file(self, key: str, local: str) -> None:
         """Uploads a file, in parts where it is large; aborts an upload that failed."""
@@ -96,6 +113,24 @@ class Client(Protocol):
 
     def give_up(self, key: str, upload: str) -> None:
         """Ends an upload in parts; it may be over already."""
+
+
+def age_of(modified: datetime.datetime, date: str) -> float:
+    """Returns the seconds between two times that one answer of a store has.
+
+    Clocks of two machines may differ by minutes, so neither is this machine's.
+
+    Args:
+      modified: when the object was written.
+      date: the answer's `Date`, as RFC 9110 writes it.
+
+    An answer of a minute after the object was written:
+
+        >>> written = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+        >>> age_of(written, "Fri, 02 Jan 2026 03:05:05 GMT")
+        60.0
+    """
+    return (email.utils.parsedate_to_datetime(date) - modified).total_seconds()
 
 
 def s3_endpoint(parameters: Mapping[str, str]) -> str:

@@ -10,7 +10,9 @@ from transforms.storage.object_store import (
     CONNECT_SECONDS,
     READ_SECONDS,
     Listed,
+    Look,
     OvertakenError,
+    age_of,
     naming_missing_bucket,
     no_bucket,
     of_status,
@@ -83,14 +85,15 @@ class S3Client:
         """What reads objects with one request each."""
         return S3Reads(self._session, self._client, self._bucket)
 
-    def version(self, key: str) -> str:
+    def look(self, key: str) -> Look:
         """See `Client`."""
         try:
             with s3_errors(self._path(key)):
                 found = self._client.head_object(Bucket=self._bucket, Key=key)
         except FileNotFoundError:
-            return ""
-        return str(found["ETag"])
+            return Look()
+        date = found["ResponseMetadata"]["HTTPHeaders"]["date"]
+        return Look(str(found["ETag"]), age_of(found["LastModified"], date))
 
     def put_file(self, key: str, local: str) -> None:
         """See `Client`."""

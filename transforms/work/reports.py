@@ -23,19 +23,21 @@ import time
 
 from transforms import files
 from transforms.core.this_worker import Worker
-from transforms.errors import StorageError
+from transforms.errors import CommitError, StorageError
 from transforms.storage import folders
 from transforms.storage.entries import FileEntry
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import Access, is_remote, split_remote
+from transforms.work.lease import RENEW_SECONDS, Lease
+from transforms.work.lease import renew as renew_lease
 from transforms.work.versions import put_if, version_of
 
 __all__ = ["FAILURE", "RENEWED_SECONDS", "WORKER", "FailureReports", "Reports"]
 
 WORKER = ".worker"
 FAILURE = ".failure"
-RENEWED_SECONDS = 15.0
+RENEWED_SECONDS = RENEW_SECONDS
 """A report that is much older is of a process that is dead, cut off, or stopped."""
 
 _SUBMITTER = "submitter"
@@ -106,10 +108,14 @@ class Reports:
         client = client_of(self.folder) if is_remote(self.folder) else None
         if client is None:
             return files.is_file(self.submitter)
-        return client.version(split_remote(self.submitter)[1]) != ""
+        return client.look(split_remote(self.submitter)[1]).version != ""
 
-    def sign_on(self, worker: Worker) -> None:
+    def sign_on(self, worker: Worker, lease: Lease | None = None) -> None:
         """Writes the report of a worker, and renews it until the run ends.
+
+        Args:
+          worker: this process.
+          lease: of the run, renewed as well; None for none.
 
         Raises:
           OSError, StorageError: it cannot be written.
@@ -117,7 +123,7 @@ class Reports:
         path = os.path.join(self.folder, f"{_word(worker)}{WORKER}")
         told = json.dumps(dataclasses.asdict(worker)).encode()
         self._write(path, told)
-        self._renew_always(path, told)
+        self._renew_always(path, told, lease)
 
     def renew(self, path: str, data: bytes = b"") -> bool:
         """Makes a report the newest; returns False where it is there no more.
@@ -140,7 +146,7 @@ class Reports:
             return False
         return version != ""
 
-    def _renew_always(self, path: str, data: bytes) -> None:
+    def _renew_always(self, path: str, data: bytes, lease: Lease | None) -> None:
         """Renews a report every `RENEWED_SECONDS`, in a thread, until it is removed."""
 
         def work() -> None:
@@ -149,6 +155,11 @@ class Reports:
                 time.sleep(RENEWED_SECONDS)
                 try:
                     is_there = self.renew(path, data)
+                    if is_there and lease is not None:
+                        renew_lease(lease)
+                except CommitError as error:
+                    # Another run has taken over; the next shard of this one fails.
+                    _log.debug("the lease was not renewed: %s", error)
                 except (OSError, StorageError) as error:
                     # It may pass; until it does the submitter sees no report.
                     _log.debug("a report was not renewed: %s", error)

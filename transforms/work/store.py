@@ -31,6 +31,7 @@ from transforms.storage import folders
 from transforms.storage.paths import Access, is_remote
 from transforms.storage.read_ahead import read_ahead
 from transforms.storage.retry import persistently
+from transforms.work.lease import Lease, check_held
 from transforms.work.rejects import RejectGatherer
 from transforms.work.worker_check import WorkerRules, check_worker
 
@@ -65,6 +66,7 @@ class Store:
       attempt: a word of the attempt that has folders of its own for finished files and
         rejects, because another attempt may have other rows; empty for none.
       access: how its places are reached, wherever the store is sent.
+      lease: of the run, in an object store; None elsewhere.
       rules: what is asked of the workers of an engine; None where they are forks of
         the program.
     """
@@ -77,6 +79,7 @@ class Store:
     token: str = ""
     attempt: str = ""
     access: Access = dataclasses.field(default_factory=Access)
+    lease: Lease | None = None
     rules: WorkerRules | None = None
 
     def check_worker(self) -> None:
@@ -85,7 +88,7 @@ class Store:
         Raises:
           BeamTFRecordError: see `transforms.work.worker_check.check_worker`.
         """
-        check_worker(self.rules)
+        check_worker(self.rules, self.lease)
 
     @property
     def name(self) -> str:
@@ -182,7 +185,9 @@ class Store:
         """
         if self.placed:
             _stopped.add(self.token)
-            files.write_file(self._abandoned, b"", attempts="")
+            # Where another run goes on with this work, it must not be stopped.
+            if self.lease is None or not self.lease.is_taken:
+                files.write_file(self._abandoned, b"", attempts="")
             return
         with contextlib.suppress(FileNotFoundError):
             files.rename(self.dataset, self._abandoned)
@@ -197,8 +202,10 @@ class Store:
     def check_goes_on(self) -> None:
         """Raises CommitError where the run was stopped, as far as this process knows.
 
-        Its threads may be at work when the next run holds the target.
+        Its threads may be at work when the next run holds the target. Likewise where
+        another run has taken its lease.
         """
+        check_held(self.lease)
         if self.token in _stopped:
             raise CommitError("The run was stopped; nothing was committed. Run again.")
 

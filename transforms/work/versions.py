@@ -8,21 +8,29 @@ both write.
 from transforms import files
 from transforms.storage.file_systems import asked
 from transforms.storage.object_clients import client_of
-from transforms.storage.object_store import OvertakenError
+from transforms.storage.object_store import Look, OvertakenError
 from transforms.storage.paths import split_remote
 
-__all__ = ["put_if", "version_of"]
+__all__ = ["look_at", "put_if", "version_of"]
 
 
 def version_of(path: str) -> str:
     """Returns the version of an object, which every write changes; "" for none."""
+    return look_at(path).version
+
+
+def look_at(path: str) -> Look:
+    """Returns the version and the age of an object.
+
+    Without the store's client the age is 0: there is no clock to tell it by.
+    """
     client = client_of(path)
-    if client is None:
-        if not files.is_file(path):
-            return ""
-        entry = files.stat_entry(path, "")
-        return f"{entry.size}-{entry.modified_ns}"
-    return asked(path, lambda: client.version(split_remote(path)[1]))
+    if client is not None:
+        return asked(path, lambda: client.look(split_remote(path)[1]))
+    if not files.is_file(path):
+        return Look()
+    entry = files.stat_entry(path, "")
+    return Look(f"{entry.size}-{entry.modified_ns}")
 
 
 def put_if(path: str, data: bytes, version: str, *, attempts: str = "") -> None:

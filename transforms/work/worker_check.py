@@ -25,6 +25,7 @@ from transforms.errors import (
 from transforms.storage.object_clients import client_of, extra_of
 from transforms.storage.object_store import reason_of
 from transforms.storage.paths import is_remote
+from transforms.work.lease import Lease
 from transforms.work.reports import FailureReports, Reports
 
 __all__ = [
@@ -93,11 +94,12 @@ def digest_of(versions: Mapping[str, str]) -> str:
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-def check_worker(rules: WorkerRules | None) -> None:
+def check_worker(rules: WorkerRules | None, lease: Lease | None = None) -> None:
     """Checks this process once a run, and lets it report from then on.
 
     Args:
       rules: of the job; None where its workers are forks of the program.
+      lease: of the run, which its workers renew as well; None for none.
 
     Raises:
       WorkerError: the machine or the image does not fit the job.
@@ -111,11 +113,11 @@ def check_worker(rules: WorkerRules | None) -> None:
         return
     with _lock:
         if run not in _checked:
-            _check(rules)
+            _check(rules, lease if rules.conditional else None)
             _checked.add(run)
 
 
-def _check(rules: WorkerRules) -> None:
+def _check(rules: WorkerRules, lease: Lease | None) -> None:
     found = dict(rules.find())
     worker = Worker.this(digest_of(found), found.get(PROGRAM, ""))
     this_worker.become(worker, elsewhere=rules.elsewhere)
@@ -123,7 +125,7 @@ def _check(rules: WorkerRules) -> None:
     _check_versions(rules.versions, found, worker, rules.reports.folder)
     _check_store(rules, worker)
     _check_paths(rules.paths, worker)
-    rules.reports.sign_on(worker)
+    rules.reports.sign_on(worker, lease)
 
 
 def _report_failures(reports: Reports, worker: Worker) -> None:

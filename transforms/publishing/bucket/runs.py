@@ -1,32 +1,49 @@
 """Runs that are working on a target in an object store.
 
     .<name>.beam-tfrecord/
-      holder            the run that works here: host, process, its start
+      holder            the run that works here: host, process, its start, its job
       others/<run>      runs of other machines beside it
 
-See `transforms.publishing.bucket.target` on what follows from that.
+A note is also the lease of its run; see `transforms.work.lease`. See
+`transforms.publishing.bucket.target` on what follows from that.
 """
 
 import contextlib
+import dataclasses
+import enum
 import json
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from transforms import files
 from transforms.errors import SourceError, StorageError, TargetError
 from transforms.storage.object_clients import client_of
-from transforms.storage.object_store import OvertakenError
+from transforms.storage.object_store import Look, OvertakenError
 from transforms.storage.paths import work_folder
-from transforms.work.versions import put_if, version_of
+from transforms.work.lease import (
+    EXPIRY_SECONDS,
+    Lease,
+    is_leased,
+    leased,
+    note_at,
+    renewed,
+    runs_out,
+)
+from transforms.work.versions import look_at, put_if
 
 __all__ = [
     "HOLDER",
     "OTHERS",
+    "Hold",
+    "beside",
     "forget_dead",
+    "forget_expired",
     "forget_job",
     "held",
+    "job_lease",
     "names_in",
     "note_job",
     "others",
@@ -36,40 +53,83 @@ HOLDER = "holder"
 OTHERS = "others"
 _TOKEN_BYTES = 6
 _UNSEEN = "unseen"
+# Stores tell times in whole seconds.
+_SECOND = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hold:
+    """A work folder that a run holds.
+
+    Attributes:
+      apart: a word for the run where another may be at work there; else empty. See
+        `transforms.publishing.bucket.target`.
+      lease: of the run; None on a disk, where a lock does its work. Only a store that
+        writes on a condition keeps it.
+      former: the note of the run whose expired lease this one has taken; None for none.
+        That run may only be paused, so what it left stays until this one has published.
+    """
+
+    apart: str = ""
+    lease: Lease | None = None
+    former: Mapping[str, Any] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another run has taken the lease, as the store says now."""
+        return self.lease is not None and self.lease.is_taken
+
+
+class _State(enum.Enum):
+    """What is known of a run."""
+
+    HERE = enum.auto()  # its process runs on this machine
+    GONE = enum.auto()  # it ran on this machine, and nothing of it is left
+    EXPIRED = enum.auto()  # nobody has renewed its lease; it may be paused
+    UNKNOWN = enum.auto()  # it may be alive elsewhere
 
 
 @contextlib.contextmanager
-def held(directory: str) -> Iterator[str]:
+def held(
+    directory: str, job: str = "", say: Callable[[str], None] = lambda _text: None
+) -> Iterator[Hold]:
     """Holds the work folder of a target, as far as an object store can hold it.
 
-    Yields "" where no other run can be at work: then files of a fresh target may be put
-    into the target itself. Otherwise yields a word that no other run has, and this run
-    puts its files into folders of its own.
+    Where the hold is not `apart`, files of a fresh target may be put into the target
+    itself. Otherwise this run puts its files into folders of its own.
+
+    Args:
+      directory: the target.
+      job: digest of the job; a run of the same one is taken over once its lease has
+        expired. Empty for none.
+      say: called with what the run waits for.
 
     Raises:
       TargetError: another run on this machine holds it; or one on another machine
         does, and without the store's client nothing would decide between them.
     """
     folder = work_folder(directory)
-    run = _this_run()
-    alone = _take(folder, run, decides=client_of(directory) is not None)
+    run = {**_this_run(), "job": job}
+    decides = client_of(directory) is not None
+    hold = _take(folder, leased(run) if decides else run, decides, say)
     try:
-        yield "" if alone else run["run"]
+        with (
+            renewed(hold.lease) if decides and hold.lease else contextlib.nullcontext()
+        ):
+            yield hold
     finally:
-        _let_go(folder, run, alone)
+        _let_go(folder, run["run"])
 
 
-def _let_go(folder: str, run: Mapping[str, str], alone: bool) -> None:
+def _let_go(folder: str, run: str) -> None:
     """Removes the notes of a run that ends.
 
     A failure is ignored: later runs on this machine see that the process is dead.
     """
-    notes = [f"{folder}/{HOLDER}"]
-    if not alone:
-        notes.append(f"{folder}/{OTHERS}/{run['run']}")
     with contextlib.suppress(OSError, SourceError, StorageError):
-        for path in notes:
-            if _run_at(path) == run:
+        for path in (f"{folder}/{HOLDER}", f"{folder}/{OTHERS}/{run}"):
+            note = note_at(path)
+            if note is not None and note["run"] == run:
                 files.remove_file(path)
         if client_of(folder) is None and not files.list_tree(folder):
             # Some stores keep a folder that is empty.
@@ -86,73 +146,145 @@ def note_job(directory: str, name: str, *, engine: str, token: str) -> None:
       token: a word that no other run has.
     """
     run = {"host": engine, "process": name, "start": "", "run": token}
-    path = f"{work_folder(directory)}/{OTHERS}/{token}"
+    path = job_lease(directory, token).path
     files.write_file(path, json.dumps(run).encode(), attempts="")
+
+
+def job_lease(directory: str, token: str) -> Lease:
+    """Returns the lease of a job that `note_job` has noted; its workers renew it."""
+    return Lease(f"{work_folder(directory)}/{OTHERS}/{token}", token)
 
 
 def forget_job(directory: str, token: str) -> None:
     """Removes what `note_job` has written; it may be gone already."""
-    files.remove_file(f"{work_folder(directory)}/{OTHERS}/{token}")
+    files.remove_file(job_lease(directory, token).path)
 
 
-def _take(folder: str, run: dict[str, str], *, decides: bool) -> bool:
-    """Notes a run in a work folder; returns whether no other can be at work there.
+def _take(
+    folder: str, run: dict[str, Any], decides: bool, say: Callable[[str], None]
+) -> Hold:
+    """Notes a run in a work folder.
 
     Args:
       folder: the work folder.
       run: the note.
       decides: whether the store lets only one of two manifests be written.
+      say: see `held`.
     """
-    path, mine = f"{folder}/{HOLDER}", json.dumps(run).encode()
+    path, word, mine = f"{folder}/{HOLDER}", run["run"], json.dumps(run).encode()
+    beside_it = Lease(f"{folder}/{OTHERS}/{word}", word)
+    waits = True
     while True:
-        version = version_of(path)
-        holder = _run_at(path) if version else None
-        if version and holder is None:
+        look = look_at(path)
+        holder = note_at(path) if look.version else None
+        if look.version and holder is None:
             # The holder has ended between the two requests.
             continue
-        if holder is not None and _may_live(holder):
-            if not decides or _is_here(holder):
+        former = None
+        if holder is not None and (state := _state(holder, look)) is not _State.GONE:
+            if not decides or state is _State.HERE:
                 raise _is_held(path, holder)
-            _others_elsewhere(folder)
-            files.write_file(f"{folder}/{OTHERS}/{run['run']}", mine, attempts="")
-            # Ask again: a run that takes the folder from now on finds this note.
-            if _run_at(path) == holder:
-                return False
-            files.remove_file(f"{folder}/{OTHERS}/{run['run']}")
-            continue
+            goes_on = is_leased(holder) and run["job"] == holder.get("job")
+            if goes_on and state is _State.UNKNOWN and waits:
+                say(_waiting(holder, look))
+                waits = runs_out(path, look)
+                continue
+            if not goes_on or state is not _State.EXPIRED:
+                _others_elsewhere(folder)
+                files.write_file(beside_it.path, mine, attempts="")
+                # Ask again: a run that takes the folder from now on finds this note.
+                if _is_of(path, holder):
+                    return Hold(word, beside_it)
+                files.remove_file(beside_it.path)
+                continue
+            former = holder
         try:
-            put_if(path, mine, version)
+            put_if(path, mine, look.version)
         except OvertakenError:
             # It may be this run's own, where the answer to a first try was lost.
-            if _run_at(path) != run:
+            if not _is_of(path, run):
                 continue
         try:
-            return not _others_elsewhere(folder)
+            is_alone = not _others_elsewhere(folder)
         except BaseException:
-            _let_go(folder, run, True)
+            _let_go(folder, word)
             raise
+        return (
+            Hold("", Lease(path, word), former)
+            if is_alone
+            else Hold(word, Lease(path, word))
+        )
 
 
-def others(folder: str) -> list[tuple[str, dict[str, str]]]:
+def _waiting(holder: Mapping[str, Any], look: Look) -> str:
+    return (
+        f"process {holder['process']} on {holder['host']!r} was at work on the same "
+        f"job {look.age:.0f} seconds ago; this run takes its work over if nothing is "
+        f"heard of it for {EXPIRY_SECONDS:.0f} seconds"
+    )
+
+
+def _is_of(path: str, run: Mapping[str, Any]) -> bool:
+    """Whether a note is there, and of a run."""
+    note = note_at(path)
+    return note is not None and note["run"] == run["run"]
+
+
+def others(folder: str) -> list[tuple[str, dict[str, Any]]]:
     """Returns (path, note) of other runs that may be alive; removes dead notes."""
     found = []
     for name in names_in(f"{folder}/{OTHERS}"):
         path = f"{folder}/{OTHERS}/{name}"
-        run = _run_at(path)
-        if run is not None and _may_live(run):
+        run = note_at(path)
+        if run is not None and _state(run, Look()) is not _State.GONE:
             found.append((path, run))
         else:
             files.remove_file(path)
     return found
 
 
-def _others_elsewhere(folder: str) -> list[tuple[str, dict[str, str]]]:
+def _others_elsewhere(folder: str) -> list[tuple[str, dict[str, Any]]]:
     """As `others`; raises TargetError where one of them is a run on this machine."""
     found = others(folder)
     for path, run in found:
-        if _is_here(run):
+        if _state(run, Look()) is _State.HERE:
             raise _is_held(path, run)
     return found
+
+
+def beside(folder: str, hold: Hold) -> list[tuple[str, dict[str, Any]]]:
+    """Returns (path, note) of all runs that may be alive but the one that asks."""
+    mine = "" if hold.lease is None else hold.lease.run
+    path = f"{folder}/{HOLDER}"
+    holder = note_at(path)
+    runs = [*others(folder), *([] if holder is None else [(path, holder)])]
+    return [(path, run) for path, run in runs if run["run"] != mine]
+
+
+def forget_expired(folder: str, hold: Hold, manifest: Look) -> bool:
+    """Removes the notes of runs that cannot publish any more; returns whether any was.
+
+    That is, of runs whose lease was last renewed before the current manifest was put:
+    they have seen the target before that. Such a run may be paused. It finds that its
+    note is gone, and ends.
+
+    Args:
+      folder: the work folder.
+      hold: of the run that asks.
+      manifest: what the store says of the target's manifest.
+    """
+    found = False
+    for path, _ in beside(folder, hold):
+        look, run = look_at(path), note_at(path)
+        if run is not None and _is_over(run, look, manifest):
+            files.remove_file(path)
+            found = True
+    return found
+
+
+def _is_over(run: Mapping[str, Any], look: Look, manifest: Look) -> bool:
+    expired = _state(run, look) is _State.EXPIRED
+    return expired and bool(manifest.version) and look.age > manifest.age + _SECOND
 
 
 def _is_held(path: str, holder: Mapping[str, str]) -> TargetError:
@@ -207,60 +339,42 @@ def _start_of(pid: int) -> str:
     return _UNSEEN
 
 
-def _is_here(run: Mapping[str, str]) -> bool:
-    here = (socket.gethostname(), _machine())
-    return (run["host"], run.get("machine", "")) == here
+def _state(run: Mapping[str, Any], look: Look) -> _State:
+    """Returns what is known of a run by its note, and by what the store says of that.
 
-
-def _may_live(run: Mapping[str, str]) -> bool:
-    if not _is_here(run):
-        return True
-    return _start_of(int(run["process"])) in (run["start"], _UNSEEN)
-
-
-def _run_at(path: str) -> dict[str, str] | None:
-    """Returns the run that a note speaks of; None where there is no such note.
-
-    Raises:
-      TargetError: the note is damaged, or another program wrote it.
+    Where an engine runs the job, the end of the process that submitted it says nothing.
     """
-    try:
-        run = json.loads(files.read_bytes(path))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        run = None
-    if isinstance(run, dict) and run.keys() >= {"host", "process", "start", "run"}:
-        return run
-    raise TargetError(
-        f"{path!r} must be the note of a run, in JSON, and is not. Make sure that no "
-        f"run is at work there, remove it, and run again."
-    )
+    if (run["host"], run.get("machine", "")) == (socket.gethostname(), _machine()):
+        if _start_of(int(run["process"])) in (run["start"], _UNSEEN):
+            return _State.HERE
+        if not run.get("engine"):
+            return _State.GONE
+    is_old = is_leased(run) and look.age >= EXPIRY_SECONDS
+    return _State.EXPIRED if is_old else _State.UNKNOWN
 
 
-def forget_dead(folder: str, *, sure: bool) -> bool:
+def forget_dead(folder: str, manifest: Look, *, sure: bool) -> bool:
     """Removes the notes on dead runs; returns whether no other is noted.
 
     Args:
       folder: the work folder.
+      manifest: what the store says of the target's manifest.
       sure: whether those of other machines are known to be dead. If not, and there are
-        such, nothing is removed.
+        such that may still publish, nothing is removed.
 
     Raises:
       TargetError: a run on this machine is at work there.
     """
-    path = f"{folder}/{HOLDER}"
-    runs = others(folder)
-    if (holder := _run_at(path)) is not None:
-        runs.append((path, holder))
-    for noted, run in runs:
-        if _is_here(run) and _may_live(run):
-            raise _is_held(noted, run)
-    if not sure and any(not _is_here(run) for _, run in runs):
-        return False
-    for noted, run in runs:
-        if _run_at(noted) == run:
-            files.remove_file(noted)
+    runs = [(path, run, look_at(path)) for path, run in beside(folder, Hold())]
+    for path, run, look in runs:
+        if (state := _state(run, look)) is _State.HERE:
+            raise _is_held(path, run)
+        is_dead = state is _State.GONE or _is_over(run, look, manifest)
+        if not (sure or is_dead):
+            return False
+    for path, run, _ in runs:
+        if _is_of(path, run):
+            files.remove_file(path)
     return True
 
 

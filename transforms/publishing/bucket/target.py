@@ -27,9 +27,11 @@ one has looked
 at the target for the first time.
 
 Locks that end with their process do not exist there. A run whose process is gone from
-this machine is dead, and its work is taken over; of one on another machine nothing is
-known, and so it is left alone: the later run works apart, in folders that end in a word
-of its own, and the manifest decides which of the two has won.
+this machine is dead, and its work is taken over. One on another machine renews its
+note; see `transforms.work.lease`. Once that has expired, a run of the same job goes on
+with its work: both would write the same files. Any other run works apart, in folders
+that end in a word of its own. The manifest decides which of the two has won, and what
+an expired run has left is removed only after that.
 """
 
 import concurrent.futures
@@ -39,7 +41,7 @@ import functools
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -57,19 +59,21 @@ from transforms.publishing.bucket.publication import (
 from transforms.publishing.bucket.runs import (
     HOLDER,
     OTHERS,
+    Hold,
+    beside,
     forget_dead,
+    forget_expired,
     forget_job,
     held,
     names_in,
     note_job,
-    others,
 )
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked
 from transforms.storage.paths import split_remote, work_folder
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
-from transforms.work.versions import version_of
+from transforms.work.versions import look_at, version_of
 
 __all__ = ["SHARED", "BucketTarget", "remove_work"]
 
@@ -134,9 +138,11 @@ class BucketTarget:
     def check_work_folder(self) -> None:
         _check_ours(self._folder, names_in(self._folder))
 
-    def held(self) -> contextlib.AbstractContextManager[str]:
+    def held(
+        self, job: str = "", say: Callable[[str], None] = lambda _text: None
+    ) -> contextlib.AbstractContextManager[Hold]:
         """Holds the work folder; see `transforms.publishing.bucket.runs.held`."""
-        return held(self.directory)
+        return held(self.directory, job, say)
 
     def recover(self) -> None:
         """Does nothing: `remove_others` and `clear` do it, once no run is at work."""
@@ -181,10 +187,11 @@ class BucketTarget:
         self._remove_job(store.name)
         forget_job(self.directory, store.name)
 
-    def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
+    def open_store(self, store: Store, *, hold: Hold, job: str, seen: str) -> Store:
         if self.state() != seen:
             # Another run has published since; its files must not be written over.
             raise overtaken(self.directory)
+        apart = hold.apart
         folder = f"{store.folder}-{apart}" if apart else store.folder
         work, token = folder.rpartition("/")[2], secrets.token_hex(_WORD_BYTES)
         if not apart and not seen:
@@ -196,25 +203,39 @@ class BucketTarget:
             note = f"{self._folder}/{_PLACES}/{name}"
             files.write_file(note, work.encode(), attempts="")
         return dataclasses.replace(
-            store, folder=folder, placed=placed, notes=notes, token=token
+            *(store,),
+            folder=folder,
+            placed=placed,
+            notes=notes,
+            token=token,
+            lease=hold.lease,
         )
 
-    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+    def remove_others(self, store: Store, hold: Hold) -> tuple[bool, list[str]]:
         # It does not say what it removes or finds: that would take more requests.
-        remove_work(self.directory, work=store.name, place=store.place)
+        if hold.former is None:
+            remove_work(self.directory, hold, work=store.name, place=store.place)
         return False, []
 
-    def leave(self, store: Store, *, apart: str, seen: str) -> bool:
+    def leave(self, store: Store, *, hold: Hold, seen: str) -> bool:
         has_changed = self.state() != seen
-        if has_changed or apart or not any(count_finished(store)):
+        if hold.is_lost:
+            return has_changed
+        is_useless = hold.former is None and not any(count_finished(store))
+        if has_changed or hold.apart or is_useless:
             self._remove_job(store.name)
         return has_changed
 
-    def end_publication(self, store: Store, *, alone: bool) -> None:
-        """Does what is left to do once the manifest is put."""
+    def end_publication(self, store: Store, hold: Hold) -> bool:
+        """Does what is left to do once the manifest is put.
+
+        Returns whether the work is still this run's: not where its lease was taken.
+        """
         recover(self.directory, [store.place or store.name])
-        if alone:
-            remove_work(self.directory, work=store.name, place=store.place)
+        if hold.is_lost:
+            return False
+        remove_work(self.directory, hold, work=store.name, place=store.place)
+        return True
 
     def forget(self, store: Store) -> None:
         """Removes the notes on what a job has put there: it belongs to the dataset."""
@@ -233,10 +254,11 @@ class BucketTarget:
 
     def clear(self, *, sure: bool) -> None:
         self.check_work_folder()
-        if names_in(self._folder) and forget_dead(self._folder, sure=sure):
-            with self.held() as apart:
-                if not apart:
-                    remove_work(self.directory)
+        manifest = look_at(manifest_path(self.directory))
+        if names_in(self._folder) and forget_dead(self._folder, manifest, sure=sure):
+            with self.held() as hold:
+                if not hold.apart:
+                    remove_work(self.directory, hold)
         if sure and not names_in(self._folder):
             # Some stores keep a folder that is empty.
             files.remove_tree(self._folder)
@@ -338,14 +360,16 @@ def _announced(folder: str, works: list[str]) -> list[tuple[str, str]]:
     return [(w, name) for w in works for name in names_in(f"{folder}/{_NAMES}/{w}")]
 
 
-def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
+def remove_work(directory: str, hold: Hold, *, work: str = "", place: str = "") -> None:
     """Removes what dead runs have put into a target and its work folder.
 
-    The dataset stays, and its publication is finished. Nothing is done where a run of
-    another machine may be at work.
+    The dataset stays, and its publication is finished. Nothing is done where another
+    run may be at work. One whose lease has expired may be in the middle of a last
+    write, so what was noted of its files stays, for the next run or `clean`.
 
     Args:
-      directory: the target, which the run holds.
+      directory: the target.
+      hold: of the run that asks.
       work: the name of a work whose files stay; empty for none.
       place: the folder that its files go to; empty for the target itself.
     """
@@ -354,16 +378,20 @@ def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
     names = names_in(folder)
     # The order matters: a run notes itself before it puts anything. So every run whose
     # files are in these lists is among the runs that are looked up now.
-    if OTHERS in names and others(folder):
-        return
+    expired = False
+    if {OTHERS, HOLDER} & {*names}:
+        manifest = look_at(manifest_path(directory))
+        expired = forget_expired(folder, hold, manifest)
+        if beside(folder, hold):
+            return
     recover(directory, notes.begun)
     places = [name for name in notes.places if name != place]
     works = sorted({whose for whose, _ in notes.announced if place or whose != work})
     kept = _kept(directory) if places or works else set()
     for name in places:
-        _remove_place(directory, name, kept)
+        _remove_place(directory, name, kept, keep_note=bool(expired))
     for whose in works:
-        _remove_announced(directory, whose, kept)
+        _remove_announced(directory, whose, kept, keep_note=bool(expired))
     for name in names:
         if name != work and _WORK.fullmatch(name):
             files.remove_tree(f"{folder}/{name}")
@@ -402,13 +430,18 @@ def _places(folder: str) -> list[tuple[str, str]]:
     return found
 
 
-def _remove_place(directory: str, name: str, kept: set[str]) -> None:
+def _remove_place(
+    directory: str, name: str, kept: set[str], *, keep_note: bool = False
+) -> None:
     if name not in kept:
         files.remove_tree(f"{directory}/{name}")
-    files.remove_file(f"{work_folder(directory)}/{_PLACES}/{name}")
+    if not keep_note:
+        files.remove_file(f"{work_folder(directory)}/{_PLACES}/{name}")
 
 
-def _remove_announced(directory: str, work: str, kept: set[str]) -> None:
+def _remove_announced(
+    directory: str, work: str, kept: set[str], *, keep_note: bool = False
+) -> None:
     """Removes what one work has put into the target itself, and then the notes."""
     notes = f"{work_folder(directory)}/{_NAMES}/{work}"
     names = names_in(notes)
@@ -417,7 +450,8 @@ def _remove_announced(directory: str, work: str, kept: set[str]) -> None:
             files.remove_file(f"{directory}/{name}")
     if names:
         rewrite_pointers(directory, work)
-        files.remove_tree(notes)
+        if not keep_note:
+            files.remove_tree(notes)
 
 
 def _kept(directory: str) -> set[str]:
