@@ -291,6 +291,10 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
         open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),
         with_rules(opened, plan, engine, hooks.beam_flags, stays=True) as store,
     ):
+        # A template has no run of its own: it is started any number of times.
+        is_template = flag_given(hooks.beam_flags, "template_location") is not None
+        held = None if is_template else bucket_runs.job_lease(plan.directory, token)
+        store = dataclasses.replace(store, lease=held)
         job = make_job(plan, store, resumes=resumes, token=token)
         # Before the job is submitted: it may end before `submit_job` returns.
         title = engine.name.capitalize()

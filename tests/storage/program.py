@@ -15,6 +15,7 @@ from typing import Protocol
 import google_crc32c
 
 from tests.storage.conftest import Server
+from tests.storage.fault_proxy import FaultProxy, Rule
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
 _ROOT = Path(__file__).parents[2]
 _RUN_SECONDS = 240
 _WAIT_SECONDS = 60
+_FOREVER = 600
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,6 +118,49 @@ class Program:
             text=True,
             start_new_session=True,
         )
+
+
+# Python loads a module of this name, if there is one, before all others.
+_HOST = """import os, socket
+socket.gethostname = lambda: os.environ["HOST_OF_TEST"]
+"""
+_PUTS = ("PUT", "POST")
+
+
+def program_on(server: HasEnvironment, folder: Path, host: str) -> Program:
+    """The program on a machine of another name, in a folder that is made for it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(_HOST)
+    return Program(server, folder, PYTHONPATH=str(folder), HOST_OF_TEST=host)
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    """Kills a run with all its processes."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def stall(proxy: FaultProxy, contains: str, *, skip: int = 0) -> None:
+    """Lets what is put wait from the n-th of these objects on."""
+    proxy.set(
+        Rule(
+            "stall",
+            seconds=_FOREVER,
+            methods=_PUTS,
+            contains=contains,
+            skip=skip,
+            times=None,
+        )
+    )
+
+
+def puts(proxy: FaultProxy, contains: str) -> list[str]:
+    """What was put under such names, or is being put."""
+    return [
+        each.target
+        for each in proxy.requests
+        if each.method in _PUTS and contains in each.target
+    ]
 
 
 def until(what: Callable[[], object]) -> None:

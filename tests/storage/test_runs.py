@@ -1,59 +1,27 @@
 """Runs that are killed, and runs that meet: the bucket holds one dataset, whole."""
 
-import dataclasses
 import json
-import os
-import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.storage.conftest import MEASURES, PETS, Server
-from tests.storage.fault_proxy import FaultProxy, Rule
+from tests.storage.fault_proxy import FaultProxy
 from tests.storage.program import (
     Program,
     assert_same,
     assert_whole,
+    kill,
     manifest_at,
+    program_on,
+    puts,
+    stall,
     until,
 )
 
-_FOREVER = 600
-_PUTS = ("PUT", "POST")
 _KILLS = 10
-# Python loads a module of this name, if there is one, before all others.
-_HOST = """import os, socket
-socket.gethostname = lambda: os.environ["HOST_OF_TEST"]
-"""
-
-
-def _kill(process: "subprocess.Popen[str]") -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _stall(proxy: FaultProxy, contains: str, *, skip: int = 0) -> None:
-    """Lets what is put wait from the n-th of these objects on."""
-    rule = Rule("stall", seconds=_FOREVER, methods=_PUTS, contains=contains, skip=skip)
-    proxy.set(dataclasses.replace(rule, times=None))
-
-
-def _puts(proxy: FaultProxy, contains: str) -> list[str]:
-    """What was put under such names, or is being put."""
-    return [
-        each.target
-        for each in proxy.requests
-        if each.method in _PUTS and contains in each.target
-    ]
-
-
-def _elsewhere(server: Server, folder: Path, host: str) -> Program:
-    """The program on a machine of another name."""
-    (folder / "sitecustomize.py").write_text(_HOST)
-    return Program(server, folder, PYTHONPATH=str(folder), HOST_OF_TEST=host)
 
 
 def test_what_is_finished_is_not_done_again(
@@ -66,30 +34,30 @@ def test_what_is_finished_is_not_done_again(
     with FaultProxy(server.endpoint) as proxy:
         endpoint = server.through(proxy.endpoint)
         program = Program(endpoint, tmp_path, TMPDIR=str(spools))
-        _stall(proxy, ".segments", skip=2)
+        stall(proxy, ".segments", skip=2)
         with program.running(*arguments) as process:
-            until(lambda: len(_puts(proxy, ".segments")) == 3)
-            _kill(process)
+            until(lambda: len(puts(proxy, ".segments")) == 3)
+            kill(process)
         # The 6 shards are announced one by one, and then put together.
-        _stall(proxy, "-of-00003", skip=8)
+        stall(proxy, "-of-00003", skip=8)
         with program.running(*arguments) as process:
-            until(lambda: len(_puts(proxy, "-of-00003")) > 8)
-            _kill(process)
+            until(lambda: len(puts(proxy, "-of-00003")) > 8)
+            kill(process)
         # The partial upload ended with its process.
         assert [path for path in spools.rglob("*") if path.is_file()] == []
-        assert len(_puts(proxy, ".segments")) == 2
+        assert len(puts(proxy, ".segments")) == 2
         assert server.keys("out/manifest") == []
-        _stall(proxy, "out/dataset_info")
+        stall(proxy, "out/dataset_info")
         with program.running(*arguments) as process:
-            until(lambda: bool(_puts(proxy, "out/dataset_info")))
-            _kill(process)
-        assert not _puts(proxy, ".segments")
+            until(lambda: bool(puts(proxy, "out/dataset_info")))
+            kill(process)
+        assert not puts(proxy, ".segments")
         assert server.keys("out/manifest") == []
         proxy.set()
         done = program.run(*arguments)
         assert "going on where an earlier run ended: 4 blocks read" in done.err
         assert "6 shards written" in done.err
-        assert not _puts(proxy, "out/measures-")
+        assert not puts(proxy, "out/measures-")
     assert_same(server, "out", local_measures)
 
 
@@ -111,7 +79,7 @@ def test_kills_at_any_time(server: Server, pets: Path, tmp_path: Path) -> None:
         with program.running(*overwrite, seed) as process:
             time.sleep(seconds * (0.4 + 0.6 * number / _KILLS))
             if process.poll() is None:
-                _kill(process)
+                kill(process)
         manifest = assert_whole(server, "out", alone=False)
         assert manifest.digest in digests
     program.run(*overwrite, "0")
@@ -132,9 +100,9 @@ def test_two_runs_on_one_machine(
         arguments.append("--overwrite")
     with FaultProxy(server.endpoint) as proxy:
         first = Program(server.through(proxy.endpoint), tmp_path)
-        _stall(proxy, "dataset_info")
+        stall(proxy, "dataset_info")
         with first.running(*arguments) as process:
-            until(lambda: _puts(proxy, "dataset_info"))
+            until(lambda: puts(proxy, "dataset_info"))
             second = program.run(*arguments, code=2)
             assert "Only one run may write to a target" in second.err
             assert f"process {process.pid} on {socket.gethostname()!r}" in second.err
@@ -153,13 +121,11 @@ def test_two_runs_on_two_machines(
         Program(server, tmp_path).run(*arguments, "--seed", "7")
         arguments.append("--overwrite")
     with FaultProxy(server.endpoint) as proxy:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        first = _elsewhere(server.through(proxy.endpoint), tmp_path / "a", "host-a")
-        second = _elsewhere(server, tmp_path / "b", "host-b")
-        _stall(proxy, "out/manifest.json")
+        first = program_on(server.through(proxy.endpoint), tmp_path / "a", "host-a")
+        second = program_on(server, tmp_path / "b", "host-b")
+        stall(proxy, "out/manifest.json")
         with first.running(*arguments) as process:
-            until(lambda: _puts(proxy, "out/manifest.json"))
+            until(lambda: puts(proxy, "out/manifest.json"))
             # It holds the target, and has put all but the manifest.
             assert json.loads(server.read(".out.beam-tfrecord/holder"))["host"] == (
                 "host-a"
@@ -186,10 +152,7 @@ def test_two_runs_that_begin_together(
     server: Server, pets: Path, tmp_path: Path
 ) -> None:
     """Whoever is first: exactly one has committed when a second one could not."""
-    runs = []
-    for host in ("host-a", "host-b"):
-        (tmp_path / host).mkdir()
-        runs.append(_elsewhere(server, tmp_path / host, host))
+    runs = [program_on(server, tmp_path / host, host) for host in ("host-a", "host-b")]
     arguments = ("convert", pets, f"{server.url}/out", *PETS, "--overwrite", "--seed")
     with (
         runs[0].running(*arguments, "1") as one,
@@ -211,19 +174,17 @@ def test_a_run_starts_and_ends_after_the_plan_of_another(
     if stands:
         Program(server, tmp_path).run(*arguments, "7")
     with FaultProxy(server.endpoint) as proxy:
-        for host in "ab":
-            (tmp_path / host).mkdir()
-        late = _elsewhere(server.through(proxy.endpoint), tmp_path / "a", "host-a")
-        _stall(proxy, "/holder")
+        late = program_on(server.through(proxy.endpoint), tmp_path / "a", "host-a")
+        stall(proxy, "/holder")
         with late.running(*arguments, "1") as process:
-            until(lambda: _puts(proxy, "/holder"))
-            _elsewhere(server, tmp_path / "b", "host-b").run(*arguments, "2")
+            until(lambda: puts(proxy, "/holder"))
+            program_on(server, tmp_path / "b", "host-b").run(*arguments, "2")
             stood = assert_whole(server, "out", alone=False)
             proxy.set()
             done = late.ended(process)
         assert done.code == 1, done
         assert "was written by another run since" in done.err
-        assert not _puts(proxy, "out/")
+        assert not puts(proxy, "out/")
     assert assert_whole(server, "out").digest == stood.digest
 
 

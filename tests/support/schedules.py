@@ -49,6 +49,7 @@ from transforms.storage.row_spool import RowSpool
 from transforms.work import lease
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
+from transforms.work.versions import look_at as store_look_at
 from transforms.work.versions import put_if
 
 __all__ = ["Writers", "check_dataset", "names_of"]
@@ -145,7 +146,7 @@ class Writers:
             }
 
         def look_at(path: str) -> Look:
-            look = lease.look_at(path)
+            look = store_look_at(path)
             if path.endswith(f"/{MANIFEST_NAME}"):
                 return Look(look.version, self._age(self._published))
             # In the same step: the age is one of what was looked at.

@@ -195,10 +195,9 @@ def end_handed_over(
       keeps_work: see `end`.
     """
     place = target.at(directory)
-    hold = Hold(token, bucket_runs.job_lease(directory, token))
-    if place.end_publication(store, hold):
-        _end_work(place, store, keeps_work=keeps_work)
-        bucket_runs.forget_job(directory, token)
+    place.end_publication(store, Hold(apart=token))
+    _end_work(place, store, keeps_work=keeps_work)
+    bucket_runs.forget_job(directory, token)
 
 
 def _end_work(
