@@ -3,7 +3,6 @@
 import pathlib
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -19,7 +18,6 @@ Folder = pathlib.Path
 _ROWS = 1_500_000
 _FLAGS = ("--shards", "4", "--segments", "files")
 _POOL = "localhost:50010"
-_AWAY_SECONDS = 6
 
 
 @pytest.fixture(scope="module")
@@ -60,27 +58,6 @@ def begun(site: Site, source: str, name: str, engine: str) -> "subprocess.Popen[
     until(lambda: process.poll() is not None or segments(site, name))
     assert process.poll() is None, process.communicate()
     return process
-
-
-def test_flink_goes_on_with_a_new_pool(
-    site: Site,
-    lossy: Machine,
-    flink_elsewhere: None,
-    long_source: str,
-    expected: Folder,
-) -> None:
-    """A pool that is gone for some seconds costs nothing but those."""
-    pool = site.start_pool(_POOL, machine=lossy)
-    try:
-        process = begun(site, long_source, "replaced", "flink")
-        kill(pool)
-        time.sleep(_AWAY_SECONDS)
-        pool = site.start_pool(_POOL, machine=lossy)
-        done = site.submitter().ended(process)
-    finally:
-        stop(pool)
-    assert done.code == 0, done.err
-    assert_same(site.store, "out/replaced", expected)
 
 
 def test_prism_resumes_with_a_new_pool(
