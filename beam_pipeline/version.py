@@ -7,9 +7,12 @@ an earlier run left is taken over only under the same versions.
 
 import functools
 
-__all__ = ["__version__", "deciding_versions"]
+__all__ = ["FOR_ROWS", "__version__", "deciding_versions"]
 
 __version__ = "0.2.0"
+
+FOR_ROWS = frozenset(("beam-tfrecord", "pyarrow"))
+"""Names of the versions that decide bytes where there are no images."""
 
 # Of PIL.features: what Pillow calls a library, and what it is called here.
 _CODECS = {

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.planning.plan import Plan
-from beam_pipeline.version import deciding_versions
+from beam_pipeline.version import FOR_ROWS, deciding_versions
+from transforms.core.schema import Kind
 from transforms.errors import StorageError
 from transforms.storage.object_clients import client_of
 from transforms.storage.paths import is_remote
@@ -48,8 +49,10 @@ def with_rules(
     spec, root = plan.spec, plan.inputs.root
     elsewhere = engine.works_elsewhere(spec, beam_flags) and not spec.shared_output
     read = (root, os.path.join(root, spec.images_root))
+    free = _deciding_nothing(plan)
+    versions = deciding_versions()
     rules = WorkerRules(
-        deciding_versions(),
+        {name: versions[name] for name in versions.keys() - free},
         deciding_versions,
         reports,
         elsewhere=elsewhere,
@@ -60,6 +63,7 @@ def with_rules(
         ),
         conditional=far and client_of(store.folder) is not None,
         variables=store_variables() if far else (),
+        free=free,
     )
     reports.begin()
     try:
@@ -69,6 +73,18 @@ def with_rules(
         raise
     if not stays:
         _end(reports)
+
+
+def _deciding_nothing(plan: Plan) -> frozenset[str]:
+    """Returns the names of versions that decide no byte of a job.
+
+    Machines of others have another zlib, say, than this one; a job of plain rows need
+    not be refused for that.
+    """
+    if plan.planned.schema.of_kind(Kind.IMAGE):
+        return frozenset()
+    free = deciding_versions().keys() - FOR_ROWS
+    return frozenset(free - {"zlib"} if plan.spec.compression != "none" else free)
 
 
 def _end(reports: Reports) -> None:

@@ -64,14 +64,15 @@ class WorkerRules:
     """What a job asks of its workers.
 
     Attributes:
-      versions: name -> version, of this program and of what decides bytes.
-      find: returns those of the process that calls it.
+      versions: name -> version, of this program and of what decides the job's bytes.
+      find: returns those of the process that calls it, of any job.
       reports: where workers report.
       elsewhere: whether the workers' machines share no disk with the submitter's.
       conditional: whether the submitter writes with the store's own client, which
         alone knows conditions; then workers must as well.
       paths: of the submitter's disk that all workers must see.
       variables: names of the variables that tell the submitter how stores are reached.
+      free: names among what `find` returns that decide nothing in this job.
     """
 
     versions: Mapping[str, str]
@@ -81,6 +82,7 @@ class WorkerRules:
     conditional: bool = False
     paths: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    free: frozenset[str] = frozenset()
 
 
 def store_variables() -> tuple[str, ...]:
@@ -118,7 +120,11 @@ def check_worker(rules: WorkerRules | None, lease: Lease | None = None) -> None:
 
 
 def _check(rules: WorkerRules, lease: Lease | None) -> None:
-    found = dict(rules.find())
+    found = {
+        name: version
+        for name, version in rules.find().items()
+        if name not in rules.free
+    }
     worker = Worker.this(digest_of(found), found.get(PROGRAM, ""))
     this_worker.become(worker, elsewhere=rules.elsewhere)
     _report_failures(rules.reports, worker)

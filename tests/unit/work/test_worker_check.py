@@ -160,6 +160,17 @@ def test_other_versions(reports: Reports, found: dict[str, str], said: str) -> N
         assert f"(process {os.getpid()})" in str(caught.value)
 
 
+def test_versions_that_decide_nothing_are_free(reports: Reports) -> None:
+    """A job of plain rows works with any codec of images, and its facts are equal."""
+    asked = dataclasses.replace(
+        rules(reports, {**VERSIONS, "libwebp": "1.5.0", "zlib": "1.3"}),
+        versions={n: v for n, v in VERSIONS.items() if n != "libwebp"},
+        free=frozenset(("libwebp", "zlib")),
+    )
+    check_worker(asked)
+    assert len(check_facts([ReadFacts("a", 0, 1)], asked)) == 1
+
+
 def test_a_run_that_has_ended_takes_no_worker(reports: Reports) -> None:
     """A task that an engine starts late does not begin, and leaves nothing."""
     reports.end()
