@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shutil
+import time
 
 from tests.clusters.elsewhere.engine_machines import flags_of
 from tests.clusters.elsewhere.images import AT, given, link
@@ -126,3 +127,17 @@ def test_workers_of_another_version(site: Site, prism: None, tmp_path: Folder) -
     last = done.err.strip().splitlines()[-1]
     assert "0.0.9 and not" in last
     assert "pip install" in last
+
+
+def test_flink_without_keys_says_so_soon(site: Site, flink_elsewhere: None) -> None:
+    """Whatever Flink's restart strategy is: a hundred attempts are allowed."""
+    pool = site.start_pool(_POOL, environment=WITHOUT_KEYS)
+    begun = time.monotonic()
+    try:
+        done = failed(site, "flink", "few.csv", "flink-no-keys", 1)
+    finally:
+        stop(pool)
+    assert time.monotonic() - begun < 45
+    last = done.err.strip().splitlines()[-1]
+    assert site.workers.name in last
+    assert "AWS_ACCESS_KEY_ID" in last
