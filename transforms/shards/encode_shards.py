@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Rejection
 from transforms.core.rows.record_columns import (
     count_parts,
     number_labels,
     record_columns,
-    record_schema,
 )
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, summarize_feature_parts
@@ -89,11 +87,12 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     loaded = job.load([task.source for task in tasks])
     features = job.layout.schema.features
     table = number_labels(loaded.rows.table, features, job.classes)
-    table = table.take(pa.array(loaded.rows.order))
+    rows = dataclasses.replace(loaded.rows, table=table)
+    table, _ = rows.take(0, len(rows))
     columns = record_columns(table, features)
-    schema = record_schema(job.layout.schema)
+    schema = job.layout.record_schema
     records = pa.record_batch([columns[name] for name in schema.names], schema)
-    framed = ExampleEncoder(schema).encode_framed(records)
+    framed = job.layout.encoder.encode_framed(records)
     bounds = np.concatenate(([0], np.cumsum(loaded.lengths)))
     facts = {
         feature.name: summarize_feature_parts(feature, columns, bounds)
@@ -102,17 +101,17 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     }
     places = framed.offsets[bounds].tolist()
     encoded = []
-    for index, (rows, refused) in enumerate(
+    for index, (count, refused) in enumerate(
         zip(loaded.lengths, loaded.refused, strict=True)
     ):
         start, stop = places[index : index + 2]
-        part = table.slice(int(bounds[index]), rows)
+        part = table.slice(int(bounds[index]), count)
         encoded.append(
             EncodedShard(
                 framed=framed.buffer.slice(start, stop - start),
-                records=rows,
-                statistics={n: each[index] for n, each in facts.items() if rows},
-                parts=count_parts(part, features) if rows else {},
+                records=count,
+                statistics={n: each[index] for n, each in facts.items() if count},
+                parts=count_parts(part, features) if count else {},
                 refused=refused,
             )
         )

@@ -1,16 +1,19 @@
 """What is to be written: the shards of a job, and where their rows come from."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from transforms.core import segment
+from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Rejection, Segment, ShardKey
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
+from transforms.core.rows.record_columns import record_schema
 from transforms.core.schema import Schema
 from transforms.work.store import Store
 
@@ -19,7 +22,7 @@ __all__ = ["Loaded", "ShardJob", "ShardLayout", "ShardTask", "load_segments"]
 _AS_IT_IS = ImagePolicy()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class ShardLayout:
     """Settings that decide the bytes of a shard, besides its rows.
 
@@ -44,6 +47,16 @@ class ShardLayout:
     many_origins: bool = False
     origins_name_rows: bool = False
     fingerprints: bool = False
+
+    @functools.cached_property
+    def record_schema(self) -> pa.Schema:
+        """Arrow schema of the columns of records."""
+        return record_schema(self.schema)
+
+    @functools.cached_property
+    def encoder(self) -> ExampleEncoder:
+        """Encodes the columns of records; made once for all shards of a worker."""
+        return ExampleEncoder(self.record_schema)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

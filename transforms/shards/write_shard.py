@@ -29,6 +29,7 @@ from transforms.core.rows.record_columns import (
 )
 from transforms.core.rows.repeated_texts import with_dictionaries
 from transforms.core.schema import Kind, Schema
+from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
@@ -264,10 +265,11 @@ def _write_rows(
 ) -> None:
     # Places are of no use here, and to take them in another order costs as much as
     # to take a column.
-    stored = [name for name in rows.table.column_names if name[:1] != "\0"]
+    stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
     rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
-    schema = _with_dictionary_types(record_schema(layout.schema), rows.table.schema)
-    encoder = ExampleEncoder(schema)
+    schema = _with_dictionary_types(layout.record_schema, rows.table.schema)
+    same = schema is layout.record_schema
+    encoder = layout.encoder if same else ExampleEncoder(schema)
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
     size = max(min(most_rows(len(schema)), by_bytes), 1)
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
@@ -285,12 +287,13 @@ def _write_rows(
 
 def _with_dictionary_types(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     """Returns the schema of records with the dictionaries among the columns found."""
-    types = dict(zip(found.names, found.types, strict=True))
-    for index, field in enumerate(schema):
-        kind = types.get(field.name, field.type)
-        if pa.types.is_dictionary(kind):
-            schema = schema.set(index, field.with_type(kind))
-    return schema
+    kinds = zip(found.names, found.types, strict=True)
+    types = {name: kind for name, kind in kinds if pa.types.is_dictionary(kind)}
+    if types.keys().isdisjoint(schema.names):
+        return schema
+    return pa.schema(
+        [field.with_type(types.get(field.name, field.type)) for field in schema]
+    )
 
 
 class _Behind:

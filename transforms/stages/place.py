@@ -22,6 +22,7 @@ from transforms.core.model import (
     ShardKey,
     task_of,
 )
+from transforms.core.packing import pack
 from transforms.core.placing import placement
 from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
@@ -82,7 +83,7 @@ def _shards(
 def cut_batch(
     batch: Batch, sharding: Sharding, splits: Splits | None = None
 ) -> list[tuple[ShardKey, pa.RecordBatch]]:
-    """Returns the rows of each shard touched, in source order, as `segment` has them.
+    """Returns the rows of each shard touched, in source order, as `segment` packs them.
 
     Args:
       batch: n rows under `Schema.row_schema`.
@@ -93,7 +94,7 @@ def cut_batch(
         splits = split_rows(batch, sharding.rule, _NO_TABLES)
     keys = _order(batch, sharding)
     shards, index = _shards(batch, sharding, splits, keys)
-    columns = [*batch.rows.columns, pa.array(batch.numbers)]
+    columns = [*pack(batch.rows).columns, pa.array(batch.numbers)]
     if batch.origins is not None:
         unknown = pa.array(np.zeros(len(batch.origins), np.int64))
         columns += [

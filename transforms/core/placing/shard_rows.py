@@ -11,6 +11,7 @@ import pyarrow as pa
 from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
 from transforms.core.model import Segment
+from transforms.core.packing import unpack
 from transforms.core.placing import placement
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
@@ -75,8 +76,8 @@ class ShardRows:
         ('a.csv', 2)
 
     Attributes:
-      table: the segments' rows in source order; a column of large values is in as many
-        chunks as there are segments, any other in one.
+      table: the segments' rows in source order, packed; a column of large values is in
+        as many chunks as there are segments, any other in one.
       order: positions in `table`, in the order of the records.
       origins: each segment's origin, for rows without a column of origins.
       starts: the position in `table` where each segment starts.
@@ -148,14 +149,18 @@ class ShardRows:
         return len(self.order)
 
     def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Returns the rows from `start` to `stop` of the order, and their positions."""
+        """Returns the rows from `start` to `stop` of the order, and their positions.
+
+        Columns that were packed come last.
+        """
         positions = self.order[start:stop]
         where = pa.array(positions)
         columns = [
             column.take(where) if column.num_chunks == 1 else _taken(column, positions)
             for column in self.table.columns
         ]
-        return pa.Table.from_arrays(columns, schema=self.table.schema), positions
+        taken = pa.Table.from_arrays(columns, schema=self.table.schema)
+        return unpack(taken), positions
 
     def origin(self, position: int) -> tuple[str, int | None]:
         """Returns (origin, 0-based row) of the row at a position of `table`.
@@ -183,15 +188,29 @@ class ShardRows:
 def _taken(
     column: pa.ChunkedArray, positions: npt.NDArray[np.int64]
 ) -> pa.ChunkedArray:
-    """Returns the values at positions, each in a chunk of its own and not copied."""
+    """Returns the values at positions, each in a chunk of its own and not copied.
+
+    Lists of a packed column are copied, once a chunk.
+    """
     chunks = column.chunks
-    ends = np.cumsum([len(chunk) for chunk in chunks])
-    found = np.searchsorted(ends, positions, side="right").tolist()
+    lengths = np.array([len(chunk) for chunk in chunks])
+    ends = np.cumsum(lengths)
+    found = np.searchsorted(ends, positions, side="right")
+    places = positions - (ends - lengths)[found]
+    if not pa.types.is_fixed_size_list(column.type):
+        pieces = [
+            chunks[chunk].slice(place, 1)
+            for chunk, place in zip(found.tolist(), places.tolist(), strict=True)
+        ]
+        return pa.chunked_array(pieces, column.type)
+    order = np.argsort(found, kind="stable")
     pieces = [
-        chunks[chunk].slice(position - ends[chunk] + len(chunks[chunk]), 1)
-        for chunk, position in zip(found, positions.tolist(), strict=True)
+        chunks[chunk].take(pa.array(places[found == chunk]))
+        for chunk in np.unique(found).tolist()
     ]
-    return pa.chunked_array(pieces, column.type)
+    back = np.argsort(order, kind="stable")
+    whole = pa.chunked_array(pieces, column.type).combine_chunks()
+    return pa.chunked_array([whole.take(pa.array(back))])
 
 
 def _order_keys(

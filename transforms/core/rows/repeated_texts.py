@@ -32,7 +32,12 @@ def with_dictionaries(table: pa.Table) -> pa.Table:
             found = _dictionary_of(column.chunk(0))
             if found is not None:
                 columns[index] = found
-    return pa.table(columns, names=table.column_names)
+    # Of a packed column, the field says what is in it.
+    fields = [
+        field.with_type(column.type)
+        for field, column in zip(table.schema, columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _dictionary_of(texts: pa.Array) -> pa.ChunkedArray | None:

@@ -1,0 +1,90 @@
+"""Columns of numbers are packed and unpacked without a change."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from transforms.core import segment
+from transforms.core.packing import pack, packed_schema, unpack
+from transforms.core.placing.shard_rows import ShardRows
+
+_MANY = 300
+
+
+def _wide(rows: int, *, missing: float = 0.0, seed: int = 7) -> pa.RecordBatch:
+    """Returns floats, integers, and a text among them; some values are missing."""
+    rng = np.random.default_rng(seed)
+    columns: dict[str, pa.Array] = {}
+    for index in range(_MANY):
+        floats = rng.standard_normal(rows).astype(np.float32)
+        floats[rng.random(rows) < 0.1] = np.nan
+        gone = rng.random(rows) < missing * (index % 3)
+        columns[f"f{index}"] = pa.array(floats, pa.float32(), mask=gone)
+        columns[f"i{index}"] = pa.array(rng.integers(-9, 9, rows), mask=gone)
+        if index == 5:
+            columns["text"] = pa.array([str(n) for n in range(rows)], pa.string())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _same(found: pa.Table, expected: pa.RecordBatch) -> bool:
+    """Whether the columns are the same, in any order; NaN is NaN."""
+    names = found.schema.names
+    return sorted(names) == sorted(expected.schema.names) and all(
+        found[name].type == expected[name].type
+        and repr(found[name].to_pylist()) == repr(expected[name].to_pylist())
+        for name in names
+    )
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("rows", [0, 1, 13])
+def test_unpack_is_the_inverse(rows: int, missing: float) -> None:
+    """Values, NaN, missing values and types come back; texts stay as they are."""
+    batch = _wide(rows, missing=missing)
+    packed = pack(batch)
+    assert packed.schema.equals(packed_schema(batch.schema))
+    assert packed.schema.names == ["text", "\0float", "\0int64"]
+    assert _same(unpack(pa.table(packed)), batch)
+
+
+def test_few_columns_are_not_packed() -> None:
+    """Below hundreds of columns the rows are the same object."""
+    batch = _wide(3).select(["f0", "i0", "text", "f1"])
+    assert pack(batch) is batch
+    assert packed_schema(batch.schema) is batch.schema
+    table = pa.table(batch)
+    assert unpack(table) is table
+
+
+def test_slices_are_packed_as_rows() -> None:
+    """Of a slice only its own rows are packed, also with missing values before it."""
+    batch = _wide(20, missing=0.3)
+    assert _same(unpack(pa.table(pack(batch.slice(7, 9)))), batch.slice(7, 9))
+
+
+@pytest.mark.parametrize("width", [1, 20])
+def test_rows_of_segments_are_taken_in_order(width: int) -> None:
+    """A shard takes the same rows from packed segments as from their columns.
+
+    Rows of 24 KB stay in the chunks of their segments, smaller ones do not.
+    """
+    wide = _wide(40, missing=0.2)
+    columns = {
+        f"{name}-{copy}": column
+        for copy in range(width)
+        for name, column in zip(wide.schema.names, wide.columns, strict=True)
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    schema = segment.segment_schema(batch.schema, many_origins=False)
+    parts = []
+    for number, start in enumerate((0, 5, 25)):
+        part = batch.slice(start, (5, 20, 15)[number])
+        numbers = pa.array(np.arange(start, start + len(part)))
+        rows = pa.record_batch([*pack(part).columns, numbers], schema=schema)
+        message = segment.serialize(rows)
+        parts.append(("a.csv", segment.deserialize(message, schema)))
+    shard = ShardRows.of(parts, seed=3, shuffle=True)
+    for start, stop in ((0, 17), (17, 40)):
+        taken, positions = shard.take(start, stop)
+        expected = batch.take(pa.array(positions))
+        assert _same(taken.drop_columns([segment.ROW_COLUMN]), expected)
