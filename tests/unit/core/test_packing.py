@@ -7,6 +7,7 @@ import pytest
 from transforms.core import segment
 from transforms.core.packing import pack, packed_schema, unpack
 from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.rows.repeated_texts import with_dictionaries
 
 _MANY = 300
 
@@ -88,3 +89,13 @@ def test_rows_of_segments_are_taken_in_order(width: int) -> None:
         taken, positions = shard.take(start, stop)
         expected = batch.take(pa.array(positions))
         assert _same(taken.drop_columns([segment.ROW_COLUMN]), expected)
+
+
+def test_packed_columns_stay_packed_beside_dictionaries() -> None:
+    """Texts that become dictionaries leave the names of packed columns in place."""
+    batch = _wide(40)
+    place = batch.schema.get_field_index("text")
+    rows = batch.set_column(place, "text", pa.array(["a", "b"] * 20))
+    found = unpack(with_dictionaries(pa.table(pack(rows))))
+    assert pa.types.is_dictionary(found["text"].type)
+    assert found.num_columns == batch.num_columns
