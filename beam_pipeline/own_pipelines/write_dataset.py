@@ -64,12 +64,14 @@ from beam_pipeline.own_pipelines.rows_input import (
 )
 from beam_pipeline.own_pipelines.rows_plan import RowsDraft, RowsPlan
 from beam_pipeline.own_pipelines.shard_steps import write_shards
+from beam_pipeline.version import FOR_ROWS, deciding_versions
 from transforms.core.model import ReadFacts, RejectLog
 from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import SpecError
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute
+from transforms.work.worker_check import VersionRules
 
 __all__ = ["Committed", "WriteDataset"]
 
@@ -226,6 +228,7 @@ class WriteDataset(beam.PTransform):
             secrets.token_hex(16),
             keep_items=spec.keep_rejected_bytes,
             many=_is_dataflow(rows.pipeline.options),
+            versions=_versions(compressed=spec.compression != "none"),
         )
         seen = (
             rows.pipeline
@@ -312,6 +315,16 @@ class WriteDataset(beam.PTransform):
             | "Keep" >> beam.GroupByKey()
             | "Clean up" >> beam.Map(_clean_up, run)
         )
+
+
+def _versions(*, compressed: bool) -> VersionRules:
+    """Returns the versions that decide bytes, as far as they do without images.
+
+    Whether rows have images is known when they have been gathered.
+    """
+    found = deciding_versions()
+    free = found.keys() - FOR_ROWS - ({"zlib"} if compressed else set())
+    return VersionRules(found, deciding_versions, frozenset(free))
 
 
 def _is_dataflow(options: PipelineOptions) -> bool:

@@ -15,7 +15,7 @@ from transforms.storage.object_clients import client_of
 from transforms.storage.paths import is_remote
 from transforms.work.reports import Reports
 from transforms.work.store import Store
-from transforms.work.worker_check import WorkerRules, store_variables
+from transforms.work.worker_check import VersionRules, WorkerRules, store_variables
 
 __all__ = ["with_rules"]
 
@@ -49,11 +49,8 @@ def with_rules(
     spec, root = plan.spec, plan.inputs.root
     elsewhere = engine.works_elsewhere(spec, beam_flags) and not spec.shared_output
     read = (root, os.path.join(root, spec.images_root))
-    free = _deciding_nothing(plan)
-    versions = deciding_versions()
     rules = WorkerRules(
-        {name: versions[name] for name in versions.keys() - free},
-        deciding_versions,
+        VersionRules(deciding_versions(), deciding_versions, _deciding_nothing(plan)),
         reports,
         elsewhere=elsewhere,
         paths=tuple(
@@ -63,7 +60,6 @@ def with_rules(
         ),
         conditional=far and client_of(store.folder) is not None,
         variables=store_variables() if far else (),
-        free=free,
     )
     reports.begin()
     try:

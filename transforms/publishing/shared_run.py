@@ -30,6 +30,7 @@ from transforms.publishing.bucket.target import SHARED
 from transforms.storage.paths import Access
 from transforms.storage.retry import storing
 from transforms.work.store import Store
+from transforms.work.worker_check import VersionRules
 
 __all__ = ["Seen", "SharedRun"]
 
@@ -62,6 +63,7 @@ class SharedRun:
       many: whether one graph may be run many times, as a template is: then the id of
         the job is part of the token.
       access: how its places are reached, wherever the run is sent.
+      versions: that its workers must have, wherever they are; None for any.
     """
 
     directory: str
@@ -69,6 +71,17 @@ class SharedRun:
     keep_items: bool = False
     many: bool = False
     access: Access = dataclasses.field(default_factory=Access)
+    versions: VersionRules | None = None
+
+    def check_worker(self) -> None:
+        """Checks the process that calls it, before it touches data.
+
+        Raises:
+          WorkerError: it has other versions than those of the program that has built
+            the graph.
+        """
+        if self.versions is not None:
+            self.versions.check(self.store.folder)
 
     @property
     def token(self) -> str:
@@ -98,7 +111,9 @@ class SharedRun:
           TargetError: the target holds something that a run must not replace, or a
             dataset where `overwrite` is not given.
           StorageError: it cannot be reached, or the folder cannot be made.
+          WorkerError: see `check_worker`.
         """
+        self.check_worker()
         with storing(self.directory):
             return self._begin(job or self.token, overwrite=overwrite)
 
@@ -159,7 +174,9 @@ class SharedRun:
 
         Raises:
           CommitError: the run has ended, or its work was removed.
+          WorkerError: see `check_worker`.
         """
+        self.check_worker()
         try:
             return target.at(self.directory).open_attempt(self.store)
         except FileNotFoundError as error:
@@ -192,7 +209,9 @@ class SharedRun:
 
         Raises:
           CommitError: another run has published since; its dataset stays.
+          WorkerError: see `check_worker`.
         """
+        self.check_worker()
         place = target.at(self.directory)
         if place.state() != seen:
             raise target.overtaken(self.directory)

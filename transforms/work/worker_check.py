@@ -30,6 +30,7 @@ from transforms.work.reports import FailureReports, Reports
 
 __all__ = [
     "PROGRAM",
+    "VersionRules",
     "WorkerRules",
     "check_worker",
     "digest_of",
@@ -60,29 +61,90 @@ _lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class VersionRules:
+    """The versions that all workers of a job must have.
+
+    Attributes:
+      wanted: name -> version, of this program and of what decides bytes.
+      find: returns those of the process that calls it.
+      free: names among them that decide nothing in this job.
+    """
+
+    wanted: Mapping[str, str]
+    find: Callable[[], Mapping[str, str]]
+    free: frozenset[str] = frozenset()
+
+    @property
+    def digest(self) -> str:
+        """A digest of the versions, by which facts of workers are compared."""
+        return digest_of(self._deciding(self.wanted))
+
+    def worker(self) -> Worker:
+        """Returns this process, with the versions that it has."""
+        found = self._deciding(self.find())
+        return Worker.this(digest_of(found), found.get(PROGRAM, ""))
+
+    def check(self, folder: str) -> None:
+        """Raises WorkerError where a version of this process differs from the job's.
+
+        Args:
+          folder: of the work, which says what extra a worker needs.
+        """
+        wanted, found = self._deciding(self.wanted), self._deciding(self.find())
+        names = [
+            name
+            for name in sorted(wanted.keys() | found.keys())
+            if wanted.get(name) != found.get(name)
+        ]
+        if not names:
+            return
+        differing = [
+            f"{name} {found.get(name, 'none')} and not {wanted.get(name, 'none')}"
+            for name in names
+        ]
+        raise WorkerError(
+            f"Every worker must have the versions that the job was submitted with, for "
+            f"they decide bytes; {self.worker().in_words()} has "
+            f"{first_few(differing, _SHOWN)}. Install the same in the workers' image: "
+            f"{self.install(names, folder)}; nothing was committed."
+        )
+
+    def install(self, names: Sequence[str], folder: str) -> str:
+        """Returns the command that installs this program, and others of these names."""
+        extra = extra_of(folder)
+        program = f"{PROGRAM}[{extra}]" if extra else PROGRAM
+        packages = [f"{program}=={self.wanted[PROGRAM]}"]
+        packages += [
+            f"{name}=={self.wanted[name]}"
+            for name in names
+            if name in _PACKAGES[1:] and name in self.wanted
+        ]
+        return f"pip install {' '.join(map(repr, packages))}"
+
+    def _deciding(self, versions: Mapping[str, str]) -> dict[str, str]:
+        return {name: versions[name] for name in versions.keys() - self.free}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class WorkerRules:
     """What a job asks of its workers.
 
     Attributes:
-      versions: name -> version, of this program and of what decides the job's bytes.
-      find: returns those of the process that calls it, of any job.
+      versions: that they must have.
       reports: where workers report.
       elsewhere: whether the workers' machines share no disk with the submitter's.
       conditional: whether the submitter writes with the store's own client, which
         alone knows conditions; then workers must as well.
       paths: of the submitter's disk that all workers must see.
       variables: names of the variables that tell the submitter how stores are reached.
-      free: names among what `find` returns that decide nothing in this job.
     """
 
-    versions: Mapping[str, str]
-    find: Callable[[], Mapping[str, str]]
+    versions: VersionRules
     reports: Reports
     elsewhere: bool = False
     conditional: bool = False
     paths: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
-    free: frozenset[str] = frozenset()
 
 
 def store_variables() -> tuple[str, ...]:
@@ -120,15 +182,10 @@ def check_worker(rules: WorkerRules | None, lease: Lease | None = None) -> None:
 
 
 def _check(rules: WorkerRules, lease: Lease | None) -> None:
-    found = {
-        name: version
-        for name, version in rules.find().items()
-        if name not in rules.free
-    }
-    worker = Worker.this(digest_of(found), found.get(PROGRAM, ""))
+    worker = rules.versions.worker()
     this_worker.become(worker, elsewhere=rules.elsewhere)
     _report_failures(rules.reports, worker)
-    _check_versions(rules.versions, found, worker, rules.reports.folder)
+    rules.versions.check(rules.reports.folder)
     _check_store(rules, worker)
     _check_paths(rules.paths, worker)
     rules.reports.sign_on(worker, lease)
@@ -141,42 +198,6 @@ def _report_failures(reports: Reports, worker: Worker) -> None:
         if isinstance(handler, FailureReports) and handler.reports == reports:
             return
     logger.addHandler(FailureReports(reports, worker))
-
-
-def _check_versions(
-    wanted: Mapping[str, str], found: Mapping[str, str], worker: Worker, folder: str
-) -> None:
-    """Raises WorkerError where a version differs from the job's."""
-    names = [
-        name
-        for name in sorted(wanted.keys() | found.keys())
-        if wanted.get(name) != found.get(name)
-    ]
-    if not names:
-        return
-    differing = [
-        f"{name} {found.get(name, 'none')} and not {wanted.get(name, 'none')}"
-        for name in names
-    ]
-    raise WorkerError(
-        f"Every worker must have the versions that the job was submitted with, for "
-        f"they decide bytes; {worker.in_words()} has {first_few(differing, _SHOWN)}. "
-        f"Install the same in the workers' image: {_install(wanted, names, folder)}; "
-        f"nothing was committed."
-    )
-
-
-def _install(wanted: Mapping[str, str], names: list[str], folder: str) -> str:
-    """Returns the command that installs what differs."""
-    extra = extra_of(folder)
-    program = f"{PROGRAM}[{extra}]" if extra else PROGRAM
-    packages = [f"{program}=={wanted[PROGRAM]}"]
-    packages += [
-        f"{name}=={wanted[name]}"
-        for name in names
-        if name in _PACKAGES[1:] and name in wanted
-    ]
-    return f"pip install {' '.join(map(repr, packages))}"
 
 
 def _check_paths(paths: Sequence[str], worker: Worker) -> None:
@@ -201,7 +222,7 @@ def _check_store(rules: WorkerRules, worker: Worker) -> None:
                 f"Every worker must write with the store's own client, which alone "
                 f"knows conditional writes; {worker.in_words()} does not have it. "
                 f"Install it in the workers' image: "
-                f"{_install(rules.versions, [], reports.folder)}; nothing was "
+                f"{rules.versions.install((), reports.folder)}; nothing was "
                 f"committed."
             )
         is_on = reports.is_on()

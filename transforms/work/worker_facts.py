@@ -6,7 +6,7 @@ from typing import Any
 
 from transforms.core.this_worker import Worker
 from transforms.errors import WorkerError
-from transforms.work.worker_check import PROGRAM, WorkerRules, digest_of
+from transforms.work.worker_check import PROGRAM, WorkerRules
 
 __all__ = ["check_facts"]
 
@@ -28,7 +28,7 @@ def check_facts(
         return []
     # A fact of a version without the field lacks it when it is unpickled.
     stamps = {str(getattr(fact, "worker", "")) for fact in facts}
-    wanted = digest_of(rules.versions)
+    wanted = rules.versions.digest
     workers = []
     for stamp in sorted(stamps):
         try:
@@ -37,7 +37,7 @@ def check_facts(
             raise _foreign("a worker that says no version has", rules) from None
         if worker.versions != wanted:
             has = f"{worker.in_words()} has {PROGRAM} {worker.program} and other codecs"
-            if worker.program != rules.versions[PROGRAM]:
+            if worker.program != rules.versions.wanted[PROGRAM]:
                 has = f"{worker.in_words()} has {PROGRAM} {worker.program}"
             raise _foreign(f"{has}, and has", rules)
         workers.append(worker)
@@ -56,7 +56,7 @@ def check_facts(
 
 
 def _foreign(who: str, rules: WorkerRules) -> WorkerError:
-    wanted = rules.versions[PROGRAM]
+    wanted = rules.versions.wanted[PROGRAM]
     return WorkerError(
         f"All work of a job must be done by the versions it was submitted with, "
         f"{PROGRAM} {wanted} and its codecs; {who} done part of it. Install "

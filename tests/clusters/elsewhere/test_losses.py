@@ -3,6 +3,7 @@
 import pathlib
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -84,6 +85,51 @@ def test_prism_resumes_with_a_new_pool(
     finally:
         stop(pool)
     assert_same(site.store, "out/lost", expected)
+
+
+def test_flink_goes_on_with_a_new_pool(
+    site: Site,
+    lossy: Machine,
+    flink_elsewhere: None,
+    long_source: str,
+    expected: Folder,
+) -> None:
+    """The same job ends well, after Flink has restarted it."""
+    pool = site.start_pool(_POOL, machine=lossy)
+    try:
+        process = begun(site, long_source, "replaced", "flink")
+        kill(pool)
+        # A pod takes some seconds to start again.
+        time.sleep(6)
+        pool = site.start_pool(_POOL, machine=lossy)
+        done = site.submitter().ended(process)
+        assert done.code == 0, done.err
+    finally:
+        stop(pool)
+    assert_same(site.store, "out/replaced", expected)
+
+
+def test_a_job_without_its_submitter(
+    site: Site,
+    lossy: Machine,
+    flink_elsewhere: None,
+    long_source: str,
+    expected: Folder,
+) -> None:
+    """Flink's job goes on and commits; the next run finds the dataset up to date."""
+    pool = site.start_pool(_POOL, machine=lossy)
+    try:
+        process = begun(site, long_source, "orphan", "flink")
+        process.kill()
+        until(lambda: site.store.keys("out/orphan/manifest.json"))
+        again = site.submitter().run(
+            *("convert", long_source, f"{site.store.url}/out/orphan", *_FLAGS),
+            *flags_of("flink", site, _POOL),
+        )
+        assert "up to date" in again.out
+    finally:
+        stop(pool)
+    assert_same(site.store, "out/orphan", expected)
 
 
 def test_stopped_runs_go_on(

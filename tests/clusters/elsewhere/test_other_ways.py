@@ -44,6 +44,26 @@ def test_keys_of_the_paths_alone(site: Site, prism: None, local: Local) -> None:
     assert_same(site.store, "out/keys", local("rows"))
 
 
+def test_flink_starts_the_workers(
+    site: Site, flink_elsewhere: None, local: Local
+) -> None:
+    """From its own image, which has the program; a second run finds it up to date."""
+    flags = [
+        each
+        for each in flags_of("flink", site)
+        if not each.startswith("--worker-pool=")
+    ]
+    flags.append(f"--worker-command={AT}/bin/beam-tfrecord-worker")
+    for name, value in site.store.environment.items():
+        flags += ["--worker-env", f"{name}={value}"]
+    arguments = ("convert", f"{site.store.url}/raw/rows.csv")
+    output = f"{site.store.url}/out/command"
+    run = (*arguments, output, *CASES["rows"].flags, *flags)
+    site.submitter().run(*run)
+    assert_same(site.store, "out/command", local("rows"))
+    assert "up to date" in site.submitter().run(*run).out
+
+
 @pytest.mark.parametrize("title", ["rows", "images"])
 def test_googles_store_gives_the_same(
     title: str, site: Site, data: Folder, prism: None, local: Local

@@ -6,7 +6,7 @@ import shutil
 import time
 
 from tests.clusters.elsewhere.engine_machines import flags_of
-from tests.clusters.elsewhere.images import AT, given, link
+from tests.clusters.elsewhere.images import AT, given, link, program_image
 from tests.clusters.elsewhere.machines import stop
 from tests.clusters.elsewhere.sites import POOL, Site
 from tests.storage.program import Done
@@ -127,6 +127,61 @@ def test_workers_of_another_version(site: Site, prism: None, tmp_path: Folder) -
     last = done.err.strip().splitlines()[-1]
     assert "0.0.9 and not" in last
     assert "pip install" in last
+
+
+def test_workers_without_the_client_of_the_store(
+    site: Site, hidden: list[Folder], wheels: Folder, tmp_path: Folder, prism: None
+) -> None:
+    """They could not write on a condition; the message says what to install."""
+    image = tmp_path / "image"
+    program_image(image, wheels, hidden, extras="[heif]")
+    pool = site.start_pool(_POOL, machine=site.machine("plain", given(image)))
+    try:
+        done = failed(site, "prism", "few.csv", "plain", 1)
+    finally:
+        stop(pool)
+    last = done.err.strip().splitlines()[-1]
+    assert "'plain'" in last
+    assert "pip install 'beam-tfrecord[s3]==" in last
+
+
+def test_a_disk_that_is_not_shared(site: Site, prism: None) -> None:
+    """What --shared-output claims is checked; what is not visible is no reject."""
+    pool = site.start_pool(_POOL)
+    photos, few = site.folder / "flat", f"{site.store.url}/raw/few.csv"
+    shared = (*_PRISM, "--shared-output")
+    try:
+        for source, output, what in (
+            (photos, f"{site.store.url}/out/shared", photos),
+            (few, site.side / "shared", site.side),
+        ):
+            done = site.submitter(within=True).run(
+                "convert", source, output, *shared, code=1
+            )
+            last = done.err.strip().splitlines()[-1]
+            assert str(what) in last
+            assert "not visible" in last
+            assert repr(site.workers.name) in last
+    finally:
+        stop(pool)
+    assert not (site.side / "shared").exists()
+
+
+def test_too_many_rejects_on_flink(site: Site, flink_elsewhere: None) -> None:
+    """The job ends at the first refusal, though a hundred attempts are allowed."""
+    pool = site.start_pool(_POOL)
+    begun = time.monotonic()
+    try:
+        done = site.submitter().run(
+            *("convert", f"{site.store.url}/raw/bad.csv"),
+            *(f"{site.store.url}/out/refused", "--max-reject-rate=0"),
+            *flags_of("flink", site, _POOL),
+            code=3,
+        )
+    finally:
+        stop(pool)
+    assert time.monotonic() - begun < 45
+    assert "--max-reject-rate" in done.err
 
 
 def test_flink_without_keys_says_so_soon(site: Site, flink_elsewhere: None) -> None:

@@ -16,7 +16,9 @@ import pytest
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
+from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from beam_pipeline.version import deciding_versions
 from tests.support.own_pipelines import run_steps, write_rows
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
@@ -28,7 +30,9 @@ from transforms.errors import (
     SpecError,
     StorageError,
     TargetError,
+    WorkerError,
 )
+from transforms.work.worker_check import VersionRules
 
 Folder = pathlib.Path
 ROWS = [{"id": n, "v": n / 2, "kind": "ab"[n % 2]} for n in range(20)]
@@ -181,6 +185,18 @@ def test_windowed_rows_are_refused(windows: Any, tmp_path: Folder) -> None:
     rows = pipeline | beam.Create(ROWS) | beam.WindowInto(windows)
     with pytest.raises(SpecError, match=r"put beam\.WindowInto"):
         rows | WriteDataset(tmp_path / "out")
+
+
+def test_workers_of_another_version(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stop before they take a row; the message says what to install."""
+    built = VersionRules({"beam-tfrecord": "9.9.9"}, deciding_versions)
+    monkeypatch.setattr(write_dataset, "_versions", lambda **_: built)
+    with pytest.raises(WorkerError, match=r"and not 9\.9\.9.* pip install") as caught:
+        write_rows(ROWS, tmp_path / "out")
+    assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_without_end_are_refused(tmp_path: Folder) -> None:

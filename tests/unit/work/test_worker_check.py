@@ -32,7 +32,12 @@ from transforms.formats.table_source import TableSource
 from transforms.work import worker_check
 from transforms.work.facts_json import from_json, to_json
 from transforms.work.reports import Reports
-from transforms.work.worker_check import WorkerRules, check_worker, digest_of
+from transforms.work.worker_check import (
+    VersionRules,
+    WorkerRules,
+    check_worker,
+    digest_of,
+)
 from transforms.work.worker_facts import check_facts
 
 Folder = pathlib.Path
@@ -68,7 +73,7 @@ def reports(tmp_path: Folder) -> Iterator[Reports]:
 
 
 def rules(reports: Reports, found: Mapping[str, str] = VERSIONS) -> WorkerRules:
-    return WorkerRules(VERSIONS, lambda: found, reports)
+    return WorkerRules(VersionRules(VERSIONS, lambda: found), reports)
 
 
 def test_local_runs_know_no_worker() -> None:
@@ -162,11 +167,9 @@ def test_other_versions(reports: Reports, found: dict[str, str], said: str) -> N
 
 def test_versions_that_decide_nothing_are_free(reports: Reports) -> None:
     """A job of plain rows works with any codec of images, and its facts are equal."""
-    asked = dataclasses.replace(
-        rules(reports, {**VERSIONS, "libwebp": "1.5.0", "zlib": "1.3"}),
-        versions={n: v for n, v in VERSIONS.items() if n != "libwebp"},
-        free=frozenset(("libwebp", "zlib")),
-    )
+    found = {**VERSIONS, "libwebp": "1.5.0", "zlib": "1.3"}
+    free = frozenset(("libwebp", "zlib"))
+    asked = WorkerRules(VersionRules(VERSIONS, lambda: found, free), reports)
     check_worker(asked)
     assert len(check_facts([ReadFacts("a", 0, 1)], asked)) == 1
 
