@@ -107,6 +107,7 @@ from collections.abc import Sequence
 
 from beam_pipeline.engines.engine import AddStages, Engine, JobSettings, Place
 from beam_pipeline.engines.hooks import RunHooks
+from transforms.work.reports import Reports
 
 __all__ = ["SIMPLE"]
 
@@ -117,7 +118,13 @@ class _Simple(Engine):
         return Place("", "")
 
     def run(
-        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+        self,
+        add_stages: AddStages,
+        place: Place,
+        hooks: RunHooks,
+        *,
+        work_folder: str,
+        reports: Reports,
     ) -> None:
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
