@@ -121,6 +121,7 @@ def test_a_job_without_its_submitter(
     try:
         process = begun(site, long_source, "orphan", "flink")
         process.kill()
+        process.communicate()
         until(lambda: site.store.keys("out/orphan/manifest.json"))
         again = site.submitter().run(
             *("convert", long_source, f"{site.store.url}/out/orphan", *_FLAGS),

@@ -148,18 +148,18 @@ def test_workers_without_the_client_of_the_store(
 def test_a_disk_that_is_not_shared(site: Site, prism: None) -> None:
     """What --shared-output claims is checked; what is not visible is no reject."""
     pool = site.start_pool(_POOL)
-    photos, few = site.folder / "flat", f"{site.store.url}/raw/few.csv"
-    shared = (*_PRISM, "--shared-output")
+    here, few = site.side / "labels.csv", f"{site.store.url}/raw/few.csv"
+    flags = (*flags_of("prism", site, _POOL), "--shared-output")
     try:
-        for source, output, what in (
-            (photos, f"{site.store.url}/out/shared", photos),
-            (few, site.side / "shared", site.side),
+        for source, output in (
+            (here, f"{site.store.url}/out/shared"),
+            (few, site.side / "shared"),
         ):
             done = site.submitter(within=True).run(
-                "convert", source, output, *shared, code=1
+                "convert", source, output, *flags, code=1
             )
             last = done.err.strip().splitlines()[-1]
-            assert str(what) in last
+            assert str(site.side) in last
             assert "not visible" in last
             assert repr(site.workers.name) in last
     finally:
