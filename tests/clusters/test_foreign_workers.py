@@ -21,6 +21,7 @@ from tests.clusters.runs import PROGRAM, ROOT, ROWS, committed, convert, flags_f
 Folder = pathlib.Path
 # The last commit without a check of workers.
 _UNCHECKED = "7dde6f6"
+_START_SECONDS = 60
 _PACKAGES = ("beam_pipeline", "transforms", "beam_tfrecord")
 
 
@@ -51,10 +52,24 @@ def pool(home: Folder, *, code: Folder = ROOT) -> Iterator[str]:
         start_new_session=True,
     )
     try:
+        _await(port)
         yield f"localhost:{port}"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _await(port: int) -> None:
+    """Waits until something listens at a port."""
+    end = time.monotonic() + _START_SECONDS
+    while True:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("localhost", port)),
+        ):
+            return
+        assert time.monotonic() < end, f"nothing listens at {port}"
+        time.sleep(0.1)
 
 
 def with_version(code: Folder, version: str) -> None:

@@ -50,7 +50,7 @@ def test_the_age_of_an_object(reached: Server, monkeypatch: pytest.MonkeyPatch) 
     assert look_at(path).age <= 2
 
 
-def test_renewals(reached: Server) -> None:
+def test_renewals(reached: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease is renewed by any process of its run, and by no other."""
     note = {"host": "a", "process": "1", "start": "1", "run": "x"}
     reached.write(_HOLDER, json.dumps(note).encode())
@@ -61,10 +61,15 @@ def test_renewals(reached: Server) -> None:
     lease.renew(held)
     second = look_at(path).version
     assert second != first
-    assert json.loads(reached.read(_HOLDER)) == lease.leased(note)
+    renewed = json.loads(reached.read(_HOLDER))
+    assert lease.is_leased(renewed)
+    assert {**renewed, **note} == renewed
     # Another process has renewed it a moment ago.
     lease.renew(held)
     assert look_at(path).version == second
+    monkeypatch.setattr(lease, "_RECENT_SECONDS", -60.0)
+    lease.renew(held)
+    assert look_at(path).version != second
     lease.describe(held, {"engine": "flink"})
     assert json.loads(reached.read(_HOLDER))["engine"] == "flink"
     assert not held.is_taken

@@ -54,6 +54,8 @@ _LOOK_SECONDS = 1.0
 # older version, of a store without conditions, or of a job that was handed over and has
 # not started.
 _LEASED = "leased"
+# How often a note was renewed.
+_RENEWALS = "renewals"
 # The runs of which this process knows that others have taken their leases.
 _taken: set[str] = set()
 
@@ -118,9 +120,11 @@ def renew(lease: Lease) -> None:
         _taken.add(lease.run)
         check_held(lease)
     elif look.age >= _RECENT_SECONDS or not is_leased(note):
+        # Other bytes each time: the version that S3 tells is a digest of the content.
+        again = {**leased(note), _RENEWALS: int(note.get(_RENEWALS, 0)) + 1}
         # Where another process was quicker, the lease is renewed.
         with contextlib.suppress(OvertakenError):
-            put_if(lease.path, json.dumps(leased(note)).encode(), look.version)
+            put_if(lease.path, json.dumps(again).encode(), look.version)
 
 
 def describe(lease: Lease, facts: Mapping[str, str]) -> None:
