@@ -11,7 +11,7 @@ from transforms.core.arrays import is_bytes
 
 __all__ = ["with_dictionaries"]
 
-# Values that are looked at, of one column; so many different ones are few.
+# Values of one column that are looked at, and how many different ones count as few.
 _SAMPLED = 1 << 12
 _FEW = 1 << 8
 # Values that are numbered at a time: a column that begins like one of few may go on
