@@ -92,8 +92,8 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
         if counts:
             _print_classes(console, facts, counts)
     print_table(console, _account_table(manifest.account))
-    if manifest.files:
-        names = ", ".join(facts.file for facts in manifest.files)
+    if manifest.beside:
+        names = ", ".join(facts.file for facts in manifest.beside)
         console.say(Text(f"\nbeside the shards: {printable(names)}"))
     for note in manifest.run.get("notes", []):
         console.say(Text(printable(f"note: {note}")))

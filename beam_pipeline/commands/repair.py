@@ -158,7 +158,7 @@ def _check_folder(
     ours = {os.path.basename(task.target) for task in tasks} | {MANIFEST_NAME}
     if dataset is not None:
         manifest = dataset.manifest
-        ours |= {*manifest.file_names, *render_sidecars(manifest).files}
+        ours |= {*manifest.file_names, *render_sidecars(manifest).all_files}
     if foreign := [name for name in files.names_in(target) if name not in ours]:
         raise TargetError(
             f"The output may hold only what a repair writes; {target!r} also holds "
@@ -264,7 +264,7 @@ def _beside(
             _write_all(target, beside, overwrite)
             return [f"{target} is the same dataset, its manifest included."]
     sidecars = render_sidecars(_with_shards(manifest, shards))
-    _write_all(target, sidecars.files, overwrite)
+    _write_all(target, sidecars.all_files, overwrite)
     return [
         *_short_of_records(outcomes),
         f"{target} has no {MANIFEST_NAME}: what the old one states of values, classes "
@@ -317,7 +317,7 @@ def _with_shards(manifest: Manifest, shards: Mapping[str, ShardFacts]) -> Manife
 def _sound_sidecars(dataset: Dataset) -> dict[str, bytes] | None:
     """Returns the files beside the shards, the manifest last; None: one is damaged."""
     out = {}
-    for facts in dataset.manifest.files:
+    for facts in dataset.manifest.beside:
         try:
             data = files.read_bytes(dataset.path(facts.file))
         except OSError:

@@ -99,12 +99,12 @@ def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Repor
                 findings.append(finding)
     findings.extend(
         finding
-        for facts in manifest.files
+        for facts in manifest.beside
         if (finding := _check_sidecar(dataset.path(facts.file), facts))
     )
     findings += _unnamed(dataset.directory, manifest)
     findings += _misleading(dataset.directory, manifest)
-    return Report(tuple(findings), len(shards) + len(manifest.files), records, size)
+    return Report(tuple(findings), len(shards) + len(manifest.beside), records, size)
 
 
 def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> Report:

@@ -240,7 +240,7 @@ def _is_whole(manifest: Manifest, directory: str) -> bool:
     try:
         return all(
             files.size_of(manifest.path(directory, facts.file)) == facts.bytes
-            for facts in (*shards, *manifest.files)
+            for facts in (*shards, *manifest.beside)
         )
     except OSError:
         return False

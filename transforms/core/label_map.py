@@ -1,4 +1,4 @@
-r"""Label maps of the TensorFlow Object Detection API: `label_map.pbtxt`.
+"""Label maps of the TensorFlow Object Detection API: `label_map.pbtxt`.
 
     item {
       id: 3
@@ -6,8 +6,7 @@ r"""Label maps of the TensorFlow Object Detection API: `label_map.pbtxt`.
     }
 
 The text form of the message StringIntLabelMap: one item a class, by id from 1 (0 is
-the background). Texts are UTF-8 in quotes; quotes, backslashes and control characters
-are escaped as in C (`\'`, `\\`, `\n`, `\001`).
+the background).
 
 Sources: `object_detection/protos/string_int_label_map.proto` of tensorflow/models;
 https://protobuf.dev/reference/protobuf/textformat-spec/
@@ -16,6 +15,7 @@ https://protobuf.dev/reference/protobuf/textformat-spec/
 import re
 from collections.abc import Iterator, Mapping
 
+from transforms.core.proto_text import quoted
 from transforms.errors import SpecError
 
 __all__ = ["LABEL_MAP_NAME", "parse_label_map", "render_label_map"]
@@ -23,8 +23,6 @@ __all__ = ["LABEL_MAP_NAME", "parse_label_map", "render_label_map"]
 LABEL_MAP_NAME = "label_map.pbtxt"
 # The proto's id is an int32.
 _MAX_ID = 2**31 - 1
-_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_ESCAPED = re.compile(r"[\x00-\x1f\x7f\\']")
 _TOKEN = re.compile(
     r"""(?:\s|\#[^\n]*)+
       |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
@@ -64,7 +62,7 @@ def render_label_map(names: Mapping[int, str]) -> bytes:
         )
     _check_names(names)
     return "".join(
-        f"item {{\n  id: {number}\n  name: '{_escaped(names[number])}'\n}}\n"
+        f"item {{\n  id: {number}\n  name: {quoted(names[number])}\n}}\n"
         for number in sorted(names)
     ).encode()
 
@@ -106,10 +104,6 @@ def _check_names(names: Mapping[int, str]) -> None:
                 f"{name!r}. Rename one."
             )
         ids[name] = number
-
-
-def _escaped(name: str) -> str:
-    return _ESCAPED.sub(lambda m: _ESCAPES.get(m[0], f"\\{ord(m[0]):03o}"), name)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,8 @@
 
     {"format": "beam-tfrecord/1",
      "dataset": {...},   a function of input and spec alone; has a digest
-     "run": {...}}       paths, times, versions, workers: differs from run to run
+     "run": {...},       paths, times, versions, workers: differs from run to run
+     "derived": [...]}   files for readers that can be made again at any time
 
 A directory without `manifest.json` is not a dataset. The manifest names every other
 file of the directory with its size and CRC32C. An object store cannot exchange one
@@ -29,6 +30,7 @@ __all__ = [
     "MANIFEST_NAME",
     "REJECTS_NAME",
     "Account",
+    "DerivedFile",
     "FeatureFacts",
     "FileFacts",
     "Manifest",
@@ -62,6 +64,26 @@ class FileFacts:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`."""
         return cls(**{**data, "crc32c": int(data["crc32c"], 16)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DerivedFile(FileFacts):
+    """A file that repeats for a reader what the shards and the manifest say.
+
+    It can be made again at any time, by another version in other bytes. So the digest
+    of the dataset does not cover it.
+
+        >>> DerivedFile("schema.pbtxt", 755, 0xBEEF, "beam-tfrecord", "0.2.0").to_json()
+        ... # doctest: +NORMALIZE_WHITESPACE
+        {'file': 'schema.pbtxt', 'bytes': 755, 'crc32c': '0000beef',
+         'maker': 'beam-tfrecord', 'version': '0.2.0'}
+
+    Attributes:
+      maker, version: what has written it, which decides its bytes.
+    """
+
+    maker: str
+    version: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -240,6 +262,7 @@ class Manifest:
         names the columns whose content decided the splits.
       image_notes: number of images by `ImageNote`.
       run: facts that differ from run to run; its "spec" is a valid --spec.
+      derived: files for readers that the digest does not cover.
     """
 
     name: str
@@ -252,6 +275,7 @@ class Manifest:
     settings: Mapping[str, Any]
     image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    derived: tuple[DerivedFile, ...] = ()
 
     @property
     def records(self) -> int:
@@ -272,7 +296,12 @@ class Manifest:
     def file_names(self) -> tuple[str, ...]:
         """Every file of the directory, the manifest included."""
         shards = [shard.file for split in self.splits for shard in split.shards]
-        return (*shards, *(facts.file for facts in self.files), MANIFEST_NAME)
+        return (*shards, *(facts.file for facts in self.beside), MANIFEST_NAME)
+
+    @property
+    def beside(self) -> tuple[FileFacts, ...]:
+        """Every file beside the shards and the manifest."""
+        return (*self.files, *self.derived)
 
     @property
     def folder(self) -> str:
@@ -322,11 +351,13 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Returns the content of `manifest.json`."""
-        data = {
+        data: dict[str, Any] = {
             "format": FORMAT,
             "dataset": self.dataset_json() | {"digest": self.digest},
             "run": dict(self.run),
         }
+        if self.derived:
+            data["derived"] = [facts.to_json() for facts in self.derived]
         out = io.BytesIO()
         for piece in json_pieces(data, pretty=True):
             # Paths that are not UTF-8 have lone surrogates, which JSON can escape.
@@ -351,7 +382,7 @@ class Manifest:
             inner = outer["dataset"]
             stated = str(inner["digest"])
             digest = _digest({k: v for k, v in inner.items() if k != "digest"})
-            manifest = cls._from_json(inner, outer["run"])
+            manifest = cls._from_json(inner, outer["run"], outer.get("derived", ()))
         except (
             ValueError,
             KeyError,
@@ -373,7 +404,12 @@ class Manifest:
         return manifest
 
     @classmethod
-    def _from_json(cls, inner: Mapping[str, Any], run: Mapping[str, Any]) -> Self:
+    def _from_json(
+        cls,
+        inner: Mapping[str, Any],
+        run: Mapping[str, Any],
+        derived: Sequence[Mapping[str, Any]],
+    ) -> Self:
         manifest = cls(
             name=inner["name"],
             compression=inner["compression"],
@@ -392,6 +428,7 @@ class Manifest:
             settings=dict(inner["settings"]),
             image_notes=dict(inner.get("image_notes", {})),
             run=dict(run),
+            derived=tuple(map(DerivedFile.from_json, derived)),
         )
         for name in (*manifest.file_names, *manifest.root_names):
             # Files are opened and removed by these names, so none may leave the folder.

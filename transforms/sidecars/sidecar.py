@@ -15,10 +15,17 @@ class Rendered:
     Attributes:
       files: file name -> content; empty if the dataset needs none.
       notes: sentences, each about something that readers of the files will not see.
+      derived: files that the dataset's digest does not cover.
     """
 
     files: Mapping[str, bytes]
     notes: tuple[str, ...] = ()
+    derived: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def all_files(self) -> dict[str, bytes]:
+        """The files and the derived ones."""
+        return {**self.files, **self.derived}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,12 +9,16 @@ from collections.abc import Mapping
 
 from transforms.core.manifest import Manifest
 from transforms.sidecars import label_map as label_map_file
-from transforms.sidecars import tfds
+from transforms.sidecars import tensorflow_metadata, tfds
 from transforms.sidecars.sidecar import Rendered, Sidecar
 
 __all__ = ["SIDECARS", "pointers_to", "render_sidecars"]
 
-SIDECARS: tuple[Sidecar, ...] = (tfds.SIDECAR, label_map_file.SIDECAR)
+SIDECARS: tuple[Sidecar, ...] = (
+    tfds.SIDECAR,
+    label_map_file.SIDECAR,
+    tensorflow_metadata.SIDECAR,
+)
 
 
 def render_sidecars(
@@ -23,19 +27,23 @@ def render_sidecars(
     """Returns the files of all sidecars, by name, and their notes.
 
     Args:
-      manifest: of the dataset; its `files` are ignored.
+      manifest: of the dataset; its `files` and `derived` are ignored.
       label_map: class id -> name; None or empty for none.
 
     Raises:
       ValueError: two sidecars write a file of the same name.
     """
     rendered = [sidecar.render(manifest, label_map or {}) for sidecar in SIDECARS]
-    files = sorted(item for each in rendered for item in each.files.items())
-    for (name, _), (other, _) in itertools.pairwise(files):
+    names = sorted(name for each in rendered for name in (*each.files, *each.derived))
+    for name, other in itertools.pairwise(names):
         if name == other:
             raise ValueError(f"two sidecars write {name!r}; rename one")
     return Rendered(
-        dict(files), tuple(note for each in rendered for note in each.notes)
+        files=dict(sorted(item for each in rendered for item in each.files.items())),
+        notes=tuple(note for each in rendered for note in each.notes),
+        derived=dict(
+            sorted(item for each in rendered for item in each.derived.items())
+        ),
     )
 
 

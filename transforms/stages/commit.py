@@ -17,6 +17,7 @@ from transforms import files
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
+    DerivedFile,
     FeatureFacts,
     FileFacts,
     Manifest,
@@ -65,6 +66,8 @@ __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
 # Total size of shards up to which they are read again before publication.
 _SMALL_BYTES = 64 << 20
 _READ_BYTES = 8 << 20
+# Its name among the versions that a run states.
+_MAKER = "beam-tfrecord"
 
 _Fact = TypeVar("_Fact")
 Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings
@@ -212,6 +215,11 @@ def commit_dataset(
     manifest = _manifest(shards, account, classes, publication)
     sidecars = render_sidecars(manifest, publication.label_map)
     named = [_write_sidecar(store, *item) for item in sidecars.files.items()]
+    version = publication.run.get("versions", {}).get(_MAKER, "")
+    derived = tuple(
+        DerivedFile(**dataclasses.asdict(facts), maker=_MAKER, version=version)
+        for facts in (_write_sidecar(store, *each) for each in sidecars.derived.items())
+    )
     if logs:
         named += write_rejects(
             logs, store.dataset, attempts=store.attempts, announce=store.announce
@@ -240,7 +248,9 @@ def commit_dataset(
     if store.place:
         run["folder"] = store.place
         run["pointers"] = sorted(pointers_to(store.place, manifest))
-    manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
+    manifest = dataclasses.replace(
+        manifest, files=tuple(named), run=run, derived=derived
+    )
     _clear_folder(store, manifest)
     _check_folder(store.dataset, manifest)
     total = sum(shard.bytes for shard in shards)
@@ -587,7 +597,7 @@ def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:
 def _check_folder(folder: str, manifest: Manifest) -> None:
     """Raises unless the folder holds what the manifest names, in size, and no more."""
     shards = [shard for split in manifest.splits for shard in split.shards]
-    named = {facts.file: facts.bytes for facts in (*shards, *manifest.files)}
+    named = {facts.file: facts.bytes for facts in (*shards, *manifest.beside)}
     found = {
         entry.path: entry.size
         for entry in files.entries_in(folder, folder)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from transforms.core.manifest import (
     FORMAT,
     Account,
+    DerivedFile,
     FeatureFacts,
     FileFacts,
     Manifest,
@@ -56,6 +57,7 @@ MANIFEST = Manifest(
     inputs={"files": 4, "bytes": 99, "sha256": "ab" * 32},
     settings={"seed": 3, "splits": {"train": "0.8", "test": "0.2"}},
     run={"workers": 2, "spec": {"source": "in"}, "job": "x"},
+    derived=(DerivedFile("schema.pbtxt", 7, 0xBEEF, "beam-tfrecord", "0.2.0"),),
 )
 
 
@@ -117,6 +119,7 @@ def test_sums_and_names() -> None:
         "a-1",
         "t-0",
         "features.json",
+        "schema.pbtxt",
         "manifest.json",
     )
     assert MANIFEST.account.balance == 0
@@ -230,8 +233,14 @@ def test_wrong_json_anywhere_is_damage(junk: Any) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    # The run part may hold anything.
-    [p for p in places(as_json()) if len(p) < 4 and (p[0] != "run" or len(p) == 1)],
+    # The run part may hold anything, and a dataset may lack derived files.
+    [
+        p
+        for p in places(as_json())
+        if len(p) < 4
+        and (p[0] != "run" or len(p) == 1)
+        and (p[0] != "derived" or len(p) == 3)
+    ],
 )
 def test_a_missing_key_is_damage(path: tuple[Any, ...]) -> None:
     """Without any one of its keys it is no manifest."""
@@ -342,3 +351,11 @@ def test_parts_balance_by_themselves() -> None:
     account = Account(1, 1, parts={"boxes": {"read": 9, "written": 6, "gone": 1}})
     assert account.balance == 0
     assert account.part_balances == {"boxes": 2}
+
+
+def test_derived_files_are_not_in_the_digest() -> None:
+    """They can be made again by another version; without any the key is left out."""
+    without = dataclasses.replace(MANIFEST, derived=())
+    assert without.digest == MANIFEST.digest
+    assert "derived" not in json.loads(without.to_bytes())
+    assert "schema.pbtxt" in MANIFEST.file_names

@@ -26,6 +26,7 @@ both read a message they read the same values.
 import itertools
 import math
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -43,10 +44,10 @@ from transforms.core.example.description import (
     UniformRowLength,
     VarLenFeature,
 )
-from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.regular_files import open_regular
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import ExampleError, SourceError
+from transforms.errors import ExampleError, SourceError, first_few
 
 __all__ = [
     "FixedLenFeature",
@@ -57,6 +58,9 @@ __all__ = [
     "parse_single_example",
     "read_examples",
 ]
+
+# How many splits a message names.
+_SHOWN = 10
 
 
 def parse_single_example(data: bytes, description: Description) -> dict[str, Any]:
@@ -82,29 +86,42 @@ def read_examples(
     source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     description: Description | None = None,
     *,
+    split: str | None = None,
     compression: str = "auto",
 ) -> Iterator[dict[str, Any]]:
     """Yields the examples of TFRecord files, every checksum checked.
 
+        for row in read_examples("out/photos", split="train"):
+            ...
+
     Args:
       source: a file, several, or the directory of a dataset. Files without a byte
-        are fine: writers make them for empty shards. Of a dataset, the shards of all
-        splits are read in the manifest's order, and must have the records, bytes and
-        checksums that it states.
+        are fine: writers make them for empty shards. The shards of a dataset are read
+        in the manifest's order, and must have the records, bytes and checksums that
+        it states.
       description: the features to return of each example, as `parse_single_example`
         does. None: all features, as `parse_example` returns them.
+      split: of a dataset, the split to read. None: all of them, one after another,
+        with a UserWarning where there are several.
       compression: see `TFRecordReader`; a dataset states its own.
 
     Raises:
-      SourceError: a file cannot be read; a directory is no dataset.
+      SourceError: a file cannot be read; a directory is no dataset, or the dataset
+        has no such split.
       TFRecordError: a file is damaged, or is not the one in the manifest.
       ExampleError: a record is no Example, or does not fit the description.
     """
+    is_directory = isinstance(source, str | os.PathLike) and os.path.isdir(source)
+    if split is not None and not is_directory:
+        raise SourceError(
+            f"A split can be read of a dataset's directory only; found {source!r} with "
+            f"split={split!r}. Name the directory, or leave the split out."
+        )
     if not isinstance(source, str | os.PathLike):
         for path in source:
             yield from _read_file(path, description, compression)
     elif os.path.isdir(source):
-        yield from _read_dataset(os.fspath(source), description)
+        yield from _read_dataset(os.fspath(source), description, split)
     else:
         yield from _read_file(source, description, compression)
 
@@ -117,7 +134,7 @@ def _read_file(
 
 
 def _read_dataset(
-    directory: str, description: Description | None
+    directory: str, description: Description | None, split: str | None
 ) -> Iterator[dict[str, Any]]:
     path = os.path.join(directory, MANIFEST_NAME)
     try:
@@ -128,7 +145,7 @@ def _read_dataset(
             f"{directory}: not a dataset: its {MANIFEST_NAME} cannot be read "
             f"({error.strerror}). Name the TFRecord files themselves to read them."
         ) from error
-    for shard in (shard for split in manifest.splits for shard in split.shards):
+    for shard in _shards(manifest, directory, split):
         reader = TFRecordReader(
             manifest.path(directory, shard.file),
             compression=manifest.compression,
@@ -138,6 +155,28 @@ def _read_dataset(
         reader.check_stated(
             records=shard.records, stored_bytes=shard.bytes, crc32c=shard.crc32c
         )
+
+
+def _shards(
+    manifest: Manifest, directory: str, split: str | None
+) -> Iterator[ShardFacts]:
+    """Yields the shards of a split, or of all."""
+    names = [each.name for each in manifest.splits]
+    shown = first_few([*map(repr, names)], _SHOWN)
+    if split is not None and split not in names:
+        raise SourceError(
+            f"{directory} must have the split that is read; it has no {split!r}, but "
+            f"{shown}."
+        )
+    if split is None and len(names) > 1:
+        warnings.warn(
+            f"{directory} has the splits {shown}; all of them are read, one after "
+            f"another. Name one: read_examples({directory!r}, split={names[0]!r})",
+            stacklevel=4,
+        )
+    for each in manifest.splits:
+        if split in (None, each.name):
+            yield from each.shards
 
 
 def _parsed(

@@ -163,7 +163,18 @@ def test_error_names_file_and_record(tmp_path: pathlib.Path) -> None:
 def test_dataset_is_read_by_its_manifest(tmp_path: pathlib.Path) -> None:
     """Splits and shards in its order; files it does not name are not read."""
     write_dataset(tmp_path)
-    assert [example["a"] for example in read_examples(tmp_path)] == [[3], [1], [2]]
+    with pytest.warns(UserWarning, match=r"split='train'"):
+        assert [example["a"] for example in read_examples(tmp_path)] == [[3], [1], [2]]
+
+
+def test_one_split_of_a_dataset(tmp_path: pathlib.Path) -> None:
+    """Without a word; a split that is not there is an error that names those there."""
+    write_dataset(tmp_path)
+    assert list(read_examples(tmp_path, split="test")) == [{"a": [1]}, {"a": [2]}]
+    with pytest.raises(SourceError, match="no 'validation', but 'train', 'test'"):
+        next(read_examples(tmp_path, split="validation"))
+    with pytest.raises(SourceError, match="split='test'"):
+        next(read_examples(tmp_path / "d-test", split="test"))
 
 
 def test_dataset_with_a_shard_cut_between_records(tmp_path: pathlib.Path) -> None:
@@ -171,7 +182,7 @@ def test_dataset_with_a_shard_cut_between_records(tmp_path: pathlib.Path) -> Non
     path = write_dataset(tmp_path)[0]
     write_shard(path, [1], compression="gzip")
     with pytest.raises(TFRecordError, match="states 2 records") as caught:
-        list(read_examples(tmp_path))
+        list(read_examples(tmp_path, split="test"))
     assert (caught.value.kind, caught.value.path) == ("truncated", str(path))
 
 
@@ -179,7 +190,7 @@ def test_dataset_with_a_shard_of_another_run(tmp_path: pathlib.Path) -> None:
     """The same count, other records."""
     write_shard(write_dataset(tmp_path)[0], [1, 3], compression="gzip")
     with pytest.raises(TFRecordError, match="CRC32C"):
-        list(read_examples(tmp_path))
+        list(read_examples(tmp_path, split="test"))
 
 
 def test_directory_without_a_manifest_is_no_dataset(tmp_path: pathlib.Path) -> None:
@@ -194,7 +205,7 @@ def test_missing_shard_is_an_error(tmp_path: pathlib.Path) -> None:
     """Named by its path."""
     write_dataset(tmp_path)[0].unlink()
     with pytest.raises(BeamTFRecordError, match="d-test: cannot be opened"):
-        list(read_examples(tmp_path))
+        list(read_examples(tmp_path, split="test"))
 
 
 def test_ragged_features_of_one_key_and_of_two() -> None:
