@@ -9,9 +9,10 @@
 | another type or count | -                | an error                               |
 | a key not in a schema | -                | left out                               |
 
-Records of one layout are decoded with whole-array operations, whatever the schema.
+Regular records are decoded with whole-array operations, whatever the schema.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,11 +21,8 @@ import pyarrow as pa
 
 from transforms.codec.schemas import Coding, SchemaLike, coding_of
 from transforms.core.arrays import is_list
-from transforms.core.example.decoder import (
-    decode_examples,
-    decode_one_layout,
-    parse_example,
-)
+from transforms.core.example.decoder import decode_examples, parse_example
+from transforms.core.example.example_columns import read_columns
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, bounded
 from transforms.formats.tfrecord_files.columns import example
@@ -113,11 +111,7 @@ def decode_rows(
     if not payloads:
         return []
     if coding is None:
-        # Columns of a few values take longer than the records one by one.
-        batch = decode_one_layout(payloads) if len(payloads) >= _FEW else None
-        if batch is not None:
-            return _dicts({n: batch.column(n).to_pylist() for n in batch.schema.names})
-        return [_untyped(data, index) for index, data in enumerate(payloads)]
+        return _untyped_rows(payloads)
     if not coding.features:
         return [{} for _ in payloads]
     rows = decode_table(payloads, coding)
@@ -129,6 +123,28 @@ def decode_rows(
 def _dicts(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     rows = zip(*columns.values(), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _untyped_rows(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Returns the features that each record has; a list where not one value."""
+    batch = PayloadBatch.of(payloads)
+    # Columns of a few values take longer than the records one by one.
+    found = read_columns(batch) if len(payloads) >= _FEW else None
+    if found is None or found.untyped:
+        return [_untyped(data, index) for index, data in enumerate(payloads)]
+    rows: list[dict[str, Any]] = [{} for _ in payloads]
+    for name, column in found.features.items():
+        values = column.values(batch.data).to_pylist()
+        if column.counts is not None:
+            stops = np.cumsum(column.counts).tolist()
+            lists = [values[a:b] for a, b in itertools.pairwise([0, *stops])]
+            values = [each[0] if len(each) == 1 else each for each in lists]
+        having = rows if column.rows is None else map(rows.__getitem__, column.rows)
+        for row, value in zip(having, values, strict=True):
+            row[name] = value
+    for place in found.odd.tolist():
+        rows[place] = _untyped(payloads[place], place)
+    return rows
 
 
 def _untyped(data: bytes, index: int) -> dict[str, Any]:
@@ -150,18 +166,12 @@ def decode_table(payloads: Sequence[bytes], coding: Coding | None) -> pa.RecordB
     """
     if coding is None:
         return decode_examples(payloads)
-    rows = _typed_rows(coding).batch(_batch_of(payloads), "")
+    rows = _typed_rows(coding).batch(PayloadBatch.of(payloads), "")
     return rows if coding.types is None else _as_given(rows, coding.types)
 
 
 def _typed_rows(coding: Coding) -> TypedRows:
     return TypedRows(tuple(each.feature for each in coding.features))
-
-
-def _batch_of(payloads: Sequence[bytes]) -> PayloadBatch:
-    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    starts = np.cumsum(lengths) - lengths
-    return PayloadBatch(b"".join(payloads), starts, lengths, 0, starts)
 
 
 def _as_given(rows: pa.RecordBatch, types: pa.Schema) -> pa.RecordBatch:

@@ -14,20 +14,20 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from transforms.core.arrays import is_bytes, is_list
-from transforms.core.example.example_layout import LayoutReader, learn_layout
+from transforms.core.example.example_columns import (
+    ExampleColumns,
+    FeatureColumn,
+    read_columns,
+)
 from transforms.core.example.messages import Example
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
 __all__ = [
     "decode_examples",
-    "decode_one_layout",
-    "gathered",
     "message",
     "parse_example",
 ]
-
-_Longs = npt.NDArray[np.int64]
 
 _ARROW_TYPES = {
     "int64_list": pa.int64(),
@@ -93,83 +93,110 @@ def decode_examples(
       ExampleError: a payload is no Example, a feature has two types, or does not fit
         the schema. The message names the example by its 0-based index.
     """
-    batch = decode_one_layout(payloads)
-    if batch is None:
-        return _decode_each(payloads, schema)
-    if schema is None or schema == batch.schema:
-        return batch
-    if any(is_list(field.type) for field in schema):
-        return _decode_each(payloads, schema)
-    arrays = []
-    for field in schema:
-        stored = _ARROW_TYPES.get(_kind(field.name, field.type))
-        if field.name not in batch.schema.names:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
-        elif stored == batch.schema.field(field.name).type:
-            arrays.append(_cast(batch.column(field.name), field))
-        else:
-            # The error about a wrong type must name the example.
-            return _decode_each(payloads, schema)
-    return _record_batch(arrays, schema, batch.num_rows)
+    batch = (
+        payloads if isinstance(payloads, PayloadBatch) else PayloadBatch.of(payloads)
+    )
+    found = read_columns(batch, wanted=None if schema is None else schema.names)
+    whole = None
+    if len(found.odd) < len(batch):
+        whole = _joined(batch, found, schema)
+    # The error about an example that does not fit must name the first one.
+    return _decode_each(batch, schema) if whole is None else whole
 
 
-def decode_one_layout(
-    payloads: Sequence[bytes] | PayloadBatch,
+def _joined(
+    payloads: PayloadBatch, found: ExampleColumns, schema: pa.Schema | None
 ) -> pa.RecordBatch | None:
-    """Returns the rows if all have the first one's layout, otherwise None."""
-    if not len(payloads):
-        return None
-    if isinstance(payloads, PayloadBatch):
-        data, starts, lengths = payloads.data, payloads.starts, payloads.lengths
-        first = data[int(starts[0]) : int(starts[0] + lengths[0])]
-    else:
-        data, first = b"".join(payloads), payloads[0]
-        lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-        starts = np.cumsum(lengths) - lengths
+    """Returns regular and odd examples as rows; None if one does not fit."""
+    odd = found.odd
     try:
-        message(first)
+        others = _collect(list(map(payloads.payload, odd)))
     except ExampleError:
-        # Decoding one by one raises the error that names the example.
         return None
-    layout = learn_layout(first)
-    if layout is None:
+    names = (
+        schema.names if schema else sorted({*found.features, *found.untyped, *others})
+    )
+    fields, arrays = [], []
+    for name in names:
+        column, other = found.features.get(name), others.get(name)
+        if other is not None and not other.kind:
+            other = None
+        if schema is None:
+            field = _common_field(name, column, other)
+        else:
+            field = schema.field(name)
+        if field is None or not _fits(field, column, other):
+            return None
+        fields.append(field)
+        arrays.append(_cast(_merged(payloads, field, column, other, odd), field))
+    return _record_batch(arrays, schema or pa.schema(fields), len(payloads))
+
+
+def _common_field(
+    name: str, column: FeatureColumn | None, other: "_Column | None"
+) -> pa.Field | None:
+    """Returns the field of a feature; None if it has two types."""
+    kinds = {each.kind for each in (column, other) if each is not None}
+    if not kinds:
+        return pa.field(name, pa.null())
+    if len(kinds) > 1:
         return None
-    reader = LayoutReader(data, starts, lengths, layout)
-    if not reader.matches.all():
-        return None
-    kinds = layout.kinds
-    names = sorted(kinds)
-    arrays = [
-        gathered(data, *reader.columns[name])
-        if kinds[name] == "bytes_list"
-        else pa.array(reader.columns[name])
-        for name in names
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    value = _ARROW_TYPES[kinds.pop()]
+    plain = column is None or column.counts is None
+    if other is not None:
+        plain = plain and all(len(values) == 1 for values in other.lists)
+    return pa.field(name, value if plain else pa.large_list(value))
 
 
-def gathered(data: bytes, starts: _Longs, stops: _Longs) -> pa.LargeBinaryArray:
-    """Returns the n pieces [start, stop) of `data` as one array.
+def _fits(
+    field: pa.Field, column: FeatureColumn | None, other: "_Column | None"
+) -> bool:
+    """Tells whether a feature has the type and the numbers of values of a field."""
+    kind, wanted = _kind(field.name, _value_type(field.type)), _count(field.type)
+    if any(each is not None and each.kind != kind for each in (column, other)):
+        return False
+    if wanted is None:
+        return True
+    if other is not None and any(len(values) != wanted for values in other.lists):
+        return False
+    if column is None:
+        return True
+    return (
+        wanted == 1 if column.counts is None else bool((column.counts == wanted).all())
+    )
 
-    They ascend and do not overlap, as the values of records do.
-    """
-    # Pieces and the gaps between them are the items of one array over the same bytes.
-    # Taking every second item copies each piece once.
-    bounds = np.empty(2 * len(starts), np.int64)
-    bounds[0::2] = starts
-    bounds[1::2] = stops
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    both = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
-    return both.take(pa.array(np.arange(0, len(bounds), 2)))
+
+def _merged(
+    payloads: PayloadBatch,
+    field: pa.Field,
+    column: FeatureColumn | None,
+    other: "_Column | None",
+    odd: npt.NDArray[np.int64],
+) -> pa.Array:
+    """Returns a feature of regular and odd examples, in the stored type."""
+    count = len(payloads)
+    if column is None and other is None:
+        return pa.nulls(count, field.type)
+    stored = _stored_type(field)
+    if column is None:
+        array = pa.nulls(count, stored)
+    elif is_list(field.type):
+        array = column.lists(payloads.data, count)
+    else:
+        array = column.single(payloads.data, count)
+    if not len(odd):
+        return array
+    places = np.arange(count)
+    places[odd] = count + np.arange(len(odd))
+    behind = pa.nulls(len(odd), stored)
+    if other is not None:
+        behind = _stored(other, field, len(odd))
+    return pa.concat_arrays([array, behind]).take(pa.array(places))
 
 
-def _decode_each(
-    payloads: Sequence[bytes] | PayloadBatch, schema: pa.Schema | None
-) -> pa.RecordBatch:
+def _decode_each(payloads: PayloadBatch, schema: pa.Schema | None) -> pa.RecordBatch:
     """Returns the rows, decoded one by one with protobuf."""
-    if isinstance(payloads, PayloadBatch):
-        payloads = payloads.to_list()
-    columns = _collect(payloads)
+    columns = _collect(payloads.to_list() if len(payloads) else [])
     if schema is None:
         schema = pa.schema([_field(columns[name]) for name in sorted(columns)])
     arrays = [_array(columns.get(field.name), field, len(payloads)) for field in schema]
@@ -239,10 +266,12 @@ def _field(column: _Column) -> pa.Field:
 
 
 def _array(column: _Column | None, field: pa.Field, rows: int) -> pa.Array:
-    """Returns the feature's values in `rows` examples, in the field's type."""
-    listed = is_list(field.type)
-    value_type = field.type.value_type if listed else field.type
-    kind = _kind(field.name, value_type)
+    """Returns the feature's values in `rows` examples, in the field's type.
+
+    Raises:
+      ExampleError: an example does not fit the field.
+    """
+    kind = _kind(field.name, _value_type(field.type))
     if column is None or not column.kind:
         return pa.nulls(rows, field.type)
     if kind != column.kind:
@@ -252,17 +281,32 @@ def _array(column: _Column | None, field: pa.Field, rows: int) -> pa.Array:
         )
     wanted = _count(field.type)
     count = "1 value" if wanted == 1 else f"{wanted} values"
-    values: list[Any] = [None] * rows
     for row, items in zip(column.rows, column.lists, strict=True):
         if wanted is not None and len(items) != wanted:
             raise ExampleError(
                 f"feature {field.name!r} must have {count}; found {len(items):,} in "
                 f"example {row:,}"
             )
+    return _cast(_stored(column, field, rows), field)
+
+
+def _stored(column: _Column, field: pa.Field, rows: int) -> pa.Array:
+    """Returns the feature's values in `rows` examples, as they are stored."""
+    listed = is_list(field.type)
+    values: list[Any] = [None] * rows
+    for row, items in zip(column.rows, column.lists, strict=True):
         values[row] = items if listed else items[0]
-    stored = _ARROW_TYPES[kind]
-    array = pa.array(values, pa.large_list(stored) if listed else stored)
-    return _cast(array, field)
+    return pa.array(values, _stored_type(field))
+
+
+def _stored_type(field: pa.Field) -> pa.DataType:
+    """Returns the type in which examples hold a field's values."""
+    stored = _ARROW_TYPES[_kind(field.name, _value_type(field.type))]
+    return pa.large_list(stored) if is_list(field.type) else stored
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if is_list(kind) else kind
 
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:

@@ -1,60 +1,167 @@
-"""Decode Examples of one layout to columns, with whole-array operations.
+"""Find the values of Examples of one layout, with whole-array operations.
 
-Most files hold records of one layout: the same features in the same order, one value
-each. An array of cursors, one a record, then walks over all of them at once:
+Writers put the features of all records in one order, and leave out those that a record
+lacks. An array of cursors, one a record, walks over all records at once, feature by
+feature; the cursor of a record that lacks a feature stays where it is:
 
-    0a L                                        Example: L bytes of Features
+    0a T                                        Example: T bytes of Features
       0a E  0a k name  12 F                     entry: E bytes; a Feature of F bytes
         tag K  0a P  payload                    its list: K bytes; P bytes of value
         ...
-    tag: 0a bytes, 12 float (P = 4), 1a int64 (one varint of P bytes)
+    tag: 0a bytes, 12 float (packed), 1a int64 (packed varints)
+    F = 0: a feature without type   K = 0: an empty list
+    bytes: 0a P payload occurs once for each value
 
-Every byte outside the payloads must equal that of the layout, and every length must
-end where the one around it ends. A record that differs anywhere is left to protobuf,
-so the result is protobuf's for the output of any writer.
+Every byte outside the payloads must be accounted for, and every length must end where
+the one around it ends. A record that differs anywhere is left to protobuf, so the
+result is protobuf's for the output of any writer.
 """
 
 import dataclasses
-from collections.abc import Collection
+import functools
+import graphlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.example.varint import MAX_VARINT_BYTES, varint
+from transforms.core.example.example_values import Longs, Mask, PaddedBytes
+from transforms.core.example.varint import varint
 
-__all__ = ["Layout", "LayoutReader", "learn_layout"]
+__all__ = ["TAGS", "Layout", "Spans", "common_layout", "longest_key", "walk"]
 
-_Longs = npt.NDArray[np.int64]
-_Mask = npt.NDArray[np.bool_]
+TAGS = {0x0A: "bytes_list", 0x12: "float_list", 0x1A: "int64_list"}
+_BYTES_TAG = 0x0A
+# So many records in a row without a further feature end the search for features.
+_ENOUGH_RECORDS = 3
 
-_TAGS = {0x0A: "bytes_list", 0x12: "float_list", 0x1A: "int64_list"}
-# Lengths are read from 4 bytes: 28 bits. Longer records are left to protobuf.
-_MAX_BYTES = 1 << 28
-# Appended to the data, so that reading a whole word at the last byte stays inside it.
-_PADDING = 32
+# A key in UTF-8, and the tag of its list; None where no record showed it.
+Layout = tuple[tuple[bytes, int | None], ...]
+_Words = npt.NDArray[np.uint64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
-    """The features of a record in their order: (key in UTF-8, tag of its list)."""
+class Spans:
+    """Where the values of one feature are.
 
-    entries: tuple[tuple[bytes, int], ...]
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """The list's field in the message, by the feature's name."""
-        return {key.decode(): _TAGS[tag] for key, tag in self.entries}
-
-
-def learn_layout(data: bytes) -> Layout | None:
-    """Returns the layout of one Example that protobuf has parsed; None if it has none.
-
-    A layout has at least one feature, no key twice, and one value a feature.
+    Attributes:
+      rows: int64 array of m: the records that have it, ascending; None: all.
+      starts, stops: int64 arrays of m: the packed numbers, or the single value.
+      lists: of bytes, the records with another number of values than one: rows,
+        starts, stops of their lists. They are not among `rows`.
     """
-    entries: list[tuple[bytes, int]] = []
-    if data[:1] != b"\x0a":
+
+    rows: Longs | None
+    starts: Longs
+    stops: Longs
+    lists: tuple[Longs, Longs, Longs] | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) + (0 if self.lists is None else len(self.lists[0]))
+
+    def placed(self, fits: Mask, records: Longs) -> "Spans":
+        """Returns the spans of the records that fit, by other numbers for all."""
+        rows = np.arange(len(fits)) if self.rows is None else self.rows
+        kept = fits[rows]
+        lists = None
+        if self.lists is not None:
+            inside = fits[self.lists[0]]
+            at, starts, stops = (each[inside] for each in self.lists)
+            lists = (records[at], starts, stops) if len(at) else None
+        return Spans(records[rows[kept]], self.starts[kept], self.stops[kept], lists)
+
+    def without(self, records: Longs) -> "Spans":
+        """Returns the spans of all but some records."""
+        rows = np.arange(len(self.starts)) if self.rows is None else self.rows
+        last = int(rows[-1]) if len(rows) else 0
+        if self.lists is not None:
+            last = max(last, int(self.lists[0][-1]))
+        fits = np.ones(max(last, int(records[-1])) + 1, np.bool_)
+        fits[records] = False
+        return self.placed(fits, np.arange(len(fits)))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Spans]", count: int) -> "Spans":
+        """Returns the spans of different records of `count` as those of all."""
+        if len(parts) == 1 and parts[0].rows is None:
+            return parts[0]
+        rows, starts, stops = _in_order([(p.rows, p.starts, p.stops) for p in parts])
+        lists = [part.lists for part in parts if part.lists is not None]
+        all_rows = None if len(rows) == count else rows
+        return cls(all_rows, starts, stops, _in_order(lists) if lists else None)
+
+
+def _in_order(parts: Sequence[Any]) -> tuple[Longs, Longs, Longs]:
+    """Returns rows, starts and stops of several parts in the rows' order."""
+    if len(parts) == 1:
+        rows, starts, stops = parts[0]
+        return rows, starts, stops
+    rows, starts, stops = (np.concatenate(each) for each in zip(*parts, strict=True))
+    order = np.argsort(rows, kind="stable")
+    return rows[order], starts[order], stops[order]
+
+
+def common_layout(
+    records: Iterable[bytes], known: Mapping[bytes, int]
+) -> Layout | None:
+    """Returns the order of the features of some records; None if none has an order.
+
+    Args:
+      records: serialised Examples. No more are looked at once several in a row show no
+        further feature.
+      known: tags of features that other records may have, by key.
+    """
+    shown: list[list[bytes]] = []
+    tags: dict[bytes, int | None] = {}
+    nothing_new = 0
+    for data in records:
+        entries = _entries(data)
+        if entries is None or any(
+            tag is not None and (tags.get(key) or known.get(key) or tag) != tag
+            for key, tag in entries.items()
+        ):
+            continue
+        shown.append(list(entries))
+        before = len(tags)
+        for key, tag in entries.items():
+            tags[key] = tags.get(key) or tag or known.get(key)
+        nothing_new = nothing_new + 1 if len(tags) == before else 0
+        if nothing_new == _ENOUGH_RECORDS:
+            break
+    if not shown:
         return None
+    if all(keys == sorted(keys) for keys in shown):
+        # The usual order of features, so that of others, too.
+        order = sorted({*tags, *known})
+    else:
+        order = _common_order(shown)
+    return tuple((key, tags.get(key) or known.get(key)) for key in order)
+
+
+def _common_order(shown: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """Returns an order that all have; if there is none, that of the first."""
+    behind: dict[bytes, set[bytes]] = {}
+    for keys in shown:
+        for key in keys:
+            behind.setdefault(key, set())
+        for before, after in itertools.pairwise(keys):
+            behind[after].add(before)
+    try:
+        return list(graphlib.TopologicalSorter(behind).static_order())
+    except graphlib.CycleError:
+        return list(shown[0])
+
+
+def _entries(data: bytes) -> dict[bytes, int | None] | None:
+    """Returns the tags of a record's features by key, in their order.
+
+    None for a record that no layout fits: not even its outer parts are regular.
+    """
+    out: dict[bytes, int | None] = {}
+    if data[:1] != b"\x0a":
+        return None if data else out
     size, position = _varint_at(data, 1)
     if position + size != len(data):
         return None
@@ -68,157 +175,246 @@ def learn_layout(data: bytes) -> Layout | None:
         size, start = _varint_at(data, position + 1)
         key = data[start : start + size]
         # Behind the key come 12, the Feature's length, the tag of its list.
-        _, tag = _varint_at(data, start + size + 1)
-        if tag >= stop or data[tag] not in _TAGS:
+        size, tag = _varint_at(data, start + size + 1)
+        if tag > stop or key in out or not _is_text(key):
             return None
-        entries.append((key, data[tag]))
+        out[key] = data[tag] if size and tag < stop else None
+        if out[key] is not None and out[key] not in TAGS:
+            return None
         position = stop
-    keys = {key for key, _ in entries}
-    return Layout(tuple(entries)) if 0 < len(keys) == len(entries) else None
+    return out
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _varint_at(data: bytes, position: int) -> tuple[int, int]:
     """Returns the length at a position and where it ends.
 
-    Without a length of at most 4 bytes it returns the length of the data twice, which
-    no layout has.
+    Without a length of at most 4 bytes it returns one past the data twice, which no
+    layout has.
     """
     value = 0
     for index, byte in enumerate(data[position : position + 4]):
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value, position + index + 1
-    return len(data), len(data)
+    return len(data) + 1, len(data) + 1
 
 
-class LayoutReader:
-    """Decodes n records of one layout.
+def longest_key(layout: Layout) -> int:
+    """Returns the bytes of the longest key: so far beyond a record a walk may read."""
+    return max((len(key) for key, _ in layout), default=0)
+
+
+def walk(
+    padded: PaddedBytes, starts: Longs, lengths: Longs, layout: Layout
+) -> tuple[Mask, dict[bytes, Spans], set[bytes]]:
+    """Returns which of n records have the layout, and where their values are.
 
     Args:
-      data: bytes that hold the records.
+      padded: bytes that hold the records, and room for the longest key and 32 more.
       starts, lengths: int64 arrays of n: where each record is.
-      layout: of the records.
-      wanted: names of the features to decode; None for all. The numbers of the others
-        are not decoded, and may be lists.
+      layout: the features that they may have, in order.
 
-    Attributes:
-      matches: bool array of n: whether the record has the layout.
-      columns: by key, for each record: an int64 or float32 array of n, or for bytes a
-        pair of int64 arrays of n, start and stop in `data`. The values of records that
-        do not match are meaningless.
+    Returns:
+      A mask of n, spans by the feature's key, and the keys that have no type somewhere.
+      Spans of records that do not have the layout are meaningless.
+    """
+    cursors = _Cursors(padded, starts, starts + lengths)
+    found: dict[bytes, Spans] = {}
+    for key, tag in layout:
+        spans = cursors.entry(key, tag)
+        if spans is not None:
+            found[key] = spans
+    return cursors.fits & (cursors.places == cursors.stops), found, cursors.untyped
+
+
+class _Cursors:
+    """Cursors of n records.
+
+    The cursor of a record that turned out not to fit is at its end, where it finds no
+    further feature.
     """
 
-    def __init__(
-        self,
-        data: bytes,
-        starts: _Longs,
-        lengths: _Longs,
-        layout: Layout,
-        wanted: Collection[str] | None = None,
-    ) -> None:
-        longest = max(len(key) for key, _ in layout.entries)
-        padded = data + bytes(_PADDING + longest)
-        self._bytes: npt.NDArray[np.uint8] = np.frombuffer(padded, np.uint8)
-        count = len(padded) - 7
-        # Overlapping words, one that begins at every byte of the data: a read at n
-        # cursors is one indexing.
-        self._words: Any = np.ndarray((count,), "<u8", padded, 0, (1,))
-        self._floats: Any = np.ndarray((count,), "<f4", padded, 0, (1,))
-        self._starts = starts
-        self._stops = starts + lengths
-        self.matches: _Mask = (lengths > 0) & (lengths < _MAX_BYTES)
-        self.columns: dict[str, Any] = {}
+    def __init__(self, padded: PaddedBytes, starts: Longs, stops: Longs) -> None:
+        self._padded = padded
+        self.stops = stops
+        self.untyped: set[bytes] = set()
+        size, places, longer = padded.lengths(np.minimum(starts + 1, stops))
+        fits = (padded.bytes[starts] == 0x0A) & (places + size == stops)
+        if longer is not None:
+            fits &= ~longer
+        self.fits: Mask = fits | (starts == stops)
+        self.places: Longs = np.where(fits, places, stops)
 
-        cursor = self._expect(starts, b"\x0a")
-        cursor = self._last_length(cursor, self._stops)
-        for key, tag in layout.entries:
-            name = key.decode()
-            is_wanted = wanted is None or name in wanted
-            cursor, column = self._entry(cursor, key, tag, is_wanted=is_wanted)
-            if is_wanted:
-                self.columns[name] = column
-        self._require(cursor == self._stops)
+    def entry(self, key: bytes, tag: int | None) -> Spans | None:
+        """Moves over the entries of one feature; returns where its values are."""
+        if tag is None:
+            self.places = self.places.copy()
+            self._exact_entries(np.arange(len(self.stops)), key, None)
+            return None
+        begins, ends, plain = self._plain_entries(key, tag)
+        if plain.all():
+            self.places = ends
+            return Spans(None, begins, ends)
+        left = self._maybe_here(np.flatnonzero(~plain), key)
+        self.places = np.where(plain, ends, self.places)
+        lists = None
+        if len(left):
+            others = self._exact_entries(left, key, tag)
+            plain[others.rows] = True
+            begins[others.rows] = others.starts
+            ends[others.rows] = others.stops
+            lists = others.lists
+            if plain.all():
+                return Spans(None, begins, ends)
+        rows = np.flatnonzero(plain)
+        found = Spans(rows, begins[rows], ends[rows], lists)
+        return found if len(found) else None
 
-    def _entry(
-        self, cursor: _Longs, key: bytes, tag: int, *, is_wanted: bool
-    ) -> tuple[_Longs, Any]:
-        """Returns where the entries end, and their values if they are wanted."""
-        cursor = self._expect(cursor, b"\x0a")
-        size, cursor = self._length(cursor)
-        stop = cursor + size
-        self._require(stop <= self._stops)
-        # Cursors of records that do not match must stay inside the data as well.
-        stop = np.where(self.matches, stop, cursor)
-        cursor = self._expect(cursor, b"\x0a" + varint(len(key)) + key + b"\x12")
-        cursor = self._last_length(cursor, stop)
-        cursor = self._expect(cursor, bytes([tag]))
-        cursor = self._last_length(cursor, stop)
-        cursor = self._expect(cursor, b"\x0a")
-        cursor = self._last_length(cursor, stop)
-        self._require(cursor <= stop)
-        if tag == 0x0A:
-            return stop, (cursor, stop)
-        if not is_wanted:
-            # Numbers are whole where the last one ends with the list.
-            if tag == 0x12:
-                self._require((stop - cursor) % 4 == 0)
-            else:
-                self._require((stop == cursor) | (self._bytes[stop - 1] < 0x80))
-            return stop, None
-        if tag == 0x12:
-            self._require(stop - cursor == 4)
-            return stop, self._floats[cursor]
-        return stop, self._integers(cursor, stop - cursor)
+    def _plain_entries(self, key: bytes, tag: int) -> tuple[Longs, Longs, Mask]:
+        """Returns payloads of entries of less than 128 bytes, and which records do."""
+        head = _plain_head(key, tag)
+        words, places = self._padded.words, self.places
+        first = words[places]
+        sizes = (first >> np.uint64(8) & np.uint64(0xFF)).astype(np.intp)
+        wrong = (first ^ head.table[0][sizes]) & head.masks[0]
+        for index in range(1, len(head.masks)):
+            part = words[places + 8 * index]
+            table = head.table[index]
+            part ^= table[0] if head.constant[index] else table[sizes]
+            part &= head.masks[index]
+            wrong |= part
+        ends = places + (sizes + 2)
+        return places + head.size, ends, (wrong == 0) & (ends <= self.stops)
 
-    def _require(self, holds: _Mask) -> None:
-        self.matches &= holds
+    def _maybe_here(self, rows: Longs, key: bytes) -> Longs:
+        """Returns those of some records whose next entry may have the key."""
+        places = self.places[rows]
+        named = self._holds(places + 2, b"\x0a" + varint(len(key)) + key + b"\x12")
+        # The length of a longer entry takes more bytes.
+        named |= self._padded.bytes[places + 1] >= 0x80
+        return rows[named]
 
-    def _expect(self, cursor: _Longs, literal: bytes) -> _Longs:
-        """Requires these bytes at the cursor; returns what is behind them."""
-        # The cursor of a record that does not match goes back to its start, so that no
-        # later read leaves the data.
-        cursor = np.where(self.matches, cursor, self._starts)
+    def _exact_entries(self, rows: Longs, key: bytes, tag: int | None) -> Spans:
+        """Moves the cursors of some records over their entries of any size."""
+        padded, places = self._padded, self.places[rows]
+        here = (places < self.stops[rows]) & (padded.bytes[places] == 0x0A)
+        rows, places = rows[here], places[here]
+        sizes, places, longer = padded.lengths(places + 1)
+        # The key is part of the entry, or else this reads another record's bytes.
+        literal = b"\x0a" + varint(len(key)) + key + b"\x12"
+        ends = places + sizes
+        here = (sizes > len(literal)) & (ends <= self.stops[rows])
+        if longer is not None:
+            here &= ~longer
+        rows, places, ends = rows[here], places[here], ends[here]
+        here = self._holds(places, literal)
+        rows, places, ends = rows[here], places[here] + len(literal), ends[here]
+        here, rows, places, ends = self._counted(rows, places, ends)
+        none = places == ends
+        self.places[rows[none]] = ends[none]
+        if none.any():
+            self.untyped.add(key)
+        rows, places, ends = rows[~none], places[~none], ends[~none]
+        right = (padded.bytes[places] == tag) & (tag is not None)
+        self._refuse(rows[~right])
+        here, rows, places, ends = self._counted(
+            rows[right], places[right] + 1, ends[right]
+        )
+        self.places[rows] = ends
+        empty = places == ends
+        right = empty | (padded.bytes[places] == 0x0A)
+        self._refuse(rows[~right])
+        rows, places, ends, empty = (
+            each[right] for each in (rows, places, ends, empty)
+        )
+        sizes, begins, longer = padded.lengths(np.minimum(places + 1, ends))
+        whole = ~empty & (begins + sizes == ends)
+        if longer is not None:
+            whole &= ~longer
+        if tag == _BYTES_TAG:
+            lists = (rows[~whole], places[~whole], ends[~whole])
+            if whole.all():
+                return Spans(rows, begins, ends)
+            return Spans(rows[whole], begins[whole], ends[whole], lists)
+        right = whole | empty
+        self._refuse(rows[~right])
+        begins = np.where(empty, ends, begins)
+        return Spans(rows[right], begins[right], ends[right])
+
+    def _holds(self, places: Longs, literal: bytes) -> Mask:
+        """Tells where these bytes are at the places."""
+        here = np.ones(len(places), np.bool_)
         for offset in range(0, len(literal), 8):
             part = literal[offset : offset + 8]
             mask = np.uint64((1 << 8 * len(part)) - 1)
             wanted = np.uint64(int.from_bytes(part, "little"))
-            self._require(self._words[cursor + offset] & mask == wanted)
-        return cursor + len(literal)
+            here &= self._padded.words[places + offset] & mask == wanted
+        return here
 
-    def _length(self, cursor: _Longs) -> tuple[_Longs, _Longs]:
-        """Returns the lengths at the cursor, and what is behind them."""
-        value = self._bytes[cursor].astype(np.int64)
-        if not (value & 0x80).any():
-            return value, cursor + 1
-        word = self._words[cursor].astype(np.int64)
-        value = word & 0x7F
-        size = np.ones(len(cursor), np.int64)
-        more = (word & 0x80) != 0
-        for index in range(1, 4):
-            group = (word >> (8 * index)) & 0xFF
-            value |= np.where(more, (group & 0x7F) << (7 * index), 0)
-            size += more
-            more &= group >= 0x80
-        self._require(~more)
-        return value, cursor + size
+    def _counted(
+        self, rows: Longs, places: Longs, ends: Longs
+    ) -> tuple[Mask, Longs, Longs, Longs]:
+        """Requires lengths that count to the ends; refuses the other records."""
+        sizes, places, longer = self._padded.lengths(places)
+        right = places + sizes == ends
+        if longer is not None:
+            right &= ~longer
+        if right.all():
+            return right, rows, places, ends
+        self._refuse(rows[~right])
+        return right, rows[right], places[right], ends[right]
 
-    def _last_length(self, cursor: _Longs, stop: _Longs) -> _Longs:
-        """Requires a length that counts to `stop`; returns what is behind it."""
-        value, cursor = self._length(cursor)
-        self._require(cursor + value == stop)
-        return cursor
+    def _refuse(self, rows: Longs) -> None:
+        if len(rows):
+            self.fits[rows] = False
+            self.places[rows] = self.stops[rows]
 
-    def _integers(self, cursor: _Longs, sizes: _Longs) -> _Longs:
-        """Returns the varints at the cursor, which must have exactly these sizes."""
-        self._require((sizes >= 1) & (sizes <= MAX_VARINT_BYTES))
-        cursor = np.where(self.matches, cursor, self._starts)
-        sizes = np.where(self.matches, sizes, 1)
-        value = np.zeros(len(cursor), np.uint64)
-        for index in range(int(sizes.max(initial=0))):
-            byte = self._bytes[cursor + index]
-            inside = index < sizes
-            last = index == sizes - 1
-            self._require(~inside | ((byte < 0x80) == last))
-            group = (byte & np.uint8(0x7F)).astype(np.uint64)
-            value |= np.where(inside, group << np.uint64(7 * index), np.uint64(0))
-        return value.view(np.int64)
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PlainHead:
+    """What is before the payload of an entry of E < 128 bytes, in words of 8 bytes.
+
+    Attributes:
+      size: how many bytes it has.
+      table: for each word an array of 256: the word by E.
+      constant: whether a word is the same for each E.
+      masks: for each word, its bytes that are before the payload.
+    """
+
+    size: int
+    table: Sequence[_Words]
+    constant: Sequence[bool]
+    masks: Sequence[np.uint64]
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _plain_head(key: bytes, tag: int) -> _PlainHead:
+    first = b"\x0a\0\x0a" + varint(len(key)) + key
+    template = first + bytes([0x12, 0, tag, 0, 0x0A, 0])
+    size = len(template)
+    count = -(-size // 8)
+    cells = np.tile(np.frombuffer(template.ljust(8 * count, b"\0"), np.uint8), (256, 1))
+    lengths = np.arange(256)
+    places = [1, *range(len(first) + 1, size, 2)]
+    for place in places:
+        # Each length counts the bytes behind it: to the end of the entry.
+        cells[:, place] = lengths + 1 - place
+    # Lengths that an entry cannot have: the word then differs in the length itself.
+    cells[(lengths < size - 2) | (lengths > 127), 1] ^= 0xFF
+    table: Any = cells.view("<u8")
+    varying = {place // 8 for place in places}
+    inside = np.minimum(size - 8 * np.arange(count), 8).tolist()
+    return _PlainHead(
+        size,
+        [np.ascontiguousarray(table[:, index]) for index in range(count)],
+        [index not in varying for index in range(count)],
+        [np.uint64((1 << 8 * width) - 1) for width in inside],
+    )

@@ -8,7 +8,7 @@ within the rest of the file.
 
 import dataclasses
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import google_crc32c
@@ -68,8 +68,20 @@ class PayloadBatch:
     first_record: int
     offsets: _Longs
 
+    @classmethod
+    def of(cls, payloads: Sequence[bytes]) -> "PayloadBatch":
+        """Returns payloads that come from no file."""
+        lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+        starts = np.cumsum(lengths) - lengths
+        return cls(b"".join(payloads), starts, lengths, 0, starts)
+
     def __len__(self) -> int:
         return len(self.starts)
+
+    def payload(self, place: int) -> bytes:
+        """Returns the payload at a place, counted from 0."""
+        start = int(self.starts[place])
+        return self.data[start : start + int(self.lengths[place])]
 
     def first(self, count: int) -> "PayloadBatch":
         """Returns the first payloads, at most `count` of them."""

@@ -1,7 +1,7 @@
 """Decode tf.train.Examples to raw columns of known types.
 
-Records of one layout are decoded with whole-array operations, layout by layout; what
-is left goes through protobuf one by one, and is refused where it does not fit:
+Regular records are decoded with whole-array operations; what is left goes through
+protobuf one by one, and is refused where it does not fit:
 
 | in the record                   | column of single values | column of lists  |
 | ------------------------------- | ----------------------- | ---------------- |
@@ -14,7 +14,8 @@ is left goes through protobuf one by one, and is refused where it does not fit:
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from transforms.core.example.decoder import gathered, message
-from transforms.core.example.example_layout import Layout, LayoutReader, learn_layout
+from transforms.core.example.decoder import message
+from transforms.core.example.example_columns import FeatureColumn, read_columns
 from transforms.core.model import Reason
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
@@ -47,8 +48,6 @@ VALUE_TYPES = {
     "bytes_list": pa.large_binary(),
 }
 _KINDS = {str(kind): name for name, kind in VALUE_TYPES.items()}
-# Of optional features each combination is a layout; more of them are rare.
-_LAYOUTS = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,35 +121,37 @@ def combined(a: Learned, b: Learned) -> Learned:
 
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n payloads."""
-    kinds: dict[str, dict[str, int]] = {}
+    found = read_columns(payloads)
+    # In how many records each kind of a feature is, and the first of them.
+    seen: dict[tuple[str, str], list[int]] = {}
     lists: set[str] = set()
+    for name, column in found.features.items():
+        seen[name, column.kind] = [len(payloads), 0]
+        if column.rows is not None:
+            seen[name, column.kind] = [len(column.rows), int(column.rows[0])]
+        if column.counts is not None:
+            lists.add(name)
     unread, complaint = 0, ""
-    layouts = 0
-    left: _Longs = np.arange(len(payloads), dtype=np.int64)
-    while len(left):
-        count = 1
+    for place in found.odd.tolist():
         try:
-            parsed = example(data := _payload(payloads, left[0]))
+            parsed = example(payloads.payload(place))
         except ExampleError as error:
             unread += 1
             complaint = complaint or str(error)
-            left = left[1:]
             continue
-        layout = learn_layout(data) if layouts < _LAYOUTS else None
-        reader = None if layout is None else _reader(payloads, left, layout)
-        if reader is not None:
-            layouts += 1
-            count = int(reader.matches.sum())
-            left = left[~reader.matches]
-        else:
-            left = left[1:]
         for name, feature in parsed.features.feature.items():
             kind = feature.WhichOneof("kind")
-            if kind is not None:
-                found = kinds.setdefault(name, {})
-                found[kind] = found.get(kind, 0) + count
-                if len(getattr(feature, kind).value) != 1:
-                    lists.add(name)
+            if kind is None:
+                continue
+            counted = seen.setdefault((name, kind), [0, place])
+            counted[0] += 1
+            counted[1] = min(counted[1], place)
+            if len(getattr(feature, kind).value) != 1:
+                lists.add(name)
+    kinds: dict[str, dict[str, int]] = {}
+    # Of two kinds that are as frequent, the one found first counts.
+    for (name, kind), (rows, _) in sorted(seen.items(), key=lambda item: item[1][1]):
+        kinds.setdefault(name, {})[kind] = rows
     return Learned(kinds, frozenset(lists), unread, complaint)
 
 
@@ -161,107 +162,56 @@ def decode(payloads: PayloadBatch, types: Mapping[str, pa.DataType]) -> Decoded:
       payloads: as a reader gave them.
       types: by name: int64, float32, large_binary, or lists of them.
     """
-    parts: list[tuple[_Longs, dict[str, pa.Array]]] = []
-    left: _Longs = np.arange(len(payloads), dtype=np.int64)
-    odd: list[_Longs] = []
-    for _ in range(_LAYOUTS):
-        if not len(left):
-            break
-        layout = _layout(_payload(payloads, left[0]), types)
-        reader = None if layout is None else _reader(payloads, left, layout, types)
-        if layout is None or reader is None:
-            odd.append(left[:1])
-            left = left[1:]
-            continue
-        matches = reader.matches
-        columns = _columns_of(payloads.data, reader, layout, matches, types)
-        parts.append((left[matches], columns))
-        left = left[~matches]
+    count = len(payloads)
+    known = {name: _kind_of(kind) for name, kind in types.items()}
+    found = read_columns(payloads, known, wanted=types)
     refused: list[tuple[int, Reason, str]] = []
-    slow = np.sort(np.concatenate([*odd, left]))
-    if len(slow) or not parts:
-        parts.append(_one_by_one(payloads, slow, types, refused))
-    if len(parts) == 1:
-        places, columns = parts[0]
-        return Decoded(columns, places, refused)
-    places = np.concatenate([part for part, _ in parts])
-    order = np.argsort(places)
-    merged = {
-        name: pa.chunked_array([part[name] for _, part in parts], kind).take(
-            pa.array(order)
-        )
+    crowded = [
+        _crowded(column)
+        for name, column in found.features.items()
+        if not pa.types.is_list(types[name])
+    ]
+    odd = functools.reduce(np.union1d, crowded, found.odd)
+    columns = {
+        name: _column(payloads.data, count, found.features.get(name), kind)
         for name, kind in types.items()
     }
-    whole = {name: _one_chunk(column) for name, column in merged.items()}
-    return Decoded(whole, places[order], refused)
+    if not len(odd):
+        return Decoded(columns, np.arange(count), refused)
+    kept, others = _one_by_one(payloads, odd, types, refused)
+    source = np.arange(count)
+    source[odd] = -1
+    source[kept] = count + np.arange(len(kept))
+    places = np.flatnonzero(source >= 0)
+    taken = pa.array(source[places])
+    whole = {
+        name: pa.concat_arrays([column, others[name]]).take(taken)
+        for name, column in columns.items()
+    }
+    return Decoded(whole, places, refused)
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """Returns the values of a chunked column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+def _crowded(column: FeatureColumn) -> _Longs:
+    """Returns the records that have more than one value."""
+    if column.counts is None:
+        return np.empty(0, np.int64)
+    several = np.flatnonzero(column.counts > 1)
+    return several if column.rows is None else column.rows[several]
 
 
-def _reader(
-    payloads: PayloadBatch,
-    left: _Longs,
-    layout: Layout,
-    wanted: Collection[str] | None = None,
-) -> LayoutReader | None:
-    """Reads records by the layout of the first; None where that has several values."""
-    starts, lengths = payloads.starts[left], payloads.lengths[left]
-    reader = LayoutReader(payloads.data, starts, lengths, layout, wanted)
-    return reader if reader.matches[0] else None
-
-
-def _payload(payloads: PayloadBatch, index: int) -> bytes:
-    start = int(payloads.starts[index])
-    return payloads.data[start : start + int(payloads.lengths[index])]
-
-
-def _layout(data: bytes, types: Mapping[str, pa.DataType]) -> Layout | None:
-    """Returns the layout of a payload; None for an odd one, or one of other types."""
-    try:
-        example(data)
-    except ExampleError:
-        return None
-    layout = learn_layout(data)
-    if layout is None:
-        return None
-    for name, kind in layout.kinds.items():
-        if name in types and _kind_of(types[name]) != kind:
-            return None
-    return layout
+def _column(
+    data: bytes, count: int, column: FeatureColumn | None, kind: pa.DataType
+) -> pa.Array:
+    """Returns the column of a feature; null where a record lacks it."""
+    if column is None:
+        return pa.nulls(count, kind)
+    if pa.types.is_list(kind):
+        return column.lists(data, count).cast(kind)
+    return column.single(data, count)
 
 
 def _kind_of(kind: pa.DataType) -> str:
     return _KINDS[str(kind.value_type if pa.types.is_list(kind) else kind)]
-
-
-def _columns_of(
-    data: bytes,
-    reader: LayoutReader,
-    layout: Layout,
-    matches: npt.NDArray[np.bool_],
-    types: Mapping[str, pa.DataType],
-) -> dict[str, pa.Array]:
-    """Returns the columns of the records that match."""
-    kinds = layout.kinds
-    count = int(matches.sum())
-    out = {}
-    for name, kind in types.items():
-        if name not in kinds:
-            out[name] = pa.nulls(count, kind)
-            continue
-        if kinds[name] == "bytes_list":
-            starts, stops = (each[matches] for each in reader.columns[name])
-            values = gathered(data, starts, stops)
-        else:
-            values = pa.array(reader.columns[name][matches])
-        if pa.types.is_list(kind):
-            offsets = pa.array(np.arange(count + 1, dtype=np.int32))
-            values = pa.ListArray.from_arrays(offsets, values)
-        out[name] = values
-    return out
 
 
 def _one_by_one(
@@ -278,7 +228,7 @@ def _one_by_one(
     ]
     for place in places.tolist():
         try:
-            features = example(_payload(payloads, place)).features.feature
+            features = example(payloads.payload(place)).features.feature
         except ExampleError as error:
             refused.append((place, Reason.MALFORMED, str(error)))
             continue

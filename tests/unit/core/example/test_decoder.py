@@ -21,15 +21,15 @@ from tests.support.examples import (
     serialise,
 )
 from tests.support.stress import cases
-from transforms.core.example.decoder import (
-    decode_examples,
-    gathered,
-    parse_example,
-)
-from transforms.core.example.example_layout import LayoutReader, learn_layout
+from transforms.core.example import example_columns
+from transforms.core.example.decoder import decode_examples, parse_example
+from transforms.core.example.example_columns import read_columns
+from transforms.core.example.example_values import gathered
 from transforms.core.example.messages import Example
+from transforms.core.example.varint import varint
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
+from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
 
@@ -293,70 +293,159 @@ def test_columns_equal_what_protobuf_says(rows: list[Values]) -> None:
     assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
 
 
-one_layout = st.lists(
-    st.fixed_dictionaries({n: drawn_kind(n) for n in ("b", "b2", "f", "i", "i2")}),
+@pytest.fixture(autouse=True)
+def few_records_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole-array operations work on any number of records."""
+    monkeypatch.setattr(example_columns, "_LEAST_RECORDS", 1)
+
+
+def python_values(batch: PayloadBatch, name: str) -> list[list[object] | None]:
+    """Returns a feature's values by record; None where it is not, or is odd."""
+    column = read_columns(batch).features.get(name)
+    if column is None:
+        return [None] * len(batch)
+    return list(column.lists(batch.data, len(batch)).to_pylist())
+
+
+one_order = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={n: drawn_kind(n) for n in ("b", "b2", "f", "i", "i2", "l")}
+    ),
     min_size=1,
-    max_size=12,
+    max_size=40,
 )
 
 
 @settings(max_examples=cases(200))
-@given(one_layout)
-def test_rows_of_one_layout_are_decoded_as_a_whole(rows: list[Values]) -> None:
-    """Values of all sizes, in the order in which protobuf happened to write them."""
+@given(one_order, st.randoms(use_true_random=False))
+def test_any_features_may_be_missing(rows: list[Values], noise: random.Random) -> None:
+    """All records are regular, in whatever order they are in the bytes."""
+    payloads = [ordered(row) for row in rows]
+    batch = shuffled(payloads, noise)
+    found = read_columns(batch)
+    assert not len(found.odd)
+    names = {name for row in rows for name in row}
+    assert list(found.features) == sorted(names)
+    for name in names:
+        expected = [row[name][1] if name in row else None for row in rows]
+        assert same({name: python_values(batch, name)}, {name: expected})
+
+
+def ordered(values: Values) -> bytes:
+    """Serialises with the features in the order of their names, as most writers do."""
+    entries = b"".join(
+        Example.FromString(serialise({name: values[name]})).features.SerializeToString()
+        for name in sorted(values)
+    )
+    return b"\x0a" + varint(len(entries)) + entries
+
+
+def shuffled(payloads: list[bytes], noise: random.Random) -> PayloadBatch:
+    """Returns a batch of payloads that are in another order in its data."""
+    order = list(range(len(payloads)))
+    noise.shuffle(order)
+    data, places = b"", {}
+    for index in order:
+        places[index] = len(data)
+        data += payloads[index] + b"\xff"
+    lengths = np.array([len(each) for each in payloads])
+    starts = np.array([places[index] for index in range(len(payloads))])
+    return PayloadBatch(data, starts, lengths, 0, starts)
+
+
+@settings(max_examples=cases(100))
+@given(rows_of_one_schema, st.randoms(use_true_random=False))
+def test_odd_records_among_many_regular_ones(
+    rows: list[Values], noise: random.Random
+) -> None:
+    """Every value is there, whichever way its record was decoded."""
     payloads = [serialise(row) for row in rows]
-    lengths = np.array([len(data) for data in payloads])
-    layout = learn_layout(payloads[0])
-    assert layout is not None
-    data = b"".join(payloads)
-    reader = LayoutReader(data, np.cumsum(lengths) - lengths, lengths, layout)
-    assert reader.matches.all()
+    payloads += [ordered(row) for row in rows]
+    payloads += [odd_bytes(each) for each in payloads[:3]]
+    noise.shuffle(payloads)
     assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
-    starts = np.cumsum(lengths) - lengths
-    some = LayoutReader(data, starts, lengths, layout, ["f", "i2"])
-    assert some.matches.all()
-    assert some.columns.keys() == {"f", "i2"}
-    for name, column in some.columns.items():
-        np.testing.assert_array_equal(column, reader.columns[name])
 
 
-def test_what_matches_a_layout_is_what_protobuf_reads() -> None:
-    """Damage outside the values never matches; within them both see the same."""
+def odd_bytes(data: bytes) -> bytes:
+    """Adds an unknown field, which protobuf skips."""
+    return data + field(9, b"unknown")
+
+
+def test_records_that_mostly_lack_features_are_regular() -> None:
+    """Each of 5,000 records has another of 2**12 sets of features."""
+    noise = random.Random(5)
+    rows: list[Values] = [
+        {f"f{k:02}": ("int64_list", [k]) for k in range(12) if noise.random() < 0.5}
+        for _ in range(5000)
+    ]
+    batch = PayloadBatch.of([ordered(row) for row in rows])
+    assert not len(read_columns(batch).odd)
+
+
+def test_orders_without_end_cost_a_bounded_search() -> None:
+    """Every record has another order: most are left to protobuf, and all are right."""
+    noise = random.Random(6)
+    payloads = []
+    for index in range(300):
+        names = [f"f{k}" for k in range(9)]
+        noise.shuffle(names)
+        entries = b"".join(
+            entry(n.encode(), field(3, field(1, b"\x01"))) for n in names
+        )
+        payloads.append(field(1, entries) if index % 7 else b"")
+    batch = PayloadBatch.of(payloads)
+    assert len(read_columns(batch).odd) > 100
+    assert decode_examples(batch).to_pylist() == expected_rows(payloads)
+
+
+def test_what_is_regular_is_what_protobuf_reads() -> None:
+    """Damage outside the values is odd; within them both see the same."""
     noise = random.Random(11)
     matched = 0
     for number, text in ((3, b""), (-1, b"abc"), (300, b"x" * 130), (2**63 - 1, b"")):
-        whole = serialise(
+        whole = ordered(
             {
                 "ab": ("int64_list", [number]),
+                "list": ("int64_list", [number, 5]),
                 "text": ("bytes_list", [text]),
+                "texts": ("bytes_list", [text, b"", b"y"]),
                 "z": ("float_list", [0.5]),
             }
         )
-        payloads = []
+        payloads = [whole]
         for _ in range(3000):
             changed = bytearray(whole)
             for _ in range(noise.randint(1, 2)):
                 byte = noise.choice([noise.randrange(256), noise.choice(whole), 0x80])
                 changed[noise.randrange(len(changed))] = byte
             payloads.append(bytes(changed))
-        layout = learn_layout(whole)
-        assert layout is not None
-        data = b"".join(payloads)
-        lengths = np.array([len(data) for data in payloads])
-        reader = LayoutReader(data, np.cumsum(lengths) - lengths, lengths, layout)
-        for index in np.flatnonzero(reader.matches):
+        batch = PayloadBatch.of(payloads)
+        found = read_columns(batch)
+        columns = {name: python_values(batch, name) for name in found.features}
+        regular = set(range(len(payloads))) - set(found.odd.tolist())
+        for index in regular:
             matched += 1
-            found = {
-                name: data[column[0][index] : column[1][index]]
-                if isinstance(column, tuple)
-                else column[index].item()
-                for name, column in reader.columns.items()
+            values = {
+                name: column[index]
+                for name, column in columns.items()
+                if column[index] is not None
             }
             expected = parse_example(payloads[index])
-            assert same({name: [found[name]] for name in sorted(found)}, expected), (
-                payloads[index]
-            )
+            expected = {
+                name: items
+                for name, items in expected.items()
+                if name in values or items
+            }
+            assert same(values, expected), payloads[index]
     assert matched > 1000
+
+
+def test_unwanted_features_are_checked_and_not_decoded() -> None:
+    """The values of the others are the same."""
+    batch = PayloadBatch.of([ints(a=k, b=[k, k]) for k in range(50)])
+    found = read_columns(batch, wanted=["a"])
+    assert list(found.features) == ["a"]
+    assert not len(found.odd)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +466,7 @@ def test_first_rows_without_a_layout_are_decoded_all_the_same(data: bytes) -> No
 
 
 def test_one_row_of_another_layout_changes_no_other() -> None:
-    """The batch is then decoded one by one, to the same columns."""
+    """It lacks a value of each feature, or of one."""
     alike = [ints(a=k, b=-k) for k in range(50)]
     batch = decode_examples(alike)
     assert decode_examples([*alike, b""]).slice(0, 50).equals(batch)
