@@ -97,7 +97,7 @@ class Report:
 @_with_settings
 def convert(
     source: object,
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None,
     *,
     beam_flags: Sequence[str] = (),
     between: Any = None,
@@ -112,7 +112,7 @@ def convert(
 
     Args:
       source: a path or pattern, or Python data; see `beam_pipeline.python_data.store`.
-      output: the dataset's folder, as on the command line.
+      output: the dataset's folder, as on the command line; None with `tfds_dir`.
       beam_flags: Beam's own flags.
       between: a PTransform from Batch to Batch, at most one for each, between read
         and place; see `convert_plan`.
@@ -125,14 +125,14 @@ def convert(
       BeamTFRecordError: it failed; nothing was committed.
     """
     with raising_in_python():
-        return _convert(
-            source, os.fspath(output), beam_flags, between, watch, progress, settings
-        )
+        given: dict[str, Any] = dict(settings)
+        if output is not None:
+            given["output"] = os.fspath(output)
+        return _convert(source, beam_flags, between, watch, progress, given)
 
 
 def _convert(
     source: object,
-    output: str,
     beam_flags: Sequence[str],
     between: Any,
     watch: Callable[[], None],
@@ -144,7 +144,7 @@ def _convert(
     check_file_names()
     another_job()
     # A job that makes no sense is refused before the data is stored.
-    spec = make_spec({**settings, "source": _path_of(source), "output": output})
+    spec = make_spec({**settings, "source": _path_of(source)})
     with contextlib.ExitStack() as stack:
         if is_object_source(source):
             folder = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")

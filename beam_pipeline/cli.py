@@ -45,6 +45,8 @@ _STOPS = {
 }
 # As a shell reports a program that SIGPIPE has ended: 128 + 13.
 _PIPE_CLOSED = 141
+# Each says where the dataset will be.
+_PLACES = {"output", "tfds_dir"}
 # Errors have at most 1 KiB; this many bytes leave room for the note after one.
 _ROOM_FOR_NOTE = 960
 
@@ -279,7 +281,7 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
         settings = read_spec(sys.stdin.buffer.read(), "-")
     elif path:
         settings = load_spec(plain(path))
-    if needs_output and "source" in settings and not {"output"} & {*given, *settings}:
+    if needs_output and "source" in settings and not _PLACES & {*given, *settings}:
         # Where the spec has the source, and no output, a single argument is the output.
         given |= {"output": given.pop("source")} if "source" in given else {}
     for key in given:
@@ -289,11 +291,16 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
             given[key] = list(given[key])
         elif SETTINGS[key].kind == "pairs":
             given[key] = _pairs(SETTINGS[key], given[key])
-    for key, word in (("source", "SOURCE"), ("output", "OUTPUT")):
-        if key == "output" and not needs_output:
-            continue
-        if key not in given and key not in settings:
-            raise UsageError(f"{word} must be given, here or in --spec. See --help.")
+    said = {*given, *settings}
+    if "source" not in said:
+        raise UsageError("SOURCE must be given, here or in --spec. See --help.")
+    if needs_output and not _PLACES & said:
+        raise UsageError("OUTPUT must be given, here or in --spec. See --help.")
+    if not needs_output:
+        given.pop("tfds_dir", None)
+    if _PLACES & given.keys():
+        # What is given here wins over either in the spec.
+        settings = {k: v for k, v in settings.items() if k not in _PLACES}
     return settings | given
 
 

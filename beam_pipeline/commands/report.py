@@ -7,6 +7,7 @@ from rich.text import Text
 from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
 from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
 from beam_pipeline.planning.plan import Plan
+from beam_pipeline.settings.tfds_folder import load_call
 from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, counts_text, kind_text, size_text
 from transforms.core.infer.evidence import Evidence
@@ -110,6 +111,8 @@ def show_plan(plan: Plan) -> None:
         console.say(f"skipped {counts_text(planned.skipped)}")
     replaces = ", replacing the dataset there" if plan.seen else ""
     console.say(f"output  {plan.spec.output}{replaces}")
+    if plan.spec.compression == "none":
+        console.say(f"opens   {load_call(plan.spec.output)}")
     for note in (*plan.notes, *planned.notes):
         console.say(f"note    {note}")
     where = "memory" if plan.inline else "files"

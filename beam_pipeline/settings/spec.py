@@ -9,6 +9,7 @@ import pydantic
 import yaml
 
 from beam_pipeline.settings.options import Settings
+from beam_pipeline.settings.tfds_folder import settle_output
 from beam_pipeline.settings.values import Count, Names
 from transforms import files
 from transforms.core.image.choices import MAX_BYTES, Mode
@@ -292,14 +293,14 @@ class _UniqueKeysLoader(yaml.SafeLoader):
 
 
 def make_spec(settings: Mapping[str, Any]) -> Spec:
-    """Returns the validated job.
+    """Returns the validated job; `tfds_dir` has become its `output` and `name`.
 
     Raises:
       SpecError: a setting is unknown (the nearest name is given), malformed or
         missing; every fault is named.
     """
     try:
-        return Spec.model_validate(dict(settings))
+        return Spec.model_validate(settle_output(settings))
     except pydantic.ValidationError as error:
         faults = "; ".join(_describe(fault) for fault in error.errors())
         raise SpecError(f"{faults}.") from error

@@ -102,6 +102,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "segments": ("files", "files"),
     "max_reject_rate": (0.5, 0.5),
     "keep_rejected_bytes": (True, True),
+    "tfds_dir": ("data", None),
     "only_rejected": ("out/before", "out/before"),
     "allow_empty": (True, True),
     "overwrite": (True, True),
@@ -116,6 +117,7 @@ EXCLUSIVE = {
     "shard_size": "shards",
     "group_column": "key_column",
     "split_ids": "splits",
+    "tfds_dir": "output",
     "worker_pool": "worker_command",
 }
 NEEDS: dict[str, dict[str, Any]] = {
@@ -143,7 +145,8 @@ def test_every_setting_is_known_here() -> None:
     assert set(SETTINGS) == set(Spec.model_fields)
 
 
-@pytest.mark.parametrize("setting", list(SETTINGS))
+# `tfds_dir` is another way to say the output: see `test_tfds_folder`.
+@pytest.mark.parametrize("setting", sorted(SETTINGS.keys() - {"tfds_dir"}))
 def test_every_setting_is_accepted(setting: str) -> None:
     """A value given is the value held, and comes back from JSON."""
     given_value, held = SETTINGS[setting]
@@ -427,6 +430,7 @@ def test_what_decides_bytes() -> None:
         "shared_output",
         "segments",
         "max_reject_rate",
+        "tfds_dir",
         "only_rejected",
         "allow_empty",
         "overwrite",
