@@ -16,7 +16,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.own_pipelines.reading_plan import (
+from beam_pipeline.reading.reading_plan import (
     Labels,
     ReadingPlan,
     Said,

@@ -63,6 +63,10 @@ LIBRARY = {
         "errors core core.example core.infer core.rows core.tfrecord "
         "formats.tfrecord_files"
     ),
+    "transforms.reading": (
+        "errors files storage core core.tfrecord core.example core.rows core.image "
+        "formats.tfrecord_files"
+    ),
     "transforms.stages": (
         "errors files storage core core.placing formats sidecars work shards "
         "gather codec publishing publishing.bucket"
@@ -87,16 +91,18 @@ PROGRAM = {
         "job"
     ),
     "beam_pipeline.own_pipelines": (
-        "version settings beam_internals engines planning planning.features datasets"
+        "version settings beam_internals engines planning planning.features datasets "
+        "reading"
     ),
     "beam_pipeline.datasets": "",
+    "beam_pipeline.reading": "settings planning.features datasets",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning planning.features running "
         "datasets"
     ),
     "beam_pipeline": (
         "version settings terminal beam_internals planning python_data running "
-        "own_pipelines datasets commands"
+        "own_pipelines datasets reading commands"
     ),
 }
 # The rooms that wire Beam or run it; all else is plain functions.

@@ -1,0 +1,1 @@
+"""What is read of datasets, and `open_dataset`."""
