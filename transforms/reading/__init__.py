@@ -1,0 +1,1 @@
+"""Reading datasets back: rows, columns and conditions over them."""
