@@ -9,13 +9,10 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from beam_pipeline.datasets.bare_files import find_bare_files, missing_shards
 from beam_pipeline.datasets.dataset import Dataset, open_target
-from beam_pipeline.planning.features.checks import check_schema
-from beam_pipeline.planning.features.vocabularies import class_names
-from beam_pipeline.settings.spec import FeatureSpec, make_spec
 from transforms import files
 from transforms.core.example.description import FixedLenFeature, VarLenFeature
 from transforms.core.manifest import MANIFEST_NAME
@@ -30,7 +27,10 @@ from transforms.formats.tfrecord_files.stated import check_all_there
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.storage.paths import absolute, plain
 
-__all__ = ["Labels", "ReadingPlan", "Said", "plan_reading"]
+if TYPE_CHECKING:
+    from beam_pipeline.settings.spec import FeatureSpec
+
+__all__ = ["Found", "Labels", "ReadingPlan", "Said", "find_records", "plan_reading"]
 
 Labels = Literal["names", "ids"]
 # A feature as FixedLenFeature, VarLenFeature, or in the words of a spec.
@@ -64,13 +64,15 @@ class ReadingPlan:
     @property
     def digest(self) -> str:
         """Of all of it: two plans that differ read something else."""
-        return hashlib.sha256(
-            repr(self).encode("utf-8", "backslashreplace")
-        ).hexdigest()
+        return _digest(self)
+
+
+def _digest(facts: object) -> str:
+    return hashlib.sha256(repr(facts).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """What is at the path.
 
     Attributes:
@@ -84,6 +86,24 @@ class _Found:
     splits: tuple[str, ...]
     features: tuple[Feature, ...]
     edition: Edition
+
+    @property
+    def digest(self) -> str:
+        """Of all of it: two that differ are other records, or other rows."""
+        return _digest(self)
+
+
+def find_records(path: str, features: Mapping[str, Said]) -> Found:
+    """Returns what is at a path; features that are not known are those of records.
+
+    Args:
+      path: of a dataset, or of TFRecord files; see `plan_reading`.
+      features: that are described.
+
+    Raises as `plan_reading` does.
+    """
+    path = absolute(plain(path))
+    return _found_at(path, _features_said(features), sees=True)
 
 
 def plan_reading(
@@ -135,7 +155,14 @@ def _no_split(path: str, split: str, splits: Sequence[str]) -> str:
     )
 
 
-def _found_at(path: str, said: Mapping[str, Feature]) -> _Found:
+def _found_at(path: str, said: Mapping[str, Feature], *, sees: bool = False) -> Found:
+    """Returns what is at a path.
+
+    Args:
+      path: of a dataset, or of files.
+      said: features that are described.
+      sees: whether the first records say what bare files hold, where nothing else does.
+    """
     directory, chosen = _located(path)
     names = None if chosen is None else [os.path.basename(each) for each in chosen]
     if files.exists(os.path.join(directory, MANIFEST_NAME)):
@@ -152,7 +179,7 @@ def _found_at(path: str, said: Mapping[str, Feature]) -> _Found:
     found = _of_tfds(directory, names, said)
     if found is not None:
         return found
-    return _of_bare_files(path, chosen, said)
+    return _of_bare_files(path, chosen, said, sees=sees)
 
 
 def _located(path: str) -> tuple[str, list[str] | None]:
@@ -175,7 +202,7 @@ def _located(path: str) -> tuple[str, list[str] | None]:
     return (folders.pop() if len(folders) == 1 else path), list(bare.paths)
 
 
-def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> _Found | None:
+def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
     """Returns what a manifest states; None where files are meant that it lacks."""
     manifest = dataset.manifest
     shards = {
@@ -201,7 +228,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> _Found | None:
         for facts in manifest.features
         if not facts.feature.internal
     ]
-    return _Found(
+    return Found(
         tuple(shards[name] for name in (shards if names is None else names)),
         tuple(split.name for split in manifest.splits),
         tuple(features),
@@ -211,7 +238,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> _Found | None:
 
 def _of_tfds(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
-) -> _Found | None:
+) -> Found | None:
     dataset = dataset_beside(os.path.join(directory, "-"), "-")
     if dataset is None or not dataset.shards:
         return None
@@ -232,7 +259,7 @@ def _of_tfds(
     features = {each.name: each for each in (*dataset.features, *said.values())}
     features |= _features_seen([shard for _, shard in shards], features)
     splits = dict.fromkeys(split for _, split in dataset.splits)
-    return _Found(shards, tuple(splits), tuple(features.values()), Edition())
+    return Found(shards, tuple(splits), tuple(features.values()), Edition())
 
 
 def _features_seen(
@@ -255,8 +282,12 @@ def _features_seen(
 
 
 def _of_bare_files(
-    path: str, chosen: Sequence[str] | None, said: Mapping[str, Feature]
-) -> _Found:
+    path: str,
+    chosen: Sequence[str] | None,
+    said: Mapping[str, Feature],
+    *,
+    sees: bool,
+) -> Found:
     if chosen is None:
         bare = find_bare_files(path)
         assert bare is not None, "the path is a folder"
@@ -266,6 +297,8 @@ def _of_bare_files(
     shards = tuple(("", Shard(each)) for each in chosen)
     if not said:
         seen = _features_seen([shard for _, shard in shards], {})
+        if sees:
+            return Found(shards, (), tuple(seen.values()), Edition())
         shown = {
             each.name: f"[{each.kind}]" if each.shape else str(each.kind)
             for each in seen.values()
@@ -277,7 +310,7 @@ def _of_bare_files(
                 f"first records hold {shown} (lists are in brackets)."
             )
         )
-    return _Found(shards, (), tuple(said.values()), Edition())
+    return Found(shards, (), tuple(said.values()), Edition())
 
 
 def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
@@ -294,6 +327,10 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
         else:
             words[name] = said
     if words:
+        # Only here: they take longer to import than a dataset to open.
+        from beam_pipeline.planning.features.checks import check_schema
+        from beam_pipeline.settings.spec import make_spec
+
         # The settings of a spec check the words.
         spec = make_spec({"source": "-", "output": "-", "features": words})
         for name, checked in spec.features.items():
@@ -315,7 +352,9 @@ def _described(name: str, said: FixedLenFeature | VarLenFeature) -> Feature:
     return Feature(name, kind, shape=shape)
 
 
-def _spelt(name: str, said: FeatureSpec) -> Feature:
+def _spelt(name: str, said: "FeatureSpec") -> Feature:
+    from beam_pipeline.planning.features.vocabularies import class_names
+
     if extra := sorted(said.model_fields_set - _OF_RECORDS):
         raise SpecError(
             f"features: of records only {', '.join(sorted(_OF_RECORDS))} can be said; "

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 FRONTS = {module.__name__: module for module in (beam_pipeline, transforms)}
 PROGRAM = """
     __version__ convert Report make_spec make_plan convert_plan
-    ReadRows RowsRead WriteDataset Committed ReadDataset
+    ReadRows RowsRead WriteDataset Committed ReadDataset open_dataset
 """.split()
 LIBRARY = """
     ListBlocks ReadBlocks PlaceRows CountShards WriteShards CommitDataset

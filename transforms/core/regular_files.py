@@ -16,15 +16,21 @@ __all__ = ["open_regular", "open_stream"]
 _GIVEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
 
 
-def open_regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int, folder: int | None = None) -> int:
     """Returns a descriptor of a regular file; the `opener` of `open`.
+
+    Args:
+      path: of the file.
+      flags: as `os.open` takes them.
+      folder: descriptor of the folder that a relative path starts from.
 
     The check looks at the open file, so no other can replace it in between.
 
     Raises:
       OSError: it cannot be opened, or is no regular file.
     """
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(path, flags, dir_fd=folder)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)

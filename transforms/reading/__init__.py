@@ -1,1 +1,1 @@
-"""Reading datasets back: rows, columns and conditions over them."""
+"""Datasets as sequences: `open_dataset`, and what it consists of."""

@@ -1,0 +1,178 @@
+"""`open_dataset`: a dataset as sequences of rows, without TensorFlow and Beam."""
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from beam_pipeline.reading.reading_plan import Found, Said, find_records
+from transforms.core.schema import Feature, Kind
+from transforms.errors import DamageError, SpecError, nearest
+from transforms.reading.records import Records
+from transforms.reading.rows import Looks
+from transforms.reading.view import Split, View
+
+__all__ = ["OpenDataset", "open_dataset"]
+
+
+def open_dataset(
+    path: str | os.PathLike[str],
+    *,
+    labels: Literal["ids", "names"] = "ids",
+    images: Literal["bytes", "array"] = "bytes",
+    times: Literal["datetime", "int"] = "datetime",
+    missing: Mapping[str, Any] | Literal["schema"] | None = None,
+    check: bool = True,
+    features: Mapping[str, Said] | None = None,
+) -> "OpenDataset":
+    """Returns a dataset whose splits are sequences of rows.
+
+        photos = open_dataset("out/photos")
+        train = photos["train"]
+        len(train), train[7], train.shuffled(seed=1)[:100]
+
+    Opening reads no record. Records are read when they are asked for, each by itself or
+    with its neighbours, and their checksums are compared.
+
+    Args:
+      path: a dataset's folder, on a disk or in an object store; a folder of TFDS (that
+        of one version, with `dataset_info.json`); or TFRecord files: a folder, a glob
+        or one file.
+      labels: "ids" gives class ids, "names" class names.
+      images: "bytes" gives the file, "array" its pixels.
+      times: "datetime" gives timestamps as datetimes in UTC, "int" as stored.
+      missing: feature -> what rows have that lack it; "schema" takes the values that
+        the manifest names for missing ones. None gives None.
+      check: whether checksums of records are compared; those of lengths always are.
+      features: of TFRecord files without metadata, what they hold, as `ReadDataset`
+        takes it. None takes what the first records hold.
+
+    Raises:
+      UsageError: nothing is there that can be read.
+      SpecError: an argument is wrong.
+      DamageError: the manifest is damaged.
+    """
+    looks = Looks(labels, images, times, missing)
+    found = find_records(os.fspath(path), features or {})
+    return OpenDataset(os.fspath(path), found, looks, check, features)
+
+
+class OpenDataset:
+    """The splits of a dataset, by name; see `open_dataset`.
+
+    photos["train"], photos.splits, photos.features, photos.classes["label"]
+    """
+
+    def __init__(
+        self,
+        path: str,
+        found: Found,
+        looks: Looks,
+        check: bool,
+        said: Mapping[str, Said] | None,
+    ) -> None:
+        self.path = path
+        self._found = found
+        self._looks = looks
+        self._check = check
+        self._said = said
+
+    @property
+    def splits(self) -> Mapping[str, int | None]:
+        """The number of records of each split, by its name; None for not known yet."""
+        out: dict[str, int | None] = dict.fromkeys(self._found.splits or ("",), 0)
+        for name, shard in self._found.shards:
+            before = out.get(name, 0)
+            both = before is not None and shard.records is not None
+            out[name] = (before or 0) + (shard.records or 0) if both else None
+        return out
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """The features of the rows, by name."""
+        return {feature.name: feature for feature in self._found.features}
+
+    @property
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """The class names of each label, in the order of their ids."""
+        return {
+            feature.name: feature.vocabulary or ()
+            for feature in self._found.features
+            if feature.kind is Kind.LABEL
+        }
+
+    def __getitem__(self, split: str) -> View:
+        """Returns all rows of a split.
+
+        Raises:
+          SpecError: there is no such split.
+        """
+        return View.whole(self._split(split))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def __contains__(self, split: object) -> bool:
+        return split in self.splits
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name or 'records'}: {'?' if count is None else f'{count:,}'}"
+            for name, count in self.splits.items()
+        )
+        return f"<dataset {self.path} ({shown})>"
+
+    @functools.cached_property
+    def _opened(self) -> dict[str, Split]:
+        return {}
+
+    def _split(self, name: str) -> Split:
+        if name not in self.splits:
+            raise SpecError(
+                f"{self.path} has no split {name!r}{nearest(str(name), self.splits)}. "
+                f"It has: {', '.join(map(repr, self.splits))}."
+            )
+        if name not in self._opened:
+            shards = [shard for split, shard in self._found.shards if split == name]
+            records = Records(shards, self._found.edition, check=self._check)
+            again = (
+                _split_again,
+                (
+                    self.path,
+                    self._found.digest,
+                    name,
+                    self._looks,
+                    self._check,
+                    self._said,
+                ),
+            )
+            title = f"{self.path}, {name!r}" if name else self.path
+            self._opened[name] = Split(
+                records, self._found.features, self._looks, again, title
+            )
+        return self._opened[name]
+
+
+def _split_again(
+    path: str,
+    digest: str,
+    split: str,
+    looks: Looks,
+    check: bool,
+    said: Mapping[str, Said] | None,
+) -> Split:
+    """Returns a split that another process has opened.
+
+    Raises:
+      DamageError: the dataset is another one now.
+    """
+    found = find_records(path, said or {})
+    if found.digest != digest:
+        raise DamageError(
+            f"The dataset must stay as it was when it was opened; {path} was replaced "
+            f"while open. Open it again."
+        )
+    return OpenDataset(path, found, looks, check, said)._split(split)

@@ -1,0 +1,207 @@
+"""Views are sequences: each selection of them is what Python does with a list."""
+
+import pathlib
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import beam_tfrecord
+from tests.support.datasets import animals, write_dataset
+from transforms.errors import SpecError, UsageError
+from transforms.reading.view import View
+
+Folder = pathlib.Path
+
+COUNTS = (5, 0, 11, 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A dataset of two splits, of 17 and 3 rows."""
+    path = tmp_path_factory.mktemp("views") / "animals"
+    splits = {"train": animals(*COUNTS), "test": animals(3, start=100)}
+    write_dataset(path, splits)
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(folder: Folder) -> View:
+    return beam_tfrecord.open_dataset(folder)["train"]
+
+
+def ids(view: Any) -> list[int]:
+    return [row["id"] for row in view]
+
+
+def test_a_dataset_says_what_it_has(folder: Folder) -> None:
+    """Splits, features and class names, without reading a record."""
+    found = beam_tfrecord.open_dataset(folder)
+    assert found.splits == {"train": 17, "test": 3}
+    assert [*found] == ["train", "test"]
+    assert "test" in found
+    assert len(found) == 2
+    assert "17 rows" in repr(found["train"])
+    assert found.features["weight"].kind == "float"
+    assert found.classes == {"animal": ("dog", "goat", "고양이")}
+    assert ids(found["test"]) == [100, 101, 102]
+
+
+def test_another_split(folder: Folder) -> None:
+    """The error suggests a name, and lists all."""
+    with pytest.raises(SpecError, match="'train', 'test'"):
+        beam_tfrecord.open_dataset(folder)["trian"]
+
+
+def test_rows(train: View) -> None:
+    """Each row has every key, and values of plain or NumPy types."""
+    row = train[2]
+    assert row == {
+        "id": 2,
+        "weight": np.float32(0.5),
+        "tame": True,
+        "note": None,
+        "raw": b"\xff\x02",
+        "animal": 1,
+    }
+    assert type(row["weight"]) is np.float32
+    assert [type(row[name]) for name in ("id", "tame")] == [int, bool]
+    assert [*train][2] == row
+
+
+_SLICES = st.builds(
+    slice,
+    st.none() | st.integers(-20, 20),
+    st.none() | st.integers(-20, 20),
+    st.none() | st.integers(-3, 3).filter(bool),
+)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Any]:
+    return draw(st.lists(_SLICES | st.integers(0, 2**32), max_size=5))
+
+
+@given(steps())
+def test_selections_are_those_of_lists(train: View, chain: list[Any]) -> None:
+    """A chain of slices, lists and shuffles gives what it gives of a list."""
+    view, oracle = train, list(range(17))
+    for step in chain:
+        if isinstance(step, slice):
+            view, oracle = view[step], oracle[step]
+        elif step % 2 and oracle:
+            rng = np.random.default_rng(step)
+            chosen = rng.integers(-len(oracle), len(oracle), 6)
+            view = view[chosen.tolist()] if step % 3 else view[chosen]
+            oracle = [oracle[place] for place in chosen]
+        else:
+            shuffled = view.shuffled(seed=step)
+            assert sorted(ids(shuffled)) == sorted(oracle)
+            view, oracle = shuffled, ids(shuffled)
+    assert len(view) == len(oracle)
+    assert ids(view) == oracle
+    assert [view[place]["id"] for place in range(len(view))] == oracle
+    assert ids(pickle.loads(pickle.dumps(view))) == oracle
+    assert pa.table(view).column("id").to_pylist() == oracle
+    if oracle:
+        assert view[-1]["id"] == oracle[-1]
+
+
+@pytest.mark.parametrize("index", [17, -18, np.int64(17), [0, 17], np.array([-18])])
+def test_indices_out_of_range(train: View, index: Any) -> None:
+    """As of a list; so the old way to iterate ends."""
+    with pytest.raises(IndexError, match="out of range"):
+        train[index]
+
+
+@pytest.mark.parametrize(
+    "index", [True, 1.0, "1", None, [True], [0.5], np.array([1.5])]
+)
+def test_indices_that_are_none(train: View, index: Any) -> None:
+    """Neither truth values nor numbers with a point."""
+    with pytest.raises(TypeError):
+        train[index]
+
+
+def test_several_at_once(train: View) -> None:
+    """In the order asked for, doubled ones too."""
+    assert [row["id"] for row in train.__getitems__([3, 1, 1, 16, 4])] == [
+        3,
+        1,
+        1,
+        16,
+        4,
+    ]
+    assert train.__getitems__([]) == []
+
+
+def test_records(train: View) -> None:
+    """The same selection, as serialised Examples."""
+    records = train[3:9:2].records
+    assert [beam_tfrecord.decode_example(each)["id"] for each in records] == [3, 5, 7]
+    assert records[-1] == train.records[7]
+    assert records[1:].__getitems__([0]) == [train.records[5]]
+
+
+def test_select(train: View) -> None:
+    """Only the features named, in that order; a wrong name is an error."""
+    view = train[4:6].select(["note", "id"])
+    assert [*view] == [{"note": "메모 4", "id": 4}, {"note": None, "id": 5}]
+    assert [*view.features] == ["note", "id"]
+    with pytest.raises(SpecError, match="'notes'"):
+        train.select(["notes"])
+    with pytest.raises(SpecError, match="list of names"):
+        train.select("note")
+
+
+def test_epochs(train: View) -> None:
+    """Each epoch has an order of its own; several follow one another."""
+    three = train.shuffled(seed=5, epochs=range(2, 5))
+    parts = [ids(train.shuffled(seed=5, epoch=epoch)) for epoch in (2, 3, 4)]
+    assert ids(three) == [number for part in parts for number in part]
+    assert ids(three[20:]) == ids(three)[20:]
+    assert [three[place]["id"] for place in (0, 17, 50)] == [
+        parts[0][0],
+        parts[1][0],
+        parts[2][16],
+    ]
+    with pytest.raises(UsageError, match="both"):
+        train.shuffled(epoch=1, epochs=range(2))
+
+
+def test_shares_of_ranks(train: View) -> None:
+    """Equal ones, which have each row once."""
+    world = 4
+    equal = train.shuffled(seed=1)[: len(train) // world * world]
+    shares = [ids(equal[rank::world]) for rank in range(world)]
+    assert [len(share) for share in shares] == [4] * 4
+    assert len({number for share in shares for number in share}) == 16
+
+
+def test_batches(train: View) -> None:
+    """Of the size asked for, over the bounds of shards."""
+    batches = [*train.batches(6)]
+    assert [batch.num_rows for batch in batches] == [6, 6, 5]
+    assert pa.Table.from_batches(batches).column("id").to_pylist() == [*range(17)]
+    with pytest.raises(SpecError, match="1 row"):
+        next(train.batches(0))
+
+
+def test_a_stream_reads_nothing_before_it_is_asked(
+    train: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB makes three of them for a query; and no reader asks for single rows."""
+
+    def fail(*_: object) -> Iterator[object]:
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(View, "__getitem__", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(View, "_payloads", fail)
+        train.__arrow_c_stream__()
+    assert pa.table(train.select(["id"])).num_rows == 17

@@ -1,0 +1,118 @@
+"""The index of a TFRecord file: where each of its records is.
+
+    index/NAME.u64   n + 1 unsigned integers of 64 bits, little-endian: where each of
+                     the n records begins, and where the file ends
+
+A reader gets record i from the bytes [i] to [i + 1]. Arrow's offsets have this form,
+too, so the file can be mapped and used as it is.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.tfrecord.chunk import boundaries
+from transforms.core.tfrecord.frame import (
+    DAMAGE_KINDS,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    length_crcs,
+)
+from transforms.errors import TFRecordError
+
+__all__ = ["index_file", "parse_index", "scan_records"]
+
+_STEP_BYTES = 1 << 20
+# Headers of longer records are read one by one, without what is between them.
+_LONG_BYTES = 1 << 14
+
+Offsets = npt.NDArray[np.uint64]
+
+
+def index_file(shard: str) -> str:
+    """Returns the name of a shard's index, below the dataset's folder.
+
+    >>> index_file("rows-train.tfrecord-00000-of-00001")
+    'index/rows-train.tfrecord-00000-of-00001.u64'
+    """
+    return f"index/{shard}.u64"
+
+
+def parse_index(data: bytes, *, path: str, size: int) -> memoryview:
+    """Returns the n + 1 offsets of an index; nothing is copied.
+
+    Args:
+      data: content of the index; a buffer will do.
+      path: of the index, for messages.
+      size: bytes of the file that it is of.
+
+    Raises:
+      TFRecordError: it is damaged, or of another file.
+    """
+    view = memoryview(data)
+    offsets = view.cast("B").cast("Q") if not view.nbytes % 8 else view[:0].cast("B")
+    if not len(offsets) or offsets[0] or offsets[-1] != size:
+        raise TFRecordError(
+            f"{path} must be the index of its file, which has {size:,} bytes; it is "
+            f"damaged, or that of another file.",
+            path=path,
+            kind="truncated",
+        )
+    return offsets
+
+
+def scan_records(
+    read: Callable[[int, int], bytes], size: int, *, path: str
+) -> npt.NDArray[np.uint64]:
+    """Returns the n + 1 offsets of a file, from the headers of its records.
+
+    Memory is that of the offsets. Payloads are not checked.
+
+    Args:
+      read: returns the bytes from one offset to another.
+      size: bytes of the file, which is not compressed.
+      path: of the file, for messages.
+
+    Raises:
+      TFRecordError: a header is damaged, or the last record is not whole.
+    """
+    pieces = [np.zeros(1, np.int64)]
+    position = count = 0
+    step = _STEP_BYTES
+    while position < size:
+        data = read(position, min(position + step, size))
+        starts, lengths, stop = boundaries(data)
+        if not len(starts):
+            # A record that is longer than what was read.
+            starts = np.full(1, HEADER_BYTES)
+            lengths = np.frombuffer(data[:8].ljust(8, b"\0"), "<i8").astype(np.int64)
+            stop = int(lengths[0]) + OVERHEAD_BYTES
+        ends = starts + lengths + (OVERHEAD_BYTES - HEADER_BYTES)
+        crcs = np.ndarray((max(len(data) - 3, 0),), "<u4", data, 0, (1,))
+        wrong = np.ones(len(starts), np.bool_)
+        whole = starts <= len(data)
+        sound = lengths >= 0
+        wrong[whole & sound] = crcs[starts[whole & sound] - 4] != length_crcs(
+            lengths[whole & sound]
+        )
+        kind = "length-crc" if len(data) >= HEADER_BYTES else "truncated"
+        if not wrong.any() and position + stop > size:
+            wrong[-1], kind = True, "truncated"
+        if wrong.any():
+            first = int(wrong.argmax())
+            record, at = count + first, position + int(starts[first]) - HEADER_BYTES
+            raise TFRecordError(
+                f"{path}: record {record:,} at byte {at:,}: {DAMAGE_KINDS[kind]}. "
+                f"{record:,} records before it have sound headers. Fetch the file "
+                f"again, or see what 'beam-tfrecord repair' can save.",
+                path=path,
+                record=record,
+                offset=at,
+                kind=kind,
+            )
+        pieces.append(ends + position)
+        count += len(starts)
+        position += stop
+        step = HEADER_BYTES if stop > _LONG_BYTES * len(starts) else _STEP_BYTES
+    return np.concatenate(pieces).view(np.uint64)

@@ -1,0 +1,150 @@
+"""The files of a dataset as they were when it was opened."""
+
+import collections
+import functools
+import os
+import resource
+import threading
+import weakref
+
+from transforms import files
+from transforms.core.regular_files import open_regular
+from transforms.errors import SourceError, source_error
+from transforms.storage.paths import is_remote
+
+__all__ = ["Folder", "OpenFile"]
+
+
+class OpenFile:
+    """A file on a disk. It is closed when nobody holds it: no read loses it.
+
+    Attributes:
+      descriptor: of the open file.
+      size: its bytes, when it was opened.
+    """
+
+    __slots__ = ("descriptor", "size")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+class _OpenFiles:
+    """Which files this process has open, in all folders.
+
+    The one that was opened first is given up first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._order: collections.deque[tuple[weakref.ref[Folder], str]]
+        self._order = collections.deque()
+        # A lock that another thread holds while the process forks is never released.
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def note(self, folder: "Folder", name: str) -> None:
+        """Notes a file that was opened; gives up others for it."""
+        with self._lock:
+            self._order.append((weakref.ref(folder), name))
+            while len(self._order) > most_files():
+                other, first = self._order.popleft()
+                if (found := other()) is not None:
+                    found.open.pop(first, None)
+
+
+@functools.cache
+def most_files() -> int:
+    """Returns how many files may be open: half of what the process may have."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(allowed // 2, 1) if allowed != resource.RLIM_INFINITY else 1 << 16
+
+
+class Folder:
+    """A folder of shards; on a disk, the one that had the name when it was opened.
+
+    Args:
+      path: of the folder; empty where the names are whole paths.
+
+    Attributes:
+      open: the files that are open, by name.
+
+    Raises:
+      SourceError: there is no such folder.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_remote = is_remote(path)
+        self.open: dict[str, OpenFile] = {}
+        self._folder: OpenFile | None = None
+        if path and not self.is_remote:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            self._folder = OpenFile(descriptor)
+
+    def place(self, name: str) -> str:
+        """Returns the path of a file, for messages."""
+        return os.path.join(self.path, name) if self.path else name
+
+    def opened(self, name: str) -> OpenFile:
+        """Returns a file of a disk, open; another call may give it again.
+
+        Raises:
+          SourceError: it is not there, or cannot be read.
+        """
+        found = self.open.get(name)
+        if found is None:
+            beside = None if self._folder is None else self._folder.descriptor
+            try:
+                found = OpenFile(open_regular(name, os.O_RDONLY, beside))
+            except OSError as error:
+                raise _unreadable(self.place(name), error) from error
+            self.open[name] = found
+            _OPEN.note(self, name)
+        return found
+
+    def size_of(self, name: str) -> int:
+        """Returns the bytes of a file. Raises SourceError."""
+        if not self.is_remote:
+            return self.opened(name).size
+        try:
+            return files.size_of(self.place(name))
+        except OSError as error:
+            raise _unreadable(self.place(name), error) from error
+
+    def read(self, name: str, start: int, stop: int) -> bytes:
+        """Returns a part of a file; less where it is shorter. Raises SourceError."""
+        try:
+            if self.is_remote:
+                return files.read_range(self.place(name), start, stop)
+            file = self.open.get(name) or self.opened(name)
+            data = os.pread(file.descriptor, stop - start, start)
+            return data if len(data) == stop - start else _pread(file, start, stop)
+        except OSError as error:
+            raise _unreadable(self.place(name), error) from error
+
+
+def _unreadable(path: str, error: OSError) -> SourceError:
+    message = f"{path}: cannot be read: {error.strerror or error}"
+    return source_error(message, error)
+
+
+def _pread(file: OpenFile, start: int, stop: int) -> bytes:
+    """Reads in several calls: one gives 2 GiB at most, and may be interrupted."""
+    parts: list[bytes] = []
+    while start < stop and (data := os.pread(file.descriptor, stop - start, start)):
+        parts.append(data)
+        start += len(data)
+    return b"".join(parts)
+
+
+_OPEN = _OpenFiles()

@@ -1,0 +1,345 @@
+"""The serialised records of a split, by position, each with its checksums checked."""
+
+import bisect
+import functools
+import itertools
+import os
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+
+import google_crc32c
+import numpy as np
+
+from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.chunk import first_damage
+from transforms.core.tfrecord.compression import Compression, detect
+from transforms.core.tfrecord.frame import (
+    DAMAGE_KINDS,
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    header,
+    length_crcs,
+    mask,
+)
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.core.tfrecord.record_index import (
+    index_file,
+    parse_index,
+    scan_records,
+)
+from transforms.errors import (
+    DamageError,
+    SourceError,
+    SpecError,
+    TFRecordError,
+)
+from transforms.formats.tfrecord_files.shards import Edition, Shard
+from transforms.reading.folder import Folder
+from transforms.reading.positions import Longs
+
+__all__ = ["Records"]
+
+# What is read at once of neighbouring records.
+_JOINED_BYTES = 1 << 23
+# Lengths are those of the index, which fits the file.
+_LONGEST = 1 << 62
+_CRC = struct.Struct("<I")
+
+
+class Records:
+    """The records of some shards, one after another.
+
+        records = Records(shards, edition, check=True)
+        records[7], len(records)
+
+    Safe in threads and after a fork.
+
+    Args:
+      shards: their files.
+      edition: of the dataset, which must stay the same.
+      check: whether the payloads' checksums are compared. Those of lengths always are.
+
+    Raises:
+      SourceError: the folder cannot be opened.
+    """
+
+    def __init__(
+        self, shards: Sequence[Shard], edition: Edition, *, check: bool
+    ) -> None:
+        self._shards = shards
+        self._edition = edition
+        self._check = check
+        folders = {os.path.dirname(shard.path) for shard in shards}
+        path = folders.pop() if len(folders) == 1 else ""
+        self._names = [
+            os.path.basename(shard.path) if path else shard.path for shard in shards
+        ]
+        self._folder = Folder(path)
+        self._offsets: list[memoryview | None] = [None] * len(shards)
+        self._lock = threading.Lock()
+        counts = [shard.records for shard in shards]
+        # Where each shard's records begin, and their number; known from the start
+        # where the metadata states it.
+        self._starts: list[int] | None = None
+        if None not in counts:
+            stated = (count or 0 for count in counts)
+            self._starts = [0, *itertools.accumulate(stated)]
+        self._headers: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return self._all_starts()[-1]
+
+    def __getitem__(self, position: int) -> bytes:
+        """Returns a record, 0 <= position < n.
+
+        Raises:
+          TFRecordError: the record, or the index, is damaged.
+          SourceError: the file is gone.
+          DamageError: the dataset was replaced.
+          SpecError: the shards are compressed.
+        """
+        starts = self._starts or self._all_starts()
+        shard = bisect.bisect_right(starts, position) - 1
+        offsets = self._offsets[shard]
+        if offsets is None:
+            offsets = self._located(shard)
+        place = position - starts[shard]
+        begin, end = offsets[place], offsets[place + 1]
+        data = self._read(shard, begin, end)
+        length = end - begin - OVERHEAD_BYTES
+        known = self._headers.get(length)
+        if known is None:
+            known = self._headers[length] = header(length)
+        if data[:HEADER_BYTES] != known:
+            raise self._damage(shard, place, begin, "length-crc")
+        payload = data[HEADER_BYTES:-FOOTER_BYTES]
+        if self._check:
+            crc = google_crc32c.value(payload)
+            if _CRC.unpack_from(data, length + HEADER_BYTES)[0] != mask(crc):
+                raise self._damage(shard, place, begin, "data-crc")
+        return payload
+
+    def many(self, positions: Longs) -> list[bytes]:
+        """Returns records in the order of their positions. Raises as `[i]` does.
+
+        Neighbours are read together.
+        """
+        if not len(positions):
+            return []
+        order = np.argsort(positions, kind="stable")
+        ascending = positions[order]
+        breaks = np.flatnonzero(np.diff(ascending) > 1) + 1
+        found: list[bytes] = []
+        for run in np.split(ascending, breaks):
+            if len(run) == 1:
+                found.append(self[int(run[0])])
+                continue
+            first, last = int(run[0]), int(run[-1])
+            between = [*self.span(first, last + 1)]
+            found += [between[place] for place in (run - first).tolist()]
+        if (order[:-1] < order[1:]).all():
+            return found
+        out: list[bytes] = [b""] * len(found)
+        for place, record in zip(order.tolist(), found, strict=True):
+            out[place] = record
+        return out
+
+    def span(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yields the records at `start` to `stop`. Raises as `[i]` does."""
+        for batch in self.batches(start, stop):
+            yield from batch.to_list()
+
+    def batches(self, start: int, stop: int) -> Iterator[PayloadBatch]:
+        """Yields the records at `start` to `stop`; also those of compressed shards.
+
+        Of files that are not compressed, a batch is read at once: about 8 MiB.
+        Raises as `[i]` does.
+        """
+        starts = self._all_starts()
+        shard = bisect.bisect_right(starts, start) - 1
+        while start < stop:
+            end = min(stop, starts[shard + 1])
+            if start < end:
+                places = start - starts[shard], end - starts[shard]
+                if self._is_compressed(shard):
+                    yield from self._unpacked(shard, *places)
+                else:
+                    yield from self._between(shard, *places)
+            start, shard = max(start, end), shard + 1
+
+    def _between(self, shard: int, first: int, last: int) -> Iterator[PayloadBatch]:
+        """Yields records of one shard, by places in it."""
+        offsets = self._offsets[shard]
+        if offsets is None:
+            offsets = self._located(shard)
+        every = np.frombuffer(offsets, np.uint64).view(np.int64)
+        while first < last:
+            begin = offsets[first]
+            # The last record whose end is within the limit, but at least one.
+            limit = bisect.bisect_right(offsets, begin + _JOINED_BYTES, first + 1)
+            until = min(max(limit - 1, first + 1), last)
+            data = self._read(shard, begin, offsets[until])
+            starts = every[first:until] - begin + HEADER_BYTES
+            lengths = np.diff(every[first : until + 1]) - OVERHEAD_BYTES
+            if self._check:
+                found = first_damage(data, starts, lengths, _LONGEST)
+            else:
+                found = _wrong_length(data, starts, lengths)
+            if found is not None:
+                place = first + found[0]
+                raise self._damage(shard, place, offsets[place], found[1])
+            yield PayloadBatch(data, starts, lengths, first, every[first:until])
+            first = until
+
+    def _unpacked(self, shard: int, first: int, last: int) -> Iterator[PayloadBatch]:
+        """Yields records of a compressed shard, by places in it."""
+        stated = self._shards[shard]
+        reader = TFRecordReader(
+            stated.path, compression=stated.compression, allow_empty=True
+        )
+        try:
+            for batch in reader.batches():
+                part = slice(
+                    max(first - batch.first_record, 0), last - batch.first_record
+                )
+                if len(batch.starts[part]):
+                    yield PayloadBatch(
+                        batch.data,
+                        batch.starts[part],
+                        batch.lengths[part],
+                        batch.first_record + part.start,
+                        batch.offsets[part],
+                    )
+                if batch.first_record + len(batch) >= last:
+                    return
+        except (SourceError, TFRecordError) as error:
+            raise self._replaced() or error from error
+        self._check_number(shard, reader.records)
+
+    def _read(self, shard: int, begin: int, end: int) -> bytes:
+        try:
+            data = self._folder.read(self._names[shard], begin, end)
+        except SourceError as error:
+            raise self._replaced() or error from error
+        if len(data) < end - begin:
+            self._check_size(shard, begin + len(data), end)
+        return data
+
+    def _all_starts(self) -> list[int]:
+        """Returns where each shard's records begin, and how many there are."""
+        if self._starts is None:
+            counts = [self._count(shard) for shard in range(len(self._shards))]
+            self._starts = [0, *itertools.accumulate(counts)]
+        return self._starts
+
+    def _count(self, shard: int) -> int:
+        stated = self._shards[shard]
+        if stated.records is not None:
+            return stated.records
+        if self._is_compressed(shard):
+            return sum(1 for _ in TFRecordReader(stated.path, allow_empty=True))
+        return len(self._offsets[shard] or self._located(shard)) - 1
+
+    def _is_compressed(self, shard: int) -> bool:
+        stated = self._shards[shard]
+        if stated.compression != "auto":
+            return stated.compression != Compression.NONE
+        name = self._names[shard]
+        head = self._folder.read(name, 0, min(HEADER_BYTES, self._folder.size_of(name)))
+        return detect(head, path=stated.path) is not Compression.NONE
+
+    def _located(self, shard: int) -> memoryview:
+        """Returns where the records of a shard are: by its index, or its headers."""
+        with self._lock:
+            found = self._offsets[shard]
+            if found is None:
+                found = self._offsets[shard] = self._locate(shard)
+        return found
+
+    def _locate(self, shard: int) -> memoryview:
+        stated, name = self._shards[shard], self._names[shard]
+        if self._is_compressed(shard):
+            raise SpecError(
+                f"Records are found by their number in files that are not compressed; "
+                f"{stated.path} is. Iterate over the split, or convert with "
+                f"compression='none'."
+            )
+        try:
+            size = self._folder.size_of(name)
+        except SourceError as error:
+            raise self._replaced() or error from error
+        if stated.bytes not in (None, size):
+            self._check_size(shard, size, stated.bytes or 0)
+        offsets = self._indexed(name, size)
+        if offsets is None:
+            read = functools.partial(self._read, shard)
+            scanned = scan_records(read, size, path=stated.path)
+            offsets = memoryview(scanned.tobytes()).cast("Q")
+        if stated.records is not None:
+            self._check_number(shard, len(offsets) - 1)
+        return offsets
+
+    def _indexed(self, name: str, size: int) -> memoryview | None:
+        """Returns the offsets of an index beside the shards; None for none."""
+        if not self._folder.path:
+            return None
+        index = index_file(name)
+        try:
+            data = self._folder.read(index, 0, self._folder.size_of(index))
+        except SourceError:
+            return None
+        return parse_index(data, path=self._folder.place(index), size=size)
+
+    def _check_number(self, shard: int, found: int) -> None:
+        """Raises where a shard does not have the records that are stated."""
+        stated = self._shards[shard]
+        if found != stated.records:
+            raise self._replaced() or TFRecordError(
+                f"{stated.path} must have {stated.records or 0:,} records, as is "
+                f"stated beside it; found {found:,}. Fetch or convert the dataset "
+                f"again.",
+                path=stated.path,
+                record=found,
+                kind="truncated",
+            )
+
+    def _check_size(self, shard: int, found: int, wanted: int) -> None:
+        """Raises the error of a shard that is no longer what it was."""
+        path = self._shards[shard].path
+        raise self._replaced() or TFRecordError(
+            f"{path} must have {wanted:,} bytes; found {found:,}. Fetch or convert "
+            f"the dataset again.",
+            path=path,
+            kind="truncated",
+        )
+
+    def _replaced(self) -> DamageError | None:
+        """Returns the error of a dataset that was replaced; None where it was not."""
+        change = self._edition.replacement()
+        if not change:
+            return None
+        return DamageError(
+            f"The dataset must stay as it was when it was opened; it was replaced "
+            f"while open: {change}. Open it again."
+        )
+
+    def _damage(self, shard: int, place: int, offset: int, kind: str) -> Exception:
+        path = self._shards[shard].path
+        return self._replaced() or TFRecordError(
+            f"{path}: record {place:,} at byte {offset:,}: {DAMAGE_KINDS[kind]}. "
+            f"'beam-tfrecord verify' shows all damage, and 'repair' saves the other "
+            f"records.",
+            path=path,
+            record=place,
+            offset=offset,
+            kind=kind,
+        )
+
+
+def _wrong_length(data: bytes, starts: Longs, lengths: Longs) -> tuple[int, str] | None:
+    """Returns the first record whose header does not state its length."""
+    words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+    wrong = words[starts - FOOTER_BYTES] != length_crcs(lengths)
+    return (int(wrong.argmax()), "length-crc") if wrong.any() else None

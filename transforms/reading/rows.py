@@ -1,0 +1,372 @@
+"""Records as rows: dicts of plain and NumPy values, all with the same keys.
+
+| feature              | value                                                       |
+| -------------------- | ----------------------------------------------------------- |
+| int64, bool          | int, bool                                                   |
+| float                | np.float32                                                  |
+| text, bytes          | str, bytes                                                  |
+| label                | the class id; its name with `labels="names"`                |
+| timestamp            | an aware datetime in UTC; an int of the feature's unit with |
+|                      | `times="int"`, of nanoseconds, and beyond the year 9999     |
+| image                | bytes of the file; an array with `images="array"`           |
+| list, one shape      | an array of the stored type, which may be written to        |
+| list, any length     | an array of one dimension; text and bytes in a list         |
+| list of lists        | a list of them                                              |
+| boxes                | a float32 array of shape (n, 4): xmin, ymin, xmax, ymax      |
+| raw tensor           | an array of its type and shape                              |
+| missing              | None, or what `missing` says                                |
+"""
+
+import dataclasses
+import datetime
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.example.decoder import message
+from transforms.core.schema import BOX_SIDES, Feature, Kind
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import ExampleError, SpecError, nearest
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
+
+__all__ = ["Looks", "RowReader", "batch_of"]
+
+_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+# Those of the years 1 and 9999.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Looks:
+    """How values are given.
+
+    Attributes:
+      labels, images, times: see `transforms.reading.rows`.
+      missing: feature -> value for rows that lack it; "schema" takes what the manifest
+        says fills missing values. None: None.
+    """
+
+    labels: Literal["ids", "names"] = "ids"
+    images: Literal["bytes", "array"] = "bytes"
+    times: Literal["datetime", "int"] = "datetime"
+    missing: Mapping[str, Any] | Literal["schema"] | None = None
+
+    def __post_init__(self) -> None:
+        for name, words in (
+            ("labels", ("ids", "names")),
+            ("images", ("bytes", "array")),
+            ("times", ("datetime", "int")),
+        ):
+            found = getattr(self, name)
+            if found not in words:
+                raise SpecError(
+                    f"{name} must be {words[0]!r} or {words[1]!r}; found {found!r}"
+                    f"{nearest(str(found), words)}."
+                )
+
+
+class RowReader:
+    """Decodes records of known features.
+
+    Args:
+      features: with the class names of labels as vocabularies.
+      looks: how values are given.
+
+    Raises:
+      SpecError: `missing` names a feature that is not there.
+    """
+
+    def __init__(self, features: Sequence[Feature], looks: Looks) -> None:
+        self.features = tuple(features)
+        self._names = [feature.name for feature in features]
+        by_id = looks.labels == "ids"
+        self.typed = TypedRows(
+            tuple(
+                dataclasses.replace(each, vocabulary=None) if by_id else each
+                for each in features
+            )
+        )
+        self._columns = [_values_of(feature, looks) for feature in features]
+        self._fill = dict(_fills(features, looks))
+        self._stored = _stored(features, looks)
+        if isinstance(looks.missing, Mapping):
+            for name in looks.missing.keys() - {*self._names}:
+                raise SpecError(
+                    f"missing must name features; there is no {name!r}"
+                    f"{nearest(name, self._names)}."
+                )
+
+    def rows(self, payloads: PayloadBatch) -> Iterator[dict[str, Any]]:
+        """Yields a row for each record.
+
+        Raises:
+          ExampleError: a record is no Example, or does not hold what a feature must.
+        """
+        if not self._names:
+            yield from ({} for _ in range(len(payloads)))
+            return
+        batch = self.typed.batch(payloads, "")
+        columns = []
+        for name, values_of, column in zip(
+            self._names, self._columns, batch.columns, strict=True
+        ):
+            values = values_of(column)
+            if column.null_count:
+                fill = self._fill.get(name)
+                absent = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+                for place in absent.tolist():
+                    values[place] = fill
+            columns.append(values)
+        for row in zip(*columns, strict=True):
+            yield dict(zip(self._names, row, strict=True))
+
+    def one(self, record: bytes) -> dict[str, Any]:
+        """Returns the row of one record. Raises as `rows` does."""
+        row = self._plain_row(record) if self._stored is not None else None
+        if row is None:
+            (row,) = self.rows(batch_of([record]))
+        return row
+
+    def _plain_row(self, record: bytes) -> dict[str, Any] | None:
+        """Returns a row of single values; None where the columns must be asked.
+
+        Columns of one value take ten times as long.
+        """
+        try:
+            found = message(record).features.feature
+        except ExampleError:
+            return None
+        row = {}
+        for name, stored, plain in self._stored or ():
+            if name not in found:
+                row[name] = self._fill.get(name)
+                continue
+            values = getattr(found[name], stored).value
+            if len(values) != 1:
+                return None
+            try:
+                row[name] = plain(values[0])
+            except (UnicodeDecodeError, ValueError):
+                return None
+        return row
+
+
+def batch_of(records: Sequence[bytes]) -> PayloadBatch:
+    """Returns records as the decoder takes them."""
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    starts = np.cumsum(lengths) - lengths
+    return PayloadBatch(b"".join(records), starts, lengths, 0, starts)
+
+
+def _fills(features: Sequence[Feature], looks: Looks) -> Iterator[tuple[str, Any]]:
+    if looks.missing == "schema":
+        yield from ((each.name, each.fill) for each in features)
+    elif isinstance(looks.missing, Mapping):
+        yield from looks.missing.items()
+
+
+_Plain = tuple[str, str, Callable[[Any], Any]]
+
+
+def _stored(features: Sequence[Feature], looks: Looks) -> list[_Plain] | None:
+    """Returns name, list in the message, and conversion; None with other features."""
+    found = []
+    for feature in features:
+        how = _PLAIN.get(feature.kind)
+        is_encoded = feature.kind is Kind.IMAGE and looks.images == "array"
+        is_named = feature.kind is Kind.LABEL and looks.labels == "names"
+        if how is None or feature.is_list or is_encoded or is_named:
+            return None
+        found.append((feature.name, *how))
+    return found
+
+
+def _flag(value: int) -> bool:
+    if value not in (0, 1):
+        raise ValueError("a bool is stored as 0 or 1")
+    return bool(value)
+
+
+_PLAIN: Mapping[Kind, tuple[str, Callable[[Any], Any]]] = {
+    Kind.INT64: ("int64_list", int),
+    Kind.LABEL: ("int64_list", int),
+    Kind.BOOL: ("int64_list", _flag),
+    Kind.FLOAT: ("float_list", np.float32),
+    Kind.TEXT: ("bytes_list", bytes.decode),
+    Kind.BYTES: ("bytes_list", bytes),
+    Kind.IMAGE: ("bytes_list", bytes),
+}
+
+_Values = Callable[[pa.Array], list[Any]]
+
+
+def _values_of(feature: Feature, looks: Looks) -> _Values:
+    """Returns what makes a list of values of a column; absent ones are anything."""
+    if feature.kind is Kind.TENSOR:
+        return _tensors(feature) if feature.encoding == "raw" else _plain
+    if feature.kind is Kind.BOX:
+        return _boxes
+    if feature.is_ragged:
+        return _ragged
+    if feature.is_list:
+        return _lists(feature, looks)
+    if feature.kind is Kind.FLOAT:
+        return _floats
+    if feature.kind is Kind.TIMESTAMP:
+        return _times(feature, looks)
+    if feature.kind is Kind.IMAGE and looks.images == "array":
+        return _images
+    if feature.kind is Kind.BOOL:
+        return _bools
+    return _plain
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _bools(column: pa.Array) -> list[Any]:
+    return [None if each is None else bool(each) for each in column.to_pylist()]
+
+
+def _floats(column: pa.Array) -> list[Any]:
+    return list(_numbers(column))
+
+
+def _numbers(column: pa.Array) -> Any:
+    """Returns the values of a column of numbers; absent ones are 0."""
+    if column.null_count:
+        column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _times(feature: Feature, looks: Looks) -> _Values:
+    scale = _SECONDS.get(feature.unit)
+    if looks.times == "int" or scale is None:
+        return lambda column: _plain(column.cast(pa.int64()))
+    first, last = _FIRST_SECOND * scale, _LAST_SECOND * scale + scale - 1
+    step = datetime.timedelta(microseconds=10**6 // scale)
+
+    def values(column: pa.Array) -> list[Any]:
+        return [
+            count
+            if count is None or not first <= count <= last
+            else _EPOCH + count * step
+            for count in column.cast(pa.int64()).to_pylist()
+        ]
+
+    return values
+
+
+def _images(column: pa.Array) -> list[Any]:
+    # Only here: most readers decode by themselves.
+    from PIL import Image
+
+    def decoded(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            with Image.open(io.BytesIO(data)) as image:
+                plain = image if image.mode in ("L", "RGB") else image.convert("RGB")
+                pixels = np.array(plain)
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise ExampleError(
+                f"An image must be one that Pillow decodes; found {len(data):,} bytes "
+                f"that are not: {error}. images='bytes' gives them as they are."
+            ) from error
+        return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+    return [decoded(data) for data in column.to_pylist()]
+
+
+def _tensors(feature: Feature) -> _Values:
+    dtype = np.dtype(feature.dtype).newbyteorder("<")
+    shape = [-1 if size is None else size for size in feature.shape]
+
+    def values(column: pa.Array) -> list[Any]:
+        return [
+            None
+            if data is None
+            else np.frombuffer(bytearray(data), dtype).reshape(shape)
+            for data in column.to_pylist()
+        ]
+
+    return values
+
+
+def _lists(feature: Feature, looks: Looks) -> _Values:
+    shape = feature.shape
+    is_number = feature.kind not in (Kind.TEXT, Kind.BYTES, Kind.IMAGE) and not (
+        feature.kind is Kind.LABEL and looks.labels == "names"
+    )
+    if not is_number:
+        return _plain
+
+    def values(column: pa.Array) -> list[Any]:
+        inner, sizes = _flat(column)
+        if feature.kind is Kind.TIMESTAMP:
+            inner = inner.cast(pa.int64())
+        numbers = np.array(_numbers(inner))
+        if feature.kind is Kind.BOOL:
+            numbers = numbers.astype(bool)
+        if None not in shape:
+            each = math.prod(size or 0 for size in shape)
+            if len(numbers) == each * len(column):
+                return list(numbers.reshape(len(column), *shape))
+        sized = [-1 if size is None else size for size in shape]
+        stops = np.cumsum(sizes)
+        parts = zip((stops - sizes).tolist(), stops.tolist(), strict=True)
+        if len(shape) == 1:
+            return [numbers[start:stop] for start, stop in parts]
+        return [
+            numbers[start:stop].reshape(sized) if stop > start else None
+            for start, stop in parts
+        ]
+
+    return values
+
+
+def _flat(column: pa.Array) -> tuple[pa.Array, Any]:
+    """Returns all values of lists of lists, and how many each row has."""
+    sizes = np.ones(len(column), np.int64)
+    bounds = np.arange(len(column) + 1)
+    while hasattr(column.type, "value_type"):
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        sums = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        bounds = sums[bounds]
+        column = column.flatten()
+        sizes = np.diff(bounds)
+    return column, sizes
+
+
+def _ragged(column: pa.Array) -> list[Any]:
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    inner = column.flatten()
+    values, sizes = _flat(inner)
+    items: Any = _plain(values)
+    if not pa.types.is_string(values.type) and not pa.types.is_binary(values.type):
+        items = np.array(_numbers(values))
+    ends = np.cumsum(sizes)
+    parts = [
+        items[start:stop]
+        for start, stop in zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+    ]
+    stops = np.cumsum(lengths)
+    return [
+        parts[start:stop]
+        for start, stop in zip((stops - lengths).tolist(), stops.tolist(), strict=True)
+    ]
+
+
+def _boxes(column: pa.Array) -> list[Any]:
+    numbers, sizes = _flat(column)
+    corners = np.array(_numbers(numbers)).reshape(-1, len(BOX_SIDES))
+    stops = np.cumsum(sizes) // len(BOX_SIDES)
+    starts = stops - sizes // len(BOX_SIDES)
+    return [corners[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]

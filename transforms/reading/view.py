@@ -1,0 +1,325 @@
+"""Views: immutable sequences of the rows, or records, of a split."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.schema import Feature
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import SpecError, nearest
+from transforms.reading.positions import (
+    Everything,
+    Longs,
+    Selection,
+    Shuffled,
+    epochs_of,
+    place_of,
+    places_of,
+)
+from transforms.reading.records import Records
+from transforms.reading.rows import Looks, RowReader, batch_of
+
+__all__ = ["RecordView", "Split", "View"]
+
+# Rows that are decoded together: fewer where one is asked for at a time.
+_TOGETHER = 1_024
+_BYTES_TOGETHER = 1 << 24
+
+
+class Split:
+    """What all views of a split share.
+
+    Args:
+      records: of the split.
+      features: of the dataset.
+      looks: how values are given.
+      again: how another process opens the same split: a function and its arguments.
+      title: of the split, for people.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        features: Sequence[Feature],
+        looks: Looks,
+        again: tuple[Callable[..., "Split"], tuple[Any, ...]],
+        title: str,
+    ) -> None:
+        self.records = records
+        self.features = {feature.name: feature for feature in features}
+        self.looks = looks
+        self.title = title
+        self._again = again
+
+    def __reduce__(self) -> tuple[Callable[..., "Split"], tuple[Any, ...]]:
+        return self._again
+
+
+class _Sequence:
+    """What views of rows and of records have in common."""
+
+    __slots__ = ("_selection", "_split")
+
+    def __init__(self, split: Split, selection: Selection) -> None:
+        self._split = split
+        self._selection = selection
+
+    def __len__(self) -> int:
+        return len(self._selection)
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} {self._what} of {self._split.title}>"
+
+    _what = "items"
+
+    def _with(self, selection: Selection) -> Any:
+        raise NotImplementedError
+
+    def _item(self, record: bytes) -> Any:
+        raise NotImplementedError
+
+    def _items(self, payloads: PayloadBatch) -> Iterable[Any]:
+        raise NotImplementedError
+
+    def _getitem(self, index: Any) -> Any:
+        if type(index) is int:
+            # Without the checks below, which cost as much as reading a small record.
+            try:
+                position = self._selection.at(index)
+            except IndexError:
+                raise self._out_of_range(index) from None
+            return self._item(self._split.records[position])
+        if isinstance(index, slice):
+            return self._with(self._selection[index])
+        if isinstance(index, list | tuple | np.ndarray) and np.ndim(index) > 0:
+            places = places_of(index, len(self))
+            return self._with(self._selection.listed(places))
+        return self._getitem(place_of(index))
+
+    def _out_of_range(self, index: int) -> IndexError:
+        return IndexError(
+            f"index {index} is out of range of {len(self):,} {self._what}"
+        )
+
+    def __getitems__(self, indices: Iterable[int]) -> list[Any]:
+        """Returns several items at once, as PyTorch asks for a batch of them."""
+        positions = self._selection.many(places_of(indices, len(self)))
+        return self._at(positions)
+
+    def __iter__(self) -> Iterator[Any]:
+        for payloads in self._payloads():
+            yield from self._items(payloads)
+
+    def _at(self, positions: Longs) -> list[Any]:
+        records = self._split.records.many(positions)
+        return [*self._items(batch_of(records))] if records else []
+
+    def _payloads(self, rows: int = _TOGETHER) -> Iterator[PayloadBatch]:
+        """Yields the records in order, some at a time."""
+        selection, records = self._selection, self._split.records
+        if selection.follows_files:
+            places = selection.places
+            for batch in records.batches(places.start, places.stop):
+                for start in range(0, len(batch), rows):
+                    yield _part(batch, start, start + rows)
+            return
+        for start in range(0, len(selection), rows):
+            stop = min(start + rows, len(selection))
+            yield batch_of(records.many(selection.span(start, stop)))
+
+    def shuffled(
+        self,
+        seed: int = 0,
+        epoch: int | None = None,
+        *,
+        epochs: Iterable[int] | None = None,
+    ) -> Any:
+        """Returns the same items in another order, the same one everywhere.
+
+            train.shuffled(seed=1, epoch=3)[12_000:]        # go on in an epoch
+            train.shuffled(seed=1, epochs=range(3, 90))     # one epoch after another
+
+        The order is a permutation by a formula: it takes no memory, and any part of it
+        can be had without the others.
+
+        Args:
+          seed: of the order.
+          epoch: each has an order of its own; 0 if there is none.
+          epochs: several, one after another.
+        """
+        order = Shuffled(self._selection, place_of(seed), epochs_of(epoch, epochs))
+        return self._with(Selection.whole(order))
+
+
+class View(_Sequence):
+    """An immutable sequence of rows; a slice or a list of it is one again.
+
+        train = open_dataset("out/photos")["train"]
+        len(train), train[7]["label"]
+        train[:100], train[[3, 1, 2]], train.select(["label"]).shuffled(seed=1)
+
+    A row is a dict with a key for each feature; see `transforms.reading.rows`.
+    """
+
+    __slots__ = ("_names", "_reader")
+    _what = "rows"
+
+    def __init__(
+        self, split: Split, selection: Selection, names: tuple[str, ...] | None = None
+    ) -> None:
+        super().__init__(split, selection)
+        self._names = names
+        self._reader: RowReader | None = None
+
+    @classmethod
+    def whole(cls, split: Split) -> "View":
+        """Returns all rows of a split."""
+        return cls(split, Selection.whole(Everything(len(split.records))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._split, self._selection, self._names)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: "slice | Sequence[int] | Longs") -> "View": ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns a row, or a view of several.
+
+        Raises:
+          IndexError: there is no such row.
+          TypeError: the index is no whole number, slice or list.
+          TFRecordError: the record is damaged.
+          ExampleError: it does not hold what the features must.
+        """
+        return self._getitem(index)
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """The features of the rows, by name."""
+        known = self._split.features
+        if self._names is None:
+            return known
+        return {name: known[name] for name in self._names}
+
+    @property
+    def records(self) -> "RecordView":
+        """The same items as serialised tf.train.Examples."""
+        return RecordView(self._split, self._selection)
+
+    def select(self, names: Sequence[str]) -> "View":
+        """Returns the same rows with some of their features only.
+
+        Raises:
+          SpecError: there is no such feature.
+        """
+        if isinstance(names, str):
+            raise SpecError(f"select takes a list of names, as in [{names!r}].")
+        for name in names:
+            if name not in self.features:
+                raise SpecError(
+                    f"select must name features of the rows; there is no {name!r}"
+                    f"{nearest(str(name), self.features)}."
+                )
+        return View(self._split, self._selection, tuple(dict.fromkeys(names)))
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yields the rows as Arrow batches of so many, the last of fewer.
+
+        Labels are ids; with `labels="names"` they are names.
+
+        Raises as `[i]` does; SpecError where `rows` is below 1.
+        """
+        if place_of(rows) < 1:
+            raise SpecError(f"batches must have 1 row or more; found {rows}.")
+        waiting: list[pa.RecordBatch] = []
+        count = 0
+        for payloads in self._payloads(rows):
+            batch = self._decoder.typed.batch(payloads, "")
+            while batch.num_rows:
+                part = batch.slice(0, rows - count)
+                waiting.append(part)
+                count += part.num_rows
+                batch = batch.slice(part.num_rows)
+                if count == rows:
+                    yield _joined(waiting)
+                    waiting, count = [], 0
+        if waiting:
+            yield _joined(waiting)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Gives the rows to whatever reads Arrow streams: Polars, DuckDB, pandas.
+
+        Making a stream reads nothing. `select` says which columns it has.
+        """
+        schema = self._decoder.typed.schema
+        stream = pa.RecordBatchReader.from_batches(schema, self.batches(_STREAM_ROWS))
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def _with(self, selection: Selection) -> "View":
+        return View(self._split, selection, self._names)
+
+    def _item(self, record: bytes) -> dict[str, Any]:
+        return self._decoder.one(record)
+
+    def _items(self, payloads: PayloadBatch) -> Iterable[dict[str, Any]]:
+        return self._decoder.rows(payloads)
+
+    @property
+    def _decoder(self) -> RowReader:
+        if self._reader is None:
+            self._reader = RowReader([*self.features.values()], self._split.looks)
+        return self._reader
+
+
+class RecordView(_Sequence):
+    """An immutable sequence of serialised tf.train.Examples.
+
+    train.records[7]
+    """
+
+    __slots__ = ()
+    _what = "records"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._split, self._selection)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: "slice | Sequence[int] | Longs") -> "RecordView": ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns a record, or a view of several. Raises as `View` does."""
+        return self._getitem(index)
+
+    def _with(self, selection: Selection) -> "RecordView":
+        return RecordView(self._split, selection)
+
+    def _item(self, record: bytes) -> bytes:
+        return record
+
+    def _items(self, payloads: PayloadBatch) -> Iterable[bytes]:
+        return payloads.to_list()
+
+
+_STREAM_ROWS = 4_096
+
+
+def _part(batch: PayloadBatch, start: int, stop: int) -> PayloadBatch:
+    return PayloadBatch(
+        batch.data,
+        batch.starts[start:stop],
+        batch.lengths[start:stop],
+        batch.first_record + start,
+        batch.offsets[start:stop],
+    )
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
