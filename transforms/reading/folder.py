@@ -7,12 +7,24 @@ import resource
 import threading
 import weakref
 
+import pyarrow as pa
+
 from transforms import files
 from transforms.core.regular_files import open_regular
 from transforms.errors import SourceError, source_error
 from transforms.storage.paths import is_remote
 
-__all__ = ["Folder", "OpenFile"]
+__all__ = ["Folder", "ForkSafeLocks", "OpenFile", "lock_of"]
+
+
+# A lock for each process: one that another thread holds in the middle of a fork is
+# never released in the child.
+ForkSafeLocks = dict[int, threading.Lock]
+
+
+def lock_of(locks: ForkSafeLocks) -> threading.Lock:
+    """Returns the lock of this process."""
+    return locks.setdefault(os.getpid(), threading.Lock())
 
 
 class OpenFile:
@@ -40,18 +52,13 @@ class _OpenFiles:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._locks: ForkSafeLocks = {}
         self._order: collections.deque[tuple[weakref.ref[Folder], str]]
         self._order = collections.deque()
-        # A lock that another thread holds while the process forks is never released.
-        os.register_at_fork(after_in_child=self._renew_lock)
-
-    def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
 
     def note(self, folder: "Folder", name: str) -> None:
         """Notes a file that was opened; gives up others for it."""
-        with self._lock:
+        with lock_of(self._locks):
             self._order.append((weakref.ref(folder), name))
             while len(self._order) > most_files():
                 other, first = self._order.popleft()
@@ -103,14 +110,16 @@ class Folder:
         """
         found = self.open.get(name)
         if found is None:
-            beside = None if self._folder is None else self._folder.descriptor
-            try:
-                found = OpenFile(open_regular(name, os.O_RDONLY, beside))
-            except OSError as error:
-                raise _unreadable(self.place(name), error) from error
-            self.open[name] = found
+            found = self.open[name] = self._newly_opened(name)
             _OPEN.note(self, name)
         return found
+
+    def _newly_opened(self, name: str) -> OpenFile:
+        beside = None if self._folder is None else self._folder.descriptor
+        try:
+            return OpenFile(open_regular(name, os.O_RDONLY, beside))
+        except OSError as error:
+            raise _unreadable(self.place(name), error) from error
 
     def size_of(self, name: str) -> int:
         """Returns the bytes of a file. Raises SourceError."""
@@ -118,6 +127,24 @@ class Folder:
             return self.opened(name).size
         try:
             return files.size_of(self.place(name))
+        except OSError as error:
+            raise _unreadable(self.place(name), error) from error
+
+    def mapped(self, name: str) -> memoryview:
+        """Returns all of a file; of a disk, mapped. No descriptor is kept for it.
+
+        Raises:
+          SourceError: it is not there, or cannot be read.
+        """
+        if self.is_remote:
+            return memoryview(self.read(name, 0, self.size_of(name)))
+        file = self._newly_opened(name)
+        if not file.size:
+            return memoryview(b"")
+        try:
+            # Unlike Python's, this map has no descriptor of its own.
+            with pa.memory_map(f"/dev/fd/{file.descriptor}") as content:
+                return memoryview(content.read_buffer())
         except OSError as error:
             raise _unreadable(self.place(name), error) from error
 

@@ -5,8 +5,8 @@ import functools
 import itertools
 import os
 import struct
-import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -36,7 +36,7 @@ from transforms.errors import (
     TFRecordError,
 )
 from transforms.formats.tfrecord_files.shards import Edition, Shard
-from transforms.reading.folder import Folder
+from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
 
 __all__ = ["Records"]
@@ -78,7 +78,7 @@ class Records:
         ]
         self._folder = Folder(path)
         self._offsets: list[memoryview | None] = [None] * len(shards)
-        self._lock = threading.Lock()
+        self._locks: ForkSafeLocks = {}
         counts = [shard.records for shard in shards]
         # Where each shard's records begin, and their number; known from the start
         # where the metadata states it.
@@ -183,10 +183,9 @@ class Records:
             data = self._read(shard, begin, offsets[until])
             starts = every[first:until] - begin + HEADER_BYTES
             lengths = np.diff(every[first : until + 1]) - OVERHEAD_BYTES
-            if self._check:
+            found = _wrong_length(data, starts, lengths)
+            if found is None and self._check:
                 found = first_damage(data, starts, lengths, _LONGEST)
-            else:
-                found = _wrong_length(data, starts, lengths)
             if found is not None:
                 place = first + found[0]
                 raise self._damage(shard, place, offsets[place], found[1])
@@ -252,7 +251,7 @@ class Records:
 
     def _located(self, shard: int) -> memoryview:
         """Returns where the records of a shard are: by its index, or its headers."""
-        with self._lock:
+        with lock_of(self._locks):
             found = self._offsets[shard]
             if found is None:
                 found = self._offsets[shard] = self._locate(shard)
@@ -287,7 +286,7 @@ class Records:
             return None
         index = index_file(name)
         try:
-            data = self._folder.read(index, 0, self._folder.size_of(index))
+            data = self._folder.mapped(index)
         except SourceError:
             return None
         return parse_index(data, path=self._folder.place(index), size=size)
@@ -340,6 +339,8 @@ class Records:
 
 def _wrong_length(data: bytes, starts: Longs, lengths: Longs) -> tuple[int, str] | None:
     """Returns the first record whose header does not state its length."""
-    words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-    wrong = words[starts - FOOTER_BYTES] != length_crcs(lengths)
+    count, headers = len(data) - HEADER_BYTES + 1, starts - HEADER_BYTES
+    stated: Any = np.ndarray((count,), "<i8", data, 0, (1,))
+    crcs: Any = np.ndarray((count,), "<u4", data, 8, (1,))
+    wrong = (stated[headers] != lengths) | (crcs[headers] != length_crcs(lengths))
     return (int(wrong.argmax()), "length-crc") if wrong.any() else None

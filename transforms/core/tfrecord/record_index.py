@@ -39,20 +39,20 @@ def index_file(shard: str) -> str:
     return f"index/{shard}.u64"
 
 
-def parse_index(data: bytes, *, path: str, size: int) -> memoryview:
+def parse_index(data: bytes | memoryview, *, path: str, size: int) -> memoryview:
     """Returns the n + 1 offsets of an index; nothing is copied.
 
     Args:
-      data: content of the index; a buffer will do.
+      data: content of the index.
       path: of the index, for messages.
       size: bytes of the file that it is of.
 
     Raises:
       TFRecordError: it is damaged, or of another file.
     """
-    view = memoryview(data)
-    offsets = view.cast("B").cast("Q") if not view.nbytes % 8 else view[:0].cast("B")
-    if not len(offsets) or offsets[0] or offsets[-1] != size:
+    view = memoryview(data).cast("B")
+    offsets = view[: len(view) // 8 * 8].cast("Q")
+    if len(view) % 8 or not _is_of(np.frombuffer(offsets, np.uint64), size):
         raise TFRecordError(
             f"{path} must be the index of its file, which has {size:,} bytes; it is "
             f"damaged, or that of another file.",
@@ -60,6 +60,13 @@ def parse_index(data: bytes, *, path: str, size: int) -> memoryview:
             kind="truncated",
         )
     return offsets
+
+
+def _is_of(offsets: Offsets, size: int) -> bool:
+    """Tells whether records of these offsets fill a file."""
+    if not len(offsets) or offsets[0] or offsets[-1] != size or offsets.max() > size:
+        return False
+    return bool((offsets[1:] >= offsets[:-1] + np.uint64(OVERHEAD_BYTES)).all())
 
 
 def scan_records(
