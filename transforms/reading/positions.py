@@ -191,7 +191,7 @@ def places_of(indices: Any, count: int) -> Longs:
       TypeError: one is no whole number.
       IndexError: one is outside of the view.
     """
-    array = indices if isinstance(indices, np.ndarray) else np.asarray([*indices])
+    array = indices if isinstance(indices, np.ndarray) else _array_of(indices, count)
     if not array.size:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -207,6 +207,19 @@ def places_of(indices: Any, count: int) -> Longs:
         wrong = int(places[outside.argmax()])
         raise IndexError(f"index {wrong:,} is out of range of {count:,} records")
     return np.where(places < 0, places + count, places)
+
+
+def _array_of(indices: Iterable[Any], count: int) -> Longs:
+    items = [*indices]
+    if not {*map(type, items)} <= {int}:
+        items = [*map(place_of, items)]
+    try:
+        return np.array(items, np.int64)
+    except OverflowError:
+        wrong = max(items, key=abs)
+        raise IndexError(
+            f"index {wrong} is out of range of {count:,} records"
+        ) from None
 
 
 def epochs_of(epoch: int | None, epochs: Iterable[int] | None) -> Sequence[int]:

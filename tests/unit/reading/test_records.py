@@ -96,8 +96,7 @@ def test_neighbours_are_read_together(
         return pread(descriptor, size, start)
 
     monkeypatch.setattr(os, "pread", counted)
-    positions = np.arange(20, 276)
-    random.Random(1).shuffle(positions)
+    positions = np.random.default_rng(1).permutation(np.arange(20, 276))
     assert found.many(positions) == [records[place] for place in positions]
     assert len(reads) == 1
 
