@@ -9,6 +9,7 @@ import pyarrow as pa
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import SpecError, nearest
+from transforms.reading.condition import parse_condition
 from transforms.reading.positions import (
     Everything,
     Longs,
@@ -226,6 +227,31 @@ class View(_Sequence):
                     f"{nearest(str(name), self.features)}."
                 )
         return View(self._split, self._selection, tuple(dict.fromkeys(names)))
+
+    def where(self, condition: str) -> "View":
+        """Returns the rows that fulfil a condition; see `transforms.reading.condition`.
+
+            train.where("label == 'dog' and height > 400")
+
+        It reads the records of the view once. Rows of which a missing value leaves it
+        unknown are not among them.
+
+        Raises:
+          SpecError: the text is no condition over the features.
+        """
+        split = self._split
+        features = split.features
+        classes = {name: each.vocabulary or () for name, each in features.items()}
+        parsed = parse_condition(condition, [*features.values()], classes)
+        needed = [features[name] for name in parsed.columns]
+        typed = RowReader(needed, split.looks).typed
+        found, count = [np.empty(0, np.int64)], 0
+        for payloads in self._payloads(_STREAM_ROWS):
+            mask = parsed.mask(typed.batch(payloads, ""))
+            holds = mask.fill_null(False).to_numpy(zero_copy_only=False)
+            found.append(np.flatnonzero(holds) + count)
+            count += len(payloads)
+        return self._with(self._selection.listed(np.concatenate(found)))
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of so many, the last of fewer.
