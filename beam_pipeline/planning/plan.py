@@ -36,6 +36,7 @@ from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
+from transforms.core.tfrecord.gzip_members import MEMBER_BYTES
 from transforms.errors import (
     DamageError,
     InputError,
@@ -157,7 +158,8 @@ class Plan:
     def _decided(self) -> list[Any]:
         known = {name: list(v.given) for name, v in self.vocabularies.items()}
         beside = _listed(self.inputs.companions)
-        return [self.settings, beside, known, self.splits.lock_digest]
+        layout = [MEMBER_BYTES] if self.spec.compression == "gzip" else []
+        return [self.settings, beside, known, self.splits.lock_digest, *layout]
 
     @property
     def work_folder(self) -> str:

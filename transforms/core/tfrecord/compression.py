@@ -5,7 +5,7 @@
     zlib stream   78 xx   deflate data   adler32 of the content (4, BE)
 
 A TFRecord file is compressed as a whole, never record by record; several gzip
-members in a row are one stream. Sources: RFC 1950, 1951 and 1952.
+members in a row are one stream (`gzip_members`). Sources: RFC 1950, 1951 and 1952.
 """
 
 import enum
@@ -19,8 +19,8 @@ from transforms.errors import SpecError, TFRecordError
 __all__ = [
     "STEP_BYTES",
     "Compression",
-    "Deflater",
     "Inflater",
+    "ZlibDeflater",
     "detect",
     "is_frame_header",
     "parse_compression",
@@ -34,9 +34,6 @@ _INPUT_BYTES = 1 << 16
 
 _LEVEL = 6
 _GZIP_MAGIC = b"\x1f\x8b"
-# mtime 0, no name, no extra flags, operating system 255 "unknown": the bytes are a
-# function of the content (and of the zlib that deflates it).
-_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
 _UNSUPPORTED = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -196,36 +193,16 @@ class Inflater:
         )
 
 
-class Deflater:
-    """Makes a gzip or zlib stream that depends on the content alone.
+class ZlibDeflater:
+    """Makes a zlib stream that depends on the content alone."""
 
-    `compression` NONE passes the bytes through. The gzip header and trailer are
-    written here, because zlib's own header names the operating system.
-    """
-
-    def __init__(self, compression: Compression) -> None:
-        self._compression = compression
-        gzip = compression is Compression.GZIP
-        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15 if gzip else 15)
-        self._prefix = _GZIP_HEADER if gzip else b""
-        self._crc32 = 0
-        self._size = 0
+    def __init__(self) -> None:
+        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, 15)
 
     def add(self, data: bytes) -> bytes:
         """Returns stored bytes that are ready once `data` is added; often b""."""
-        if self._compression is Compression.NONE:
-            return data
-        if self._compression is Compression.GZIP:
-            self._crc32 = zlib.crc32(data, self._crc32)
-            self._size += len(data)
-        prefix, self._prefix = self._prefix, b""
-        return prefix + self._deflate.compress(data)
+        return self._deflate.compress(data)
 
     def finish(self) -> bytes:
-        """Returns the last stored bytes, trailer included."""
-        if self._compression is Compression.NONE:
-            return b""
-        trailer = b""
-        if self._compression is Compression.GZIP:
-            trailer = struct.pack("<II", self._crc32, self._size & 0xFFFFFFFF)
-        return self._prefix + self._deflate.flush() + trailer
+        """Returns the last stored bytes."""
+        return self._deflate.flush()

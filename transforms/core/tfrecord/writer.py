@@ -8,13 +8,15 @@ from typing import Protocol, Self, runtime_checkable
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
 from transforms.core.tfrecord.compression import (
     Compression,
-    Deflater,
+    ZlibDeflater,
     parse_compression,
 )
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header
+from transforms.core.tfrecord.gzip_members import MemberDeflater
 from transforms.core.tfrecord.joined_crc import joined_crc
 
 __all__ = ["FileFacts", "GatheringSink", "Sink", "TFRecordWriter"]
@@ -78,7 +80,11 @@ class TFRecordWriter:
     def __init__(self, sink: Sink, *, compression: str = "none") -> None:
         self._sink = sink
         self._compression = parse_compression(compression)
-        self._deflater = Deflater(self._compression)
+        self._deflater: MemberDeflater | ZlibDeflater | None = None
+        if self._compression is Compression.GZIP:
+            self._deflater = MemberDeflater()
+        elif self._compression is Compression.ZLIB:
+            self._deflater = ZlibDeflater()
         self._parts: list[bytes] = []
         self._buffered = 0
         self._closed = False
@@ -142,7 +148,8 @@ class TFRecordWriter:
             return
         self._flush()
         self._closed = True
-        self._emit(self._deflater.finish())
+        if self._deflater is not None:
+            self._emit(self._deflater.finish())
         self._complete = True
 
     def facts(self) -> FileFacts:
@@ -155,6 +162,16 @@ class TFRecordWriter:
             crc32c=self.crc32c,
             payload_bytes=self.payload_bytes,
         )
+
+    def gzip_addresses(self) -> npt.NDArray[np.uint64]:
+        """Returns the n + 1 addresses of `gzip_members` of a complete gzip file.
+
+        Raises:
+          ValueError: before `close`, or the file is not gzip.
+        """
+        if not isinstance(self._deflater, MemberDeflater) or not self._complete:
+            raise ValueError("addresses are those of a complete gzip file")
+        return self._deflater.addresses()
 
     def __enter__(self) -> Self:
         return self
@@ -190,7 +207,7 @@ class TFRecordWriter:
     def _store(self, data: bytes) -> None:
         if self._closed:
             raise ValueError("the writer is closed")
-        self._emit(self._deflater.add(data))
+        self._emit(data if self._deflater is None else self._deflater.add(data))
 
     def _emit(self, stored: bytes) -> None:
         if len(stored):

@@ -1,8 +1,11 @@
 """Tests of `unit/core/tfrecord/test_tfrecord.py` with TensorFlow."""
 
+import gzip
 import pathlib
 
+import apache_beam as beam
 import pytest
+from apache_beam.testing.util import assert_that, equal_to
 
 from tests.support.tfrecords import RECORDS, write
 from transforms.core.tfrecord import (
@@ -22,6 +25,22 @@ def test_tensorflow_reads_what_we_write(
     kind = "" if compression == "none" else compression.upper()
     dataset = tensorflow.data.TFRecordDataset(str(path), compression_type=kind)
     assert list(dataset.as_numpy_iterator()) == RECORDS
+
+
+def test_readers_read_all_members_of_a_gzip_file(tmp_path: pathlib.Path) -> None:
+    """TensorFlow, Beam and gzip itself read to the last of many records."""
+    tensorflow = pytest.importorskip("tensorflow")
+    records = [bytes([k % 251]) * 1000 for k in range(1000)]
+    path = tmp_path / "a.tfrecord.gz"
+    path.write_bytes(write(records, "gzip")[0])
+    assert path.read_bytes().count(b"\x1f\x8b\x08\0") >= 15
+    dataset = tensorflow.data.TFRecordDataset(str(path), compression_type="GZIP")
+    assert list(dataset.as_numpy_iterator()) == records
+    with tensorflow.io.gfile.GFile(str(path), "rb") as file:
+        assert gzip.decompress(file.read()) == write(records, "none")[0]
+    with beam.Pipeline("BundleBasedDirectRunner") as pipeline:
+        read = pipeline | beam.io.ReadFromTFRecord(str(path))
+        assert_that(read, equal_to(records))
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
