@@ -10,8 +10,10 @@ from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import SpecError, nearest
 from transforms.reading.condition import parse_condition
+from transforms.reading.matching import matching
 from transforms.reading.positions import (
     Everything,
+    Listed,
     Longs,
     Selection,
     Shuffled,
@@ -24,9 +26,11 @@ from transforms.reading.rows import Looks, RowReader, batch_of
 
 __all__ = ["RecordView", "Split", "View"]
 
-# Rows that are decoded together: fewer where one is asked for at a time.
-_TOGETHER = 1_024
+# What is read and decoded together: at most so many rows, and about so many bytes.
+_TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
+# How many rows show what a row has.
+_FIRST_ROWS = 64
 
 
 class Split:
@@ -126,9 +130,13 @@ class _Sequence:
                 for start in range(0, len(batch), rows):
                     yield _part(batch, start, start + rows)
             return
-        for start in range(0, len(selection), rows):
-            stop = min(start + rows, len(selection))
-            yield batch_of(records.many(selection.span(start, stop)))
+        start, together = 0, min(rows, _FIRST_ROWS)
+        while start < len(selection):
+            stop = min(start + together, len(selection))
+            payloads = batch_of(records.many(selection.span(start, stop)))
+            yield payloads
+            start, mean = stop, len(payloads.data) // len(payloads) + 1
+            together = max(min(rows, _BYTES_TOGETHER // mean), 1)
 
     def shuffled(
         self,
@@ -229,29 +237,27 @@ class View(_Sequence):
         return View(self._split, self._selection, tuple(dict.fromkeys(names)))
 
     def where(self, condition: str) -> "View":
-        """Returns the rows that fulfil a condition; see `transforms.reading.condition`.
+        """Returns the rows that a condition holds for, in their order.
 
-            train.where("label == 'dog' and height > 400")
+            train.where("label == 'dog' and height > 400 and caption is not None")
 
-        It reads the records of the view once. Rows of which a missing value leaves it
-        unknown are not among them.
+        Reads the features that the condition names, of every row of the view.
+
+        Args:
+          condition: over features of the dataset, selected or not; see
+            `transforms.reading.condition`. A comparison with a missing value is
+            neither true nor false, and such rows are left out.
 
         Raises:
-          SpecError: the text is no condition over the features.
+          SpecError: it is no condition; names the character and what to write.
+          TFRecordError: a record is damaged.
         """
-        split = self._split
-        features = split.features
-        classes = {name: each.vocabulary or () for name, each in features.items()}
-        parsed = parse_condition(condition, [*features.values()], classes)
-        needed = [features[name] for name in parsed.columns]
-        typed = RowReader(needed, split.looks).typed
-        found, count = [np.empty(0, np.int64)], 0
-        for payloads in self._payloads(_STREAM_ROWS):
-            mask = parsed.mask(typed.batch(payloads, ""))
-            holds = mask.fill_null(False).to_numpy(zero_copy_only=False)
-            found.append(np.flatnonzero(holds) + count)
-            count += len(payloads)
-        return self._with(self._selection.listed(np.concatenate(found)))
+        features = self._split.features
+        classes = {each.name: each.vocabulary or () for each in features.values()}
+        found = parse_condition(condition, [*features.values()], classes)
+        positions = self._selection.span(0, len(self))
+        chosen = matching(self._split.records, [*features.values()], found, positions)
+        return self._with(Selection.whole(Listed(chosen)))
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of so many, the last of fewer.
@@ -283,7 +289,7 @@ class View(_Sequence):
         Making a stream reads nothing. `select` says which columns it has.
         """
         schema = self._decoder.typed.schema
-        stream = pa.RecordBatchReader.from_batches(schema, self.batches(_STREAM_ROWS))
+        stream = pa.RecordBatchReader.from_batches(schema, self.batches(_TOGETHER))
         return stream.__arrow_c_stream__(requested_schema)
 
     def _with(self, selection: Selection) -> "View":
@@ -332,9 +338,6 @@ class RecordView(_Sequence):
 
     def _items(self, payloads: PayloadBatch) -> Iterable[bytes]:
         return payloads.to_list()
-
-
-_STREAM_ROWS = 4_096
 
 
 def _part(batch: PayloadBatch, start: int, stop: int) -> PayloadBatch:

@@ -1,0 +1,126 @@
+"""`where` on any view: the rows that a condition holds for, in the view's order."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import beam_tfrecord
+from tests.support.datasets import animal, animals, write_dataset
+from transforms.errors import ExampleError, SpecError, TFRecordError
+from transforms.reading.view import View
+
+ROWS = [animal(number) for number in range(17)]
+
+CONDITIONS: dict[str, Callable[[Any], bool]] = {
+    "id > 7": lambda row: row["id"] > 7,
+    "id >= 0": lambda row: True,
+    "id < 0": lambda row: False,
+    "note is None": lambda row: "note" not in row,
+    "note != '메모 3'": lambda row: row.get("note", "메모 3") != "메모 3",
+    "not note == '메모 3'": lambda row: row.get("note", "메모 3") != "메모 3",
+    "animal == '고양이'": lambda row: row["animal"] == "고양이",
+    "animal == 0": lambda row: row["animal"] == "dog",
+    "animal in ('dog', 'goat') and tame": lambda row: (
+        row["animal"] != "고양이" and row["tame"]
+    ),
+    "1 <= weight < 3.25 or id == 16": lambda row: (
+        1 <= row["weight"] < 3.25 or row["id"] == 16
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> View:
+    path = tmp_path_factory.mktemp("where") / "animals"
+    write_dataset(path, {"train": animals(5, 0, 11, 1)})
+    return beam_tfrecord.open_dataset(path)["train"]
+
+
+def ids(view: View) -> list[int]:
+    return [row["id"] for row in view]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_rows_that_meet_a_condition(train: View, condition: str) -> None:
+    """They are those that Python's own test of each row chooses."""
+    holds = CONDITIONS[condition]
+    assert ids(train.where(condition)) == [row["id"] for row in ROWS if holds(row)]
+
+
+@given(
+    st.sampled_from([*CONDITIONS]),
+    st.lists(st.integers(-17, 16), max_size=30),
+    st.sampled_from([slice(None), slice(3, 12), slice(None, None, -2)]),
+    st.booleans(),
+)
+def test_any_view_has_conditions(
+    train: View, condition: str, chosen: list[int], part: slice, shuffles: bool
+) -> None:
+    """Rows of lists, slices and shuffles keep their order, repeated ones too."""
+    holds = CONDITIONS[condition]
+    for view in (train[part], train[chosen]):
+        view = view.shuffled(seed=1, epochs=[0, 1]) if shuffles else view
+        order = ids(view)
+        expected = [number for number in order if holds(ROWS[number])]
+        assert ids(view.where(condition)) == expected
+
+
+def test_what_was_not_selected(train: View) -> None:
+    """A condition may name features that the rows do not have."""
+    found = train.select(["weight"]).where("id == 8")
+    assert [*found] == [{"weight": np.float32(2.0)}]
+
+
+def test_conditions_of_conditions(train: View) -> None:
+    """What a condition leaves is a view, to be cut and asked again."""
+    found = train.where("tame")[1:].where("id > 5")
+    assert ids(found) == [6, 8, 10, 12, 14, 16]
+    assert len(found.records) == 6
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("animal == 'hog'", "'dog'"),
+        ("animals == 'dog'", "'animal'"),
+        ("__import__('os')", "called"),
+        ("id > ", "character"),
+    ],
+)
+def test_what_is_no_condition(train: View, condition: str, said: str) -> None:
+    """The error says what to write."""
+    with pytest.raises(SpecError, match=said):
+        train.where(condition)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+def test_compressed_shards(tmp_path: pathlib.Path, compression: str) -> None:
+    """Shards that are read from start to end have conditions too."""
+    rows = {"train": animals(5, 0, 11, 1)}
+    write_dataset(tmp_path / "a", rows, compression=compression)
+    train = beam_tfrecord.open_dataset(tmp_path / "a")["train"]
+    assert len(train.where("id > 3")) == 13
+    assert len(train.where("note is None")) == 5
+
+
+def test_damage_is_no_missing_row(tmp_path: pathlib.Path) -> None:
+    """A damaged record is an error, whether the condition holds for it or not."""
+    write_dataset(tmp_path / "a", {"train": animals(9)})
+    (path,) = (tmp_path / "a").glob("*train*")
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(TFRecordError, match="repair"):
+        beam_tfrecord.open_dataset(tmp_path / "a")["train"].where("id == 8")
+
+
+def test_a_record_of_another_type(tmp_path: pathlib.Path) -> None:
+    """A record that does not hold what a feature must is an error."""
+    write_dataset(tmp_path / "a", {"train": [[animal(1), {**animal(2), "id": "x"}]]})
+    with pytest.raises(ExampleError, match="id"):
+        beam_tfrecord.open_dataset(tmp_path / "a")["train"].where("id == 8")
