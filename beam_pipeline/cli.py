@@ -22,6 +22,7 @@ from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
 from beam_pipeline.commands.flags_only import is_flags_only, split_flags
 from beam_pipeline.commands.options import LOCATION, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
+from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
@@ -181,16 +182,17 @@ def head(target: str, count: int) -> int:
 @cli.command(cls=JobCommand)
 @click.option(
     "--as",
-    type=click.Choice(["tensorflow"]),
+    "reader",
+    type=click.Choice(READERS),
     default="tensorflow",
-    expose_value=False,
-    help="Print a reader for this library.",
+    show_default=True,
+    help="Print a program that reads a dataset with this library.",
 )
-def schema(**flags: Any) -> int:
+def schema(reader: str, **flags: Any) -> int:
     """Print code that reads a dataset, or the features of SOURCE.
 
-    For a dataset: a reader to be pasted. For anything else: a --spec to be edited, with
-    what speaks for each feature.
+    For a dataset: a program to be pasted. For anything else: a --spec to be edited,
+    with what speaks for each feature.
     """
     from beam_pipeline.commands import reader_code
     from beam_pipeline.commands import schema as schema_command
@@ -198,7 +200,7 @@ def schema(**flags: Any) -> int:
 
     target = flags.pop("source")
     if not any(flags.values()) and dataset.is_dataset(target):
-        return reader_code.show(target)
+        return reader_code.show(target, reader)
     flags["source"] = target
     return schema_command.show(_settings(flags, needs_output=False))
 

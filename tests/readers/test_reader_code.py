@@ -9,7 +9,8 @@ import PIL.Image
 import pytest
 
 from beam_pipeline.commands import reader_code
-from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.reader_programs import program
+from beam_pipeline.reader_programs.facts import Facts
 from tests.support.datasets import ANIMALS, animals, write_dataset, write_records
 from tests.support.kinds import write_kinds
 from tests.support.runs import convert
@@ -22,7 +23,7 @@ Folder = pathlib.Path
 
 
 def printed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> str:
-    assert reader_code.show(str(folder)) == 0
+    assert reader_code.show(str(folder), "tensorflow") == 0
     return capsys.readouterr().out
 
 
@@ -168,6 +169,22 @@ def read(split):
     # reading fails if a record is missing; Keras knows the number of steps
     counted = tf.data.experimental.assert_cardinality(RECORDS[split])
     return dataset.apply(counted)
+
+
+def batches(split, size=32):
+    \"\"\"Batches for training, in another order each time.\"\"\"
+    return (
+        read(split)
+        .shuffle(1000)  # the files are shuffled; this varies the epochs
+        .batch(size)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+if __name__ == "__main__":
+    batch = next(iter(batches("train")))
+    for name, values in batch.items():
+        print(name, values.dtype.name, values.shape)
 """
     )
 
@@ -237,7 +254,7 @@ def test_a_file_of_the_dataset_may_name_it(
     assert "feature_description" in printed(shard, capsys)
     write_records(tmp_path / "single", [b""])
     with pytest.raises(UsageError, match="A dataset is needed"):
-        reader_code.show(str(tmp_path / "single"))
+        reader_code.show(str(tmp_path / "single"), "tensorflow")
 
 
 def plain(value: Any) -> Any:
@@ -478,7 +495,7 @@ def test_text_of_lists(
             FeatureFacts(Feature("hidden", Kind.TEXT, internal=True), Statistics()),
         ),
     )
-    code = reader_code.tensorflow_code(Dataset("out", manifest))
+    code = program("tensorflow", Facts("out", manifest))
     start = code.index("feature_description")
     lacking = "in 50.0 % of the records; elsewhere"
     assert (

@@ -96,13 +96,14 @@ PROGRAM = {
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.reading": "settings planning.features datasets",
+    "beam_pipeline.reader_programs": "terminal",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning planning.features running "
-        "datasets"
+        "datasets reader_programs"
     ),
     "beam_pipeline": (
         "version settings terminal beam_internals planning python_data running "
-        "own_pipelines datasets reading commands"
+        "own_pipelines datasets reading reader_programs commands"
     ),
 }
 # The rooms that wire Beam or run it; all else is plain functions.

@@ -1,0 +1,212 @@
+"""What the programs of all libraries say of a dataset, as program text.
+
+A feature that some records lack gets a value in its place that no record holds, so that
+the two can be told apart:
+
+| feature                     | value                                                  |
+| --------------------------- | ------------------------------------------------------ |
+| int64, timestamp            | -1, or below the smallest value where that is negative |
+| label                       | -1                                                     |
+| float                       | NaN                                                    |
+| text, bytes, image, tensor  | empty; only here a record may hold the same            |
+
+A bool is -1 too where it is read as a number, and False where it is read as a bool.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from beam_pipeline.reader_programs.parts import (
+    WIDTH,
+    assigned,
+    assigned_list,
+    literal,
+)
+from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.words import count_text
+from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
+from transforms.core.schema import Feature, Kind
+from transforms.errors import UsageError
+
+__all__ = ["Facts", "number_below", "varies"]
+
+_INT64_MIN = -(2**63)
+# More class names than this are left in the manifest.
+_MAX_CLASSES = 100
+_BYTES = {Kind.IMAGE, Kind.BYTES, Kind.TENSOR}
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """A dataset as the programs see it.
+
+    Attributes:
+      directory: where it is, as the user wrote it.
+      manifest: what it says of itself.
+    """
+
+    directory: str
+    manifest: Manifest
+
+    @property
+    def heading(self) -> str:
+        """The comment that begins every program."""
+        manifest = self.manifest
+        return (
+            f"# {printable(manifest.name)}: {count_text(manifest.records, 'record')}, "
+            f"digest {manifest.digest[:12]}"
+        )
+
+    @property
+    def shard_folder(self) -> str:
+        """Where the shards are: in a bucket, perhaps in a folder of their own."""
+        folder = self.manifest.path(self.directory, "").rstrip("/")
+        return folder or self.directory or "."
+
+    @property
+    def split(self) -> SplitFacts:
+        """The split that a program reads: train, or the largest."""
+        return max(self.manifest.splits, key=lambda s: (s.name == "train", s.records))
+
+    @functools.cached_property
+    def features(self) -> Sequence[FeatureFacts]:
+        """The features that records hold."""
+        return [each for each in self.manifest.features if not each.feature.internal]
+
+    @functools.cached_property
+    def image(self) -> str:
+        """The image that every record holds, which programs decode; empty for none."""
+        for each in self.features:
+            feature = each.feature
+            if feature.kind is Kind.IMAGE and not feature.is_list:
+                return "" if self.is_missing(each) else feature.name
+        return ""
+
+    @functools.cached_property
+    def label(self) -> str:
+        """What a model is to predict, or else the first label; empty for none."""
+        found = [each.feature for each in self.batched if each.feature.is_label]
+        found += [f.feature for f in self.batched if f.feature.kind is Kind.LABEL]
+        return next((feature.name for feature in found), "")
+
+    @property
+    def class_note(self) -> str:
+        """A comment that says where the names of label ids are; empty for no label."""
+        labels = [f.feature for f in self.batched if f.feature.kind is Kind.LABEL]
+        if not labels:
+            return ""
+        return f"  # .classes[{literal(labels[0].name)}] names the ids"
+
+    @functools.cached_property
+    def batched(self) -> Sequence[FeatureFacts]:
+        """The features that make batches: of one shape, and the image."""
+        return [
+            each
+            for each in self.features
+            if each.feature.name == self.image
+            or (each.feature.kind not in _BYTES and not self._has_no_shape(each))
+        ]
+
+    @property
+    def arrays(self) -> Sequence[FeatureFacts]:
+        """The image, first, and the batched features that are numbers."""
+        found = [each for each in self.batched if each.feature.kind is not Kind.TEXT]
+        return sorted(found, key=lambda each: each.feature.name != self.image)
+
+    def is_missing(self, facts: FeatureFacts) -> bool:
+        """Whether some records lack a feature."""
+        return facts.statistics.present < self.manifest.records
+
+    def _has_no_shape(self, facts: FeatureFacts) -> bool:
+        """Whether its values differ in shape, or one cannot fill in for a list."""
+        is_list = facts.feature.is_list
+        return varies(facts.feature) or (is_list and self.is_missing(facts))
+
+    def is_listed(self, facts: FeatureFacts) -> bool:
+        """Whether the class names of a label are few enough to be printed."""
+        is_label = facts.feature.kind is Kind.LABEL
+        return is_label and len(facts.classes) <= _MAX_CLASSES
+
+    def class_lists(self) -> list[str]:
+        """Returns the lines that define CLASSES, if any label has few enough."""
+        lists = {}
+        for each in filter(self.is_listed, self.features):
+            names = [literal(name) for name in each.classes]
+            text = f"[{', '.join(names)}]"
+            if len(literal(each.feature.name)) + len(text) + 7 > WIDTH:
+                items = "".join(f"        {name},\n" for name in names)
+                text = f"[\n{items}    ]"
+            lists[literal(each.feature.name)] = text
+        return assigned("CLASSES", lists, always_long=True) if lists else []
+
+    def check(self, features: Sequence[FeatureFacts], library: str) -> None:
+        """Raises UsageError if a program has no feature to read."""
+        if not features:
+            raise UsageError(
+                f"A program for {library} needs an image that every record has, or a "
+                f"feature of one shape; {self.manifest.name!r:.80} has none. "
+                f"'schema --as tensorflow' reads all of them, and so does open_dataset."
+            )
+
+    def choice(self, features: Sequence[FeatureFacts]) -> str:
+        """Returns the lines that define COLUMNS, and MISSING where values are missing.
+
+        Args:
+          features: those that a program reads.
+        """
+        names = [each.feature.name for each in features]
+        lines = assigned_list("COLUMNS", names)
+        others = [f.feature.name for f in self.features if f.feature.name not in names]
+        if others:
+            lines.insert(0, f"# not read: {', '.join(map(printable, others))}"[:WIDTH])
+        missing = {
+            literal(each.feature.name): _fill(each)
+            for each in features
+            if self.is_missing(each)
+        }
+        if missing:
+            lines.append("# in place of missing values")
+            lines += assigned("MISSING", missing)
+        return "\n".join(lines)
+
+    def opening(self, features: Sequence[FeatureFacts]) -> str:
+        """Returns the call that opens the dataset for such features."""
+        words = [literal(self.directory)]
+        if any(map(self.is_missing, features)):
+            words.append("missing=MISSING")
+        if any(each.feature.kind is Kind.TIMESTAMP for each in features):
+            words.append('times="int"')
+        return f"open_dataset({', '.join(words)})"
+
+
+def _fill(facts: FeatureFacts) -> str:
+    """Returns what takes the place of a missing value, as program text."""
+    match facts.feature.kind:
+        case Kind.FLOAT:
+            return 'float("nan")'
+        case Kind.BOOL:
+            return "False"
+        case Kind.TEXT:
+            return '""'
+        case _:
+            return number_below(facts)[0]
+
+
+def number_below(facts: FeatureFacts) -> tuple[str, str]:
+    """Returns a number for records that lack a feature, and what to say of it."""
+    if facts.feature.kind not in (Kind.INT64, Kind.TIMESTAMP):
+        return "-1", "-1"
+    smallest = facts.statistics.minimum
+    if smallest is None or smallest >= 0:
+        return "-1", "-1, which no record holds"
+    if smallest > _INT64_MIN:
+        return f"{smallest - 1}", f"{smallest - 1}, which no record holds"
+    return "0", "0, which others may hold too"
+
+
+def varies(feature: Feature) -> bool:
+    """Whether records hold other numbers of values, which no array of a batch can."""
+    # A shape without values is one that TensorFlow refuses as a default.
+    unknown = None in feature.shape or 0 in feature.shape
+    return feature.kind is Kind.BOX or (feature.is_list and unknown)

@@ -1,0 +1,152 @@
+"""The programs that `schema --as` prints, as texts; `tests/opens_in` runs them."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.reader_programs import READERS, program
+from beam_pipeline.reader_programs.facts import Facts
+from tests.support.datasets import ANIMALS, animals, write_dataset
+from tests.support.kinds import EVERY_KIND, Row, row_of_every_kind, write_kinds
+from transforms.core.schema import Feature, Kind
+from transforms.errors import UsageError
+
+Folder = pathlib.Path
+
+
+def facts_of(folder: Folder) -> Facts:
+    target = open_target(str(folder))
+    assert isinstance(target, Dataset)
+    return Facts(str(folder), target.manifest)
+
+
+def animals_in(folder: Folder, features: Sequence[Feature] = ANIMALS) -> Facts:
+    write_dataset(folder, {"test": animals(2), "train": animals(7, 0, 8)}, features)
+    return facts_of(folder)
+
+
+def assigned(text: str, name: str) -> object:
+    """Returns the value that a program gives a name."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return ast.literal_eval(node.value)
+    raise AssertionError(name)
+
+
+def test_the_libraries() -> None:
+    """Those that the command offers."""
+    assert READERS == (
+        "beam",
+        "dali",
+        "grain",
+        "keras",
+        "pandas",
+        "tensorflow",
+        "torch",
+    )
+
+
+@pytest.mark.parametrize("kinds", [False, True])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_program_is_written_as_a_formatter_writes_it(
+    tmp_path: Folder, reader: str, kinds: bool
+) -> None:
+    """With no name unused, imports in order and lines of 88 characters."""
+    if kinds:
+        write_kinds(tmp_path / "out", [row_of_every_kind()], EVERY_KIND)
+        facts = facts_of(tmp_path / "out")
+    else:
+        facts = animals_in(tmp_path / "out")
+    text = program(reader, Facts("out", facts.manifest))
+    for command in (
+        ["format", "--diff"],
+        ["check", "--select", "E,F,I,W", "--line-length", "88"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--isolated", "-"],
+            cwd=tmp_path,
+            input=text,
+            capture_output=True,
+            encoding="utf-8",
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_it_reads_the_training_split(tmp_path: Folder, reader: str) -> None:
+    """Wherever it is among the splits."""
+    text = program(reader, animals_in(tmp_path / "out"))
+    assert '"train"' in text or "animals-train.tfrecord" in text
+
+
+@pytest.mark.parametrize("reader", ["grain", "keras", "torch"])
+def test_missing_values_are_filled(tmp_path: Folder, reader: str) -> None:
+    """With what no record holds; a list that may be missing is not read."""
+    features = [
+        Feature("id", Kind.INT64),
+        Feature("age", Kind.INT64),
+        Feature("weight", Kind.FLOAT),
+        Feature("vector", Kind.FLOAT, shape=(2,)),
+        Feature("tags", Kind.TEXT, shape=(None,)),
+    ]
+    rows: list[Row] = [
+        {"id": 1, "age": -5, "weight": 1.0, "vector": [0.5, 1.0], "tags": ["a"]},
+        {"id": 2},
+    ]
+    write_kinds(tmp_path / "out", rows, features)
+    text = program(reader, facts_of(tmp_path / "out"))
+    assert assigned(text, "COLUMNS") == ["id", "age", "weight"]
+    assert 'MISSING = {"age": -6, "weight": float("nan")}' in text
+    assert "missing=MISSING" in text
+    assert "# not read: vector, tags" in text
+
+
+def test_dali_says_what_it_reads_as_zero(tmp_path: Folder) -> None:
+    """It ignores the default of a missing number."""
+    write_kinds(
+        tmp_path / "out",
+        [{"id": 1, "age": 3}, {"id": 2}],
+        [Feature("id", Kind.INT64), Feature("age", Kind.INT64)],
+    )
+    text = program("dali", facts_of(tmp_path / "out"))
+    assert "# DALI gives 0 for a missing number, whatever the default: age" in text
+
+
+def test_dali_reads_no_compressed_shards(tmp_path: Folder) -> None:
+    """The message says how to convert."""
+    write_dataset(tmp_path / "out", {"train": animals(2)}, compression="gzip")
+    with pytest.raises(UsageError, match="no compressed shards, and these are gzip"):
+        program("dali", facts_of(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("reader", sorted({*READERS} - {"tensorflow", "pandas"}))
+def test_a_dataset_without_arrays(tmp_path: Folder, reader: str) -> None:
+    """Nothing of it makes a batch, and the message says what reads it."""
+    row = {"words": ["a", "b"]}
+    feature = Feature("words", Kind.TEXT, shape=(None,))
+    write_kinds(tmp_path / "out", [row], [feature])
+    with pytest.raises(UsageError, match=f"A program for {reader} needs an image"):
+        program(reader, facts_of(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "name", ["이름 있는", 'quote"s and {braces}', "back\\slash", "tab\tand\x1b[31m"]
+)
+def test_odd_names(tmp_path: Folder, reader: str, name: str) -> None:
+    """The program is Python, and shows a terminal no control characters."""
+    feature = Feature(name, Kind.INT64)
+    write_dataset(tmp_path / "out", {"train": [[{name: 1}]]}, [feature], name=name)
+    text = program(reader, facts_of(tmp_path / "out"))
+    assert text.replace("\n", "").isprintable()
+    ast.parse(text)
+    assert name in [
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant)
+    ]
