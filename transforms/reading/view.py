@@ -23,6 +23,7 @@ from transforms.reading.positions import (
 )
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks, RowReader, batch_of
+from transforms.reading.stream import Columns, regrouped
 
 __all__ = ["RecordView", "Split", "View"]
 
@@ -262,35 +263,37 @@ class View(_Sequence):
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of so many, the last of fewer.
 
-        Labels are ids; with `labels="names"` they are names.
+        Labels are ids; with `labels="names"` they are names, in one dictionary for all
+        batches. See `transforms.reading.stream`.
 
         Raises as `[i]` does; SpecError where `rows` is below 1.
         """
         if place_of(rows) < 1:
             raise SpecError(f"batches must have 1 row or more; found {rows}.")
-        waiting: list[pa.RecordBatch] = []
-        count = 0
-        for payloads in self._payloads(rows):
-            batch = self._decoder.typed.batch(payloads, "")
-            while batch.num_rows:
-                part = batch.slice(0, rows - count)
-                waiting.append(part)
-                count += part.num_rows
-                batch = batch.slice(part.num_rows)
-                if count == rows:
-                    yield _joined(waiting)
-                    waiting, count = [], 0
-        if waiting:
-            yield _joined(waiting)
+        return regrouped(self._batches(), rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Gives the rows to whatever reads Arrow streams: Polars, DuckDB, pandas.
 
         Making a stream reads nothing. `select` says which columns it has.
+
+        Args:
+          requested_schema: a schema of the same columns, to which they are cast.
         """
-        schema = self._decoder.typed.schema
-        stream = pa.RecordBatchReader.from_batches(schema, self.batches(_TOGETHER))
+        stream = pa.RecordBatchReader.from_batches(
+            self._columns.schema, self._batches()
+        )
         return stream.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        columns = self._columns
+        for payloads in self._payloads():
+            yield columns.batch(payloads)
+
+    @property
+    def _columns(self) -> Columns:
+        named = self._split.looks.labels == "names"
+        return Columns([*self.features.values()], named=named)
 
     def _with(self, selection: Selection) -> "View":
         return View(self._split, selection, self._names)
@@ -348,7 +351,3 @@ def _part(batch: PayloadBatch, start: int, stop: int) -> PayloadBatch:
         batch.first_record + start,
         batch.offsets[start:stop],
     )
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

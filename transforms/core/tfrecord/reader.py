@@ -83,6 +83,18 @@ class PayloadBatch:
         start = int(self.starts[place])
         return self.data[start : start + int(self.lengths[place])]
 
+    def trimmed(self) -> "PayloadBatch":
+        """Returns the same payloads without most bytes that are of no payload here."""
+        if not len(self.starts):
+            return self
+        low = int(self.starts.min())
+        high = int((self.starts + self.lengths).max())
+        if 2 * (high - low) >= len(self.data):
+            return self
+        return dataclasses.replace(
+            self, data=self.data[low:high], starts=self.starts - low
+        )
+
     def first(self, count: int) -> "PayloadBatch":
         """Returns the first payloads, at most `count` of them."""
         return PayloadBatch(

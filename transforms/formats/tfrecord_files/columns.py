@@ -121,6 +121,7 @@ def combined(a: Learned, b: Learned) -> Learned:
 
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n payloads."""
+    payloads = payloads.trimmed()
     found = read_columns(payloads)
     # In how many records each kind of a feature is, and the first of them.
     seen: dict[tuple[str, str], list[int]] = {}
@@ -162,6 +163,7 @@ def decode(payloads: PayloadBatch, types: Mapping[str, pa.DataType]) -> Decoded:
       payloads: as a reader gave them.
       types: by name: int64, float32, large_binary, or lists of them.
     """
+    payloads = payloads.trimmed()
     count = len(payloads)
     known = {name: _kind_of(kind) for name, kind in types.items()}
     found = read_columns(payloads, known, wanted=types)

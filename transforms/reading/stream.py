@@ -1,0 +1,95 @@
+"""Rows of a view as Arrow record batches, decoded column by column.
+
+| feature   | column                                                              |
+| --------- | ------------------------------------------------------------------- |
+| label     | int64 class ids; with names: dictionary<int32, string>, one for all |
+|           | batches, in the order of the ids                                    |
+| timestamp | timestamp in its unit and UTC                                       |
+| others    | as `transforms.formats.tfrecord_files.typed_rows` says              |
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import ExampleError
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
+
+__all__ = ["Columns", "regrouped"]
+
+
+class Columns:
+    """Decodes records to record batches of one schema.
+
+    Args:
+      features: with the class names of labels as vocabularies.
+      named: whether labels are class names.
+    """
+
+    def __init__(self, features: Sequence[Feature], *, named: bool) -> None:
+        self._rows = TypedRows(
+            tuple(dataclasses.replace(each, vocabulary=None) for each in features)
+        )
+        self._names = {
+            each.name: pa.array(each.vocabulary, pa.string())
+            for each in features
+            if named and each.kind is Kind.LABEL and each.vocabulary and not each.shape
+        }
+        fields = [
+            pa.field(field.name, pa.dictionary(pa.int32(), pa.string()))
+            if field.name in self._names
+            else field
+            for field in self._rows.schema
+        ]
+        self.schema = pa.schema(fields)
+
+    def batch(self, payloads: PayloadBatch) -> pa.RecordBatch:
+        """Returns n records as n rows.
+
+        Raises:
+          ExampleError: a record does not hold what a feature must, or a class id has
+            no name.
+        """
+        rows = self._rows.batch(payloads, "")
+        if not self._names:
+            return rows
+        columns = [
+            self._named(name, column) if name in self._names else column
+            for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _named(self, name: str, ids: pa.Array) -> pa.DictionaryArray:
+        names = self._names[name]
+        ends = pc.min_max(ids).as_py()
+        if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < len(names):
+            raise ExampleError(
+                f"label {name!r} must be one of {len(names):,} class ids; found "
+                f"{ends['min']:,} to {ends['max']:,}. Read it with labels='ids'."
+            )
+        return pa.DictionaryArray.from_arrays(ids.cast(pa.int32()), names)
+
+
+def regrouped(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows in batches of `rows`, the last of fewer."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, rows - count)
+            waiting.append(part)
+            count += part.num_rows
+            batch = batch.slice(part.num_rows)
+            if count == rows:
+                yield _joined(waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
