@@ -23,6 +23,12 @@ from transforms.core.tfrecord.frame import (
     length_crcs,
     mask,
 )
+from transforms.core.tfrecord.gzip_members import (
+    Addresses,
+    parse_addresses,
+    scan_members,
+    unpack_records,
+)
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.core.tfrecord.record_index import (
     index_file,
@@ -43,6 +49,8 @@ __all__ = ["Records"]
 
 # What is read at once of neighbouring records.
 _JOINED_BYTES = 1 << 23
+# Stored bytes of gzip members that are unpacked at once.
+_UNPACKED_TOGETHER = 1 << 20
 # Lengths are those of the index, which fits the file.
 _LONGEST = 1 << 62
 _CRC = struct.Struct("<I")
@@ -78,6 +86,9 @@ class Records:
         ]
         self._folder = Folder(path)
         self._offsets: list[memoryview | None] = [None] * len(shards)
+        # Of files of gzip members; the other gzip files are those of one stream.
+        self._addresses: list[Addresses | None] = [None] * len(shards)
+        self._streams: set[int] = set()
         self._locks: ForkSafeLocks = {}
         counts = [shard.records for shard in shards]
         # Where each shard's records begin, and their number; known from the start
@@ -98,14 +109,16 @@ class Records:
           TFRecordError: the record, or the index, is damaged.
           SourceError: the file is gone.
           DamageError: the dataset was replaced.
-          SpecError: the shards are compressed.
+          SpecError: the shards are compressed as one stream.
         """
         starts = self._starts or self._all_starts()
         shard = bisect.bisect_right(starts, position) - 1
+        place = position - starts[shard]
         offsets = self._offsets[shard]
         if offsets is None:
+            if self._compression_of(shard) is not Compression.NONE:
+                return self._unpacked_record(shard, place)
             offsets = self._located(shard)
-        place = position - starts[shard]
         begin, end = offsets[place], offsets[place + 1]
         data = self._read(shard, begin, end)
         length = end - begin - OVERHEAD_BYTES
@@ -163,10 +176,12 @@ class Records:
             end = min(stop, starts[shard + 1])
             if start < end:
                 places = start - starts[shard], end - starts[shard]
-                if self._is_compressed(shard):
+                if self._compression_of(shard) is Compression.NONE:
+                    yield from self._between(shard, *places)
+                elif places[0] and self._addresses_of(shard) is not None:
                     yield from self._unpacked(shard, *places)
                 else:
-                    yield from self._between(shard, *places)
+                    yield from self._inflated(shard, *places)
             start, shard = max(start, end), shard + 1
 
     def _between(self, shard: int, first: int, last: int) -> Iterator[PayloadBatch]:
@@ -192,8 +207,81 @@ class Records:
             yield PayloadBatch(data, starts, lengths, first, every[first:until])
             first = until
 
+    def _unpacked_record(self, shard: int, place: int) -> bytes:
+        if self._addresses_of(shard) is None:
+            raise SpecError(
+                f"Single records are read from files of many gzip members, or that are "
+                f"not compressed; {self._shards[shard].path} is one compressed stream. "
+                f"Iterate over the split, or convert with compression='gzip'."
+            )
+        (batch,) = self._unpacked(shard, place, place + 1)
+        return batch.payload(0)
+
     def _unpacked(self, shard: int, first: int, last: int) -> Iterator[PayloadBatch]:
-        """Yields records of a compressed shard, by places in it."""
+        """Yields records of a file of gzip members, by places in it.
+
+        The offsets of a batch are addresses.
+        """
+        path, addresses = self._shards[shard].path, self._addresses[shard]
+        assert addresses is not None  # as `_addresses_of` found
+        size = int(addresses[-1]) >> 16
+        while first < last:
+            limit = addresses[first] + np.uint64(_UNPACKED_TOGETHER << 16)
+            until = int(np.searchsorted(addresses, limit, "right")) - 1
+            until = min(max(until, first + 1), last)
+            try:
+                data, offsets = unpack_records(
+                    lambda begin, end: self._read(shard, begin, min(end, size)),
+                    addresses[first : until + 1],
+                    path=path,
+                )
+            except TFRecordError as error:
+                raise self._replaced() or error from error
+            starts, lengths = offsets[:-1] + HEADER_BYTES, np.diff(offsets)
+            lengths -= OVERHEAD_BYTES
+            found = _wrong_length(data, starts, lengths)
+            if found is None and self._check:
+                found = first_damage(data, starts, lengths, _LONGEST)
+            every = addresses[first:until].view(np.int64)
+            if found is not None:
+                at = int(every[found[0]]) >> 16
+                raise self._damage(shard, first + found[0], at, found[1])
+            yield PayloadBatch(data, starts, lengths, first, every)
+            first = until
+
+    def _addresses_of(self, shard: int) -> Addresses | None:
+        """Returns where the records of a gzip file are; None where one stream has all.
+
+        By its index, or else the file is unpacked once.
+        """
+        if self._compression_of(shard) is not Compression.GZIP:
+            return None
+        with lock_of(self._locks):
+            if self._addresses[shard] is None and shard not in self._streams:
+                found = self._gzip_addresses(shard)
+                if found is None:
+                    self._streams.add(shard)
+                elif self._shards[shard].records is not None:
+                    self._check_number(shard, len(found) - 1)
+                self._addresses[shard] = found
+        return self._addresses[shard]
+
+    def _gzip_addresses(self, shard: int) -> Addresses | None:
+        path, name = self._shards[shard].path, self._names[shard]
+        size = self._folder.size_of(name)
+        found = self._index_of(name)
+        if found is not None:
+            data, index = found
+            return parse_addresses(data, path=index, size=size)
+        try:
+            return scan_members(functools.partial(self._read, shard), size, path=path)
+        except TFRecordError as error:
+            if error.kind == "too-long":
+                return None
+            raise self._replaced() or error from error
+
+    def _inflated(self, shard: int, first: int, last: int) -> Iterator[PayloadBatch]:
+        """Yields records of a compressed shard, by places in it, from its start."""
         stated = self._shards[shard]
         reader = TFRecordReader(
             stated.path, compression=stated.compression, allow_empty=True
@@ -237,17 +325,17 @@ class Records:
         stated = self._shards[shard]
         if stated.records is not None:
             return stated.records
-        if self._is_compressed(shard):
+        if self._compression_of(shard) is not Compression.NONE:
             return sum(1 for _ in TFRecordReader(stated.path, allow_empty=True))
         return len(self._offsets[shard] or self._located(shard)) - 1
 
-    def _is_compressed(self, shard: int) -> bool:
+    def _compression_of(self, shard: int) -> Compression:
         stated = self._shards[shard]
         if stated.compression != "auto":
-            return stated.compression != Compression.NONE
+            return Compression(stated.compression)
         name = self._names[shard]
         head = self._folder.read(name, 0, min(HEADER_BYTES, self._folder.size_of(name)))
-        return detect(head, path=stated.path) is not Compression.NONE
+        return detect(head, path=stated.path)
 
     def _located(self, shard: int) -> memoryview:
         """Returns where the records of a shard are: by its index, or its headers."""
@@ -259,12 +347,6 @@ class Records:
 
     def _locate(self, shard: int) -> memoryview:
         stated, name = self._shards[shard], self._names[shard]
-        if self._is_compressed(shard):
-            raise SpecError(
-                f"Records are found by their number in files that are not compressed; "
-                f"{stated.path} is. Iterate over the split, or convert with "
-                f"compression='none'."
-            )
         try:
             size = self._folder.size_of(name)
         except SourceError as error:
@@ -282,14 +364,21 @@ class Records:
 
     def _indexed(self, name: str, size: int) -> memoryview | None:
         """Returns the offsets of an index beside the shards; None for none."""
+        found = self._index_of(name)
+        if found is None:
+            return None
+        data, index = found
+        return parse_index(data, path=index, size=size)
+
+    def _index_of(self, name: str) -> tuple[memoryview, str] | None:
+        """Returns an index beside the shards, and its path; None for none."""
         if not self._folder.path:
             return None
         index = index_file(name)
         try:
-            data = self._folder.mapped(index)
+            return self._folder.mapped(index), self._folder.place(index)
         except SourceError:
             return None
-        return parse_index(data, path=self._folder.place(index), size=size)
 
     def _check_number(self, shard: int, found: int) -> None:
         """Raises where a shard does not have the records that are stated."""

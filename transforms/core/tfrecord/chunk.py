@@ -38,7 +38,7 @@ _RUN_RECORDS = 8
 _LENGTH = struct.Struct("<Q")
 
 
-def boundaries(data: bytes) -> tuple[_Longs, _Longs, int]:
+def boundaries(data: bytes | memoryview) -> tuple[_Longs, _Longs, int]:
     """Returns starts and lengths of whole payloads, and where the last record ends.
 
     Lengths are not checked: behind damage the answer is meaningless, which
@@ -81,7 +81,9 @@ def boundaries(data: bytes) -> tuple[_Longs, _Longs, int]:
     return headers + HEADER_BYTES, lengths, position
 
 
-def _run_records(data: bytes, position: int, length: int, room: int) -> int:
+def _run_records(
+    data: bytes | memoryview, position: int, length: int, room: int
+) -> int:
     """Returns how many of the next `room` records have this length, 1 or more."""
     count = 8 * _RUN_RECORDS
     while True:

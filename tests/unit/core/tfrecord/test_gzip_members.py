@@ -17,8 +17,11 @@ from transforms.core.salvage.unpack_damaged import Unpacker
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.gzip_members import (
+    MEMBER_BYTES,
     MemberDeflater,
-    unpack_record,
+    parse_addresses,
+    scan_members,
+    unpack_records,
 )
 from transforms.core.tfrecord.reader import TFRecordReader
 from transforms.core.tfrecord.writer import TFRecordWriter
@@ -99,8 +102,17 @@ def test_cuts_in_every_place_of_short_records() -> None:
     assert deflate(*(bytes([each]) for each in content)) == deflate(content)
 
 
-@given(sizes)
-def test_each_record_is_unpacked_by_itself(lengths: list[int]) -> None:
+def unpack(stored: bytes, addresses: list[int], path: str = "a") -> list[bytes]:
+    data, offsets = unpack_records(
+        lambda a, b: stored[a:b], np.array(addresses, np.uint64), path=path
+    )
+    return [data[a:b] for a, b in itertools.pairwise(offsets.tolist())]
+
+
+@given(sizes, st.data())
+def test_any_run_of_records_is_unpacked_by_itself(
+    lengths: list[int], data: st.DataObject
+) -> None:
     """The addresses ascend, and end with the size of the file."""
     whole = records_of(lengths)
     stored, addresses = deflate(b"".join(whole))
@@ -108,10 +120,50 @@ def test_each_record_is_unpacked_by_itself(lengths: list[int]) -> None:
     assert addresses[-1] == len(stored) << 16
     assert addresses[:1] == ([0] if whole else [len(stored) << 16])
     for index, record in enumerate(whole):
-        found = unpack_record(
-            lambda a, b: stored[a:b], addresses[index], addresses[index + 1]
-        )
-        assert found == record
+        assert unpack(stored, addresses[index : index + 2]) == [record]
+    if whole:
+        first = data.draw(st.integers(0, len(whole) - 1))
+        last = data.draw(st.integers(first + 1, len(whole)))
+        assert unpack(stored, addresses[first : last + 1]) == whole[first:last]
+
+
+@given(sizes)
+def test_addresses_are_found_again(lengths: list[int]) -> None:
+    """From the file alone, and from the bytes of its index."""
+    stored, addresses = deflate(b"".join(records_of(lengths)))
+    found = scan_members(lambda a, b: stored[a:b], len(stored), path="a")
+    assert found.tolist() == addresses
+    content = np.array(addresses, "<u8").tobytes()
+    parsed = parse_addresses(content, path="a.u64", size=len(stored))
+    assert parsed.tolist() == addresses
+
+
+def test_indexes_of_other_files_are_refused() -> None:
+    """Cut, of another size, not ascending, empty."""
+    stored, addresses = deflate(b"".join(records_of([40_000] * 4)))
+    content = np.array(addresses, "<u8").tobytes()
+    swapped = content[8:16] + content[:8] + content[16:]
+    for data in (b"", content[:-1], content[:-8], swapped):
+        with pytest.raises(TFRecordError, match="must be the index of its file"):
+            parse_addresses(data, path="a.u64", size=len(stored))
+    with pytest.raises(TFRecordError, match="must be the index of its file"):
+        parse_addresses(content, path="a.u64", size=len(stored) + 1)
+
+
+def test_a_file_of_one_stream_has_no_addresses() -> None:
+    """Its records begin too far behind the start of their member."""
+    stored = gzip.compress(b"".join(records_of([40_000] * 4)))
+    with pytest.raises(TFRecordError, match="more than 64 KiB of records"):
+        scan_members(lambda a, b: stored[a:b], len(stored), path="a")
+    short = gzip.compress(b"".join(records_of([10_000] * 4)))
+    assert len(scan_members(lambda a, b: short[a:b], len(short), path="a")) == 5
+    for size in (len(short) - 1, 9, 0):
+        with pytest.raises(TFRecordError, match="ends early"):
+            scan_members(
+                lambda a, b, size=size: short[a : min(b, size)],  # type: ignore[misc]
+                len(short),
+                path="a",
+            )
 
 
 def test_damage_and_addresses_of_another_file_are_errors() -> None:
@@ -119,14 +171,10 @@ def test_damage_and_addresses_of_another_file_are_errors() -> None:
     stored, addresses = deflate(b"".join(records_of([40_000] * 4)))
     damaged = bytearray(stored)
     damaged[30] ^= 0xFF
-    for data, address in ((bytes(damaged), addresses[1]), (stored, addresses[1] + 1)):
-        with pytest.raises(TFRecordError, match="a: gzip member at byte 0"):
-            unpack_record(
-                lambda a, b, data=data: data[a:b],  # type: ignore[misc]
-                address,
-                addresses[2],
-                path="a",
-            )
+    with pytest.raises(TFRecordError, match="a: gzip member at byte 0"):
+        unpack(bytes(damaged), addresses[1:3])
+    with pytest.raises(TFRecordError, match="a: gzip member at byte 0"):
+        unpack(deflate(*records_of([100]))[0], [MEMBER_BYTES - 1, 1 << 32])
 
 
 def test_the_writer_tells_the_addresses() -> None:
@@ -139,12 +187,8 @@ def test_the_writer_tells_the_addresses() -> None:
         writer.write(b"first")
         writer.write(b"y" * 100_000)
         writer.write_framed(b"".join(run), records=3)
-    addresses = writer.gzip_addresses().tolist()
     stored = sink.getvalue()
-    read = [
-        unpack_record(lambda a, b: stored[a:b], *addresses[index : index + 2])
-        for index in range(5)
-    ]
+    read = unpack(stored, writer.gzip_addresses().tolist())
     assert read == [frame(b"first"), frame(b"y" * 100_000), *run]
     assert len(list(TFRecordReader(io.BytesIO(stored)))) == 5
     assert writer.facts().stored_bytes == len(stored)
@@ -173,5 +217,5 @@ def test_time_of_one_record() -> None:
     places = np.random.default_rng(1).integers(0, 5000, 300).tolist()
     start = time.process_time()
     for index in places:
-        unpack_record(lambda a, b: stored[a:b], *addresses[index : index + 2])
+        unpack(stored, addresses[index : index + 2])
     assert (time.process_time() - start) / 300 < 0.002
