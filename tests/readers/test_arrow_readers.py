@@ -1,0 +1,58 @@
+"""Views in the libraries that read Arrow streams: they take a view as it is."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import beam_tfrecord
+from tests.support.datasets import animals, write_dataset
+from transforms.reading.view import View
+
+Counts = dict[str, int]
+
+
+def _pyarrow(view: View) -> Counts:
+    table = pa.table(view).group_by("animal").aggregate([("id", "count")])
+    return {row["animal"]: row["id_count"] for row in table.to_pylist()}
+
+
+def _polars(view: View) -> Counts:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(view).group_by("animal").len()
+    return {str(row["animal"]): row["len"] for row in frame.to_dicts()}
+
+
+def _duckdb(view: View) -> Counts:
+    duckdb = pytest.importorskip("duckdb")
+    found = duckdb.sql("select animal, count(*) from view group by 1").fetchall()
+    return dict(found)
+
+
+def _pandas(view: View) -> Counts:
+    pandas = pytest.importorskip("pandas")
+    if not hasattr(pandas.DataFrame, "from_arrow"):
+        pytest.skip("this pandas has no DataFrame.from_arrow")
+    frame = pandas.DataFrame.from_arrow(view)
+    return {str(name): int(n) for name, n in frame["animal"].value_counts().items()}
+
+
+@pytest.mark.parametrize("read", [_pyarrow, _polars, _duckdb, _pandas])
+def test_a_view_is_read_in_batches(
+    tmp_path: pathlib.Path,
+    read: Callable[[View], Counts],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All rows, class names, and no call for a single row."""
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("a single row was read")
+
+    write_dataset(tmp_path / "a", {"train": animals(5, 0, 11, 1)})
+    train = beam_tfrecord.open_dataset(tmp_path / "a", labels="names")["train"]
+    names = [row["animal"] for row in train]
+    view = train.select(["id", "animal"]).shuffled(seed=1)
+    monkeypatch.setattr(View, "__getitem__", fail)
+    assert read(view) == {name: names.count(name) for name in names}
