@@ -35,7 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SpecError, bounded, nearest, shortened
+from transforms.errors import nearest, shortened
+from transforms.reading.condition_text import ConditionText
 from transforms.reading.terms import (
     SWAPPED,
     AllOf,
@@ -53,7 +54,6 @@ from transforms.reading.terms import (
 
 __all__ = ["Condition", "parse_condition"]
 
-_MAX_BYTES = 1 << 20
 _OPERATORS = {
     ast.Lt: "<",
     ast.LtE: "<=",
@@ -152,11 +152,12 @@ def parse_condition(
       SpecError: the text is no condition over these features. The message names the
         character, counted from 1, and what to write.
     """
-    parser = _Parser(text, {each.name: each for each in features}, classes)
+    source = ConditionText(text)
+    parser = _Parser(source, {each.name: each for each in features}, classes)
     try:
-        term = parser.parse()
+        term = parser.term(source.parsed())
     except RecursionError:
-        raise parser.error(
+        raise source.error(
             0, "it is nested too deeply; write fewer parentheses"
         ) from None
     used = tuple(parser.used)
@@ -181,76 +182,23 @@ class _Parser:
 
     def __init__(
         self,
-        text: str,
+        text: ConditionText,
         features: Mapping[str, Feature],
         classes: Mapping[str, Sequence[str]],
     ) -> None:
-        self.text = text
+        self._text = text
         self.features = features
         self.classes = classes
         self.used: dict[str, None] = {}
-        self._bytes = b""
-        self._lead = 0
 
-    def parse(self) -> Term:
-        if not isinstance(self.text, str):
-            kind = type(self.text).__name__
-            raise SpecError(f"a condition must be a text; found a {kind}")
-        try:
-            self._bytes = self.text.encode()
-        except UnicodeEncodeError as error:
-            raise self.error(error.start, "a surrogate is no character") from None
-        if len(self._bytes) > _MAX_BYTES:
-            raise self.error(0, f"it must have at most {_MAX_BYTES:,} bytes")
-        source = self._python_source()
-        lead = len(source) - len(source.lstrip())
-        try:
-            parsed = ast.parse(source.lstrip(), mode="eval")
-        except SyntaxError as error:
-            at = max((error.offset or 1) - 1, 0) + lead
-            what = f"Python cannot parse it ({error.msg}); write as in label == 'dog'"
-            raise self.error(at, what) from None
-        except (ValueError, MemoryError) as error:
-            raise self.error(
-                0, f"Python cannot parse it ({error or 'too deep'})"
-            ) from None
-        self._lead = lead
-        return self._term(parsed.body)
-
-    def _python_source(self) -> str:
-        """Returns the text with names in backticks as identifiers of the same bytes."""
-        out: list[str] = []
-        text, place = self.text, 0
-        while place < len(text):
-            mark = text[place]
-            end = place + 1
-            if mark in "'\"":
-                end = _string_end(text, place)
-            elif mark == "`":
-                end = text.find("`", place + 1) + 1
-                if not end:
-                    self._refuse_at(
-                        place, "a name in backticks must end with a backtick"
-                    )
-            elif mark == "#":
-                self._refuse_at(place, "a comment cannot be part of it")
-            part = text[place:end]
-            if mark == "`":
-                part = "_" * len(part.encode())
-            elif mark.isspace():
-                part = " "
-            out.append(part)
-            place = end
-        return "".join(out)
-
-    def _term(self, node: ast.expr) -> Term:
+    def term(self, node: ast.expr) -> Term:
         match node:
             case ast.BoolOp(op=ast.And()):
-                return AllOf(tuple(map(self._term, node.values)))
+                return AllOf(tuple(map(self.term, node.values)))
             case ast.BoolOp():
-                return AnyOf(tuple(map(self._term, node.values)))
+                return AnyOf(tuple(map(self.term, node.values)))
             case ast.UnaryOp(op=ast.Not()):
-                return Not(self._term(node.operand))
+                return Not(self.term(node.operand))
             case ast.Compare():
                 return self._compare(node)
             case ast.Name():
@@ -308,11 +256,7 @@ class _Parser:
         """Returns the feature that a name stands for."""
         if not isinstance(node, ast.Name):
             self._refuse(node, f"{_found(node)}; write the name of a feature")
-        start, stop = self._span(node)
-        # The text itself: Python normalises identifiers.
-        name = self._bytes[start:stop].decode()
-        if name.startswith("`"):
-            name = name[1:-1]
+        name = self._text.name(node)
         feature = self.features.get(name)
         if feature is None:
             end = nearest(name, self.features)
@@ -447,36 +391,8 @@ class _Parser:
             )
         return ComparedColumns(left.name, sign, right.name)
 
-    def _span(self, node: ast.expr) -> tuple[int, int]:
-        """Returns the bytes of the text that a node was parsed from."""
-        lead = len(self.text[: self._lead].encode())
-        return lead + node.col_offset, lead + (node.end_col_offset or node.col_offset)
-
     def _refuse(self, node: ast.expr, what: str) -> NoReturn:
-        start, _ = self._span(node)
-        raise self.error(len(self._bytes[:start].decode()), what)
-
-    def _refuse_at(self, place: int, what: str) -> NoReturn:
-        raise self.error(place, what)
-
-    def error(self, place: int, what: str) -> SpecError:
-        """Returns an error about the character at a place, counted from 0."""
-        shown = shortened(self.text[max(place - 20, 0) :].strip() or self.text.strip())
-        return SpecError(
-            bounded(f"condition, character {place + 1:,} (at {shown!r}): {what}")
-        )
-
-
-def _string_end(text: str, place: int) -> int:
-    """Returns where a text in quotes ends; Python reports one that does not."""
-    mark, place = text[place], place + 1
-    while place < len(text):
-        if text[place] == "\\":
-            place += 1
-        elif text[place] == mark:
-            return place + 1
-        place += 1
-    return len(text)
+        raise self._text.error(self._text.place_of(node), what)
 
 
 def _quoted(name: str) -> str:

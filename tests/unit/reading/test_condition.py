@@ -62,6 +62,7 @@ def holds(text: str, **columns: list[Any]) -> list[bool | None]:
         ("height == 16777217.0", {"height": [16777216, 16777217]}, [False, True]),
         ("height < 1e30", {"height": [2**63 - 1, None]}, [True, None]),
         ("height >= 1e999", {"height": [2**63 - 1]}, [False]),
+        ("\u2003größe\u2003==\u00a03 and `größe` == größe", {"größe": [3]}, [True]),
         ("`image/width` == 3", {"image/width": [3]}, [True]),
         ("größe >= 3", {"größe": [3, 2]}, [True, False]),
         ("'ä' != title and größe == 3", {"größe": [3], "title": ["a`b"]}, [True]),
@@ -143,6 +144,8 @@ def test_columns_are_those_that_are_named() -> None:
         ),
         ("height > 3 and `image/hight` > 3", "character 16 .*nearest name is"),
         ("ä == 1", "no feature 'ä'"),
+        ("`größe` > 3\u2003and ä > 1", "character 17 .*no feature 'ä'"),
+        ("\u2003`größe` > 3 3", "character 14 "),
         (
             "label == 'dgo'",
             "character 10 .*no class 'dgo'; known names are 'cat', 'dog'",
