@@ -1,5 +1,5 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: quick check test test-lowest test-clusters stress bench bench-growth \
+.PHONY: quick check test test-lowest test-clusters test-readers stress bench bench-growth \
 	bench-engines docs settings clean
 
 BENCH_ARGS ?=
@@ -33,6 +33,11 @@ test-lowest:
 test-clusters:
 	./run_local.sh test-clusters
 
+# The libraries that read what we write; rewrites the table of the docs.
+test-readers: bench/.venv/.stamp bench/.venv-ray/.stamp bench/.venv-torch/.stamp
+	./run_local.sh setup test
+	.venv/bin/python -m pytest tests/opens_in
+
 stress:
 	./run_local.sh stress
 
@@ -61,6 +66,12 @@ bench/.venv-ray/.stamp: bench/requirements-ray.txt
 	./run_local.sh setup
 	.venv/bin/python -m venv --clear bench/.venv-ray
 	bench/.venv-ray/bin/python -m pip install --quiet -r bench/requirements-ray.txt
+	touch $@
+
+bench/.venv-torch/.stamp: bench/requirements-torch.txt
+	./run_local.sh setup
+	.venv/bin/python -m venv --clear bench/.venv-torch
+	bench/.venv-torch/bin/python -m pip install --quiet -r bench/requirements-torch.txt
 	touch $@
 
 clean:

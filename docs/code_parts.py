@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import importlib
 import inspect
+import json
 import pathlib
 import re
 import textwrap
@@ -353,6 +354,20 @@ def runners() -> str:
     return _table(["`--runner`", "Beam's name"], rows)
 
 
+def opens_in() -> str:
+    """The libraries that open a dataset, as `make test-readers` found them."""
+    path = ROOT / "tests" / "opens_in" / "result.json"
+    rows = [
+        (
+            line["reader"],
+            ", ".join(f"{name} {v}" for name, v in line["versions"].items()),
+            line["missing"],
+        )
+        for line in json.loads(path.read_text(encoding="utf-8"))
+    ]
+    return _table(["Reader", "Versions", "A missing value is"], rows)
+
+
 # Fields of the manifest and of the report.
 
 
@@ -533,6 +548,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit-codes": exit_codes,
     "errors": errors,
     "runners": runners,
+    "opens-in": opens_in,
     "manifest-dataset": manifest_dataset,
     "manifest-account": manifest_account,
     "report": report,

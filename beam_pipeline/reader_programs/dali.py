@@ -1,7 +1,11 @@
-"""NVIDIA DALI: a pipeline over the shards and their text indexes."""
+"""NVIDIA DALI: a pipeline over the shards and their text indexes.
 
-from beam_pipeline.reader_programs.facts import Facts, number_below
-from beam_pipeline.reader_programs.parts import SIZE, assigned_list, literal
+For a number that a record lacks, version 2.4.0 gives what is in the memory, whatever
+the default is. So features that are sometimes missing are not read.
+"""
+
+from beam_pipeline.reader_programs.facts import Facts
+from beam_pipeline.reader_programs.parts import SIZE, WIDTH, assigned_list, literal
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 from transforms.errors import UsageError
@@ -20,7 +24,7 @@ def program(facts: Facts) -> str:
             f"DALI reads no compressed shards, and these are "
             f"{facts.manifest.compression}. Convert again with --compression none."
         )
-    features = facts.arrays
+    features = [each for each in facts.arrays if not facts.is_missing(each)]
     facts.check(features, "dali")
     names = [each.feature.name for each in features]
     split = facts.split
@@ -35,13 +39,11 @@ def program(facts: Facts) -> str:
     image = fn.decoders.image(row[{literal(facts.image)}], output_type=types.RGB)
     image = fn.resize(image, size=[{SIZE}, {SIZE}])"""
         returned = "image, *(row[name] for name in COLUMNS[1:])"
+    missing = [f.feature.name for f in facts.arrays if facts.is_missing(f)]
     warning = ""
-    if any(map(facts.is_missing, features)):
-        absent = [each.feature.name for each in features if facts.is_missing(each)]
-        warning = (
-            "# DALI gives 0 for a missing number, whatever the default: "
-            f"{', '.join(absent)}"
-        )[:88] + "\n"
+    if missing:
+        shown = f"# not read, since some records lack it: {', '.join(missing)}"[:WIDTH]
+        warning = f"# a missing number would be any number, not the default\n{shown}\n"
     return f"""\
 {facts.heading}
 import nvidia.dali.tfrecord as tfrec
@@ -90,6 +92,6 @@ def _entry(facts: FeatureFacts) -> str:
         case Kind.FLOAT:
             dtype, default = "float32", "0.0"
         case _:
-            dtype, default = "int64", number_below(facts)[0]
+            dtype, default = "int64", "0"
     described = f"tfrec.FixedLenFeature({shape}, tfrec.{dtype}, {default})"
     return f"{literal(feature.name)}: {described},"

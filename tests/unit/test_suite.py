@@ -12,6 +12,11 @@ MODULES = sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.p
 TENSORFLOW = {"tensorflow", "tensorflow_datasets", "tensorflow_metadata", "tfx_bsl"}
 # Module elsewhere than in `readers` that loads TensorFlow -> why it must.
 LOADS_TENSORFLOW = {
+    **{
+        f"opens_in/readers/{name}.py": "runs in an environment of its library"
+        for name in ("beam_tfrecord", "tf_data", "tfds_folder", "tfds_load", "tfx_bsl")
+    },
+    "unit/sidecars/test_tensorflow_metadata.py": "messages alone, no TensorFlow",
     "storage/test_conversions.py": "TFDS reads what a running store has held",
 }
 _IN_A_PROGRAM = re.compile(

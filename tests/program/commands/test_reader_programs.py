@@ -106,7 +106,7 @@ def test_missing_values_are_filled(tmp_path: Folder, reader: str) -> None:
     assert "# not read: vector, tags" in text
 
 
-def test_dali_says_what_it_reads_as_zero(tmp_path: Folder) -> None:
+def test_dali_reads_no_feature_that_records_lack(tmp_path: Folder) -> None:
     """It ignores the default of a missing number."""
     write_kinds(
         tmp_path / "out",
@@ -114,7 +114,8 @@ def test_dali_says_what_it_reads_as_zero(tmp_path: Folder) -> None:
         [Feature("id", Kind.INT64), Feature("age", Kind.INT64)],
     )
     text = program("dali", facts_of(tmp_path / "out"))
-    assert "# DALI gives 0 for a missing number, whatever the default: age" in text
+    assert assigned(text, "COLUMNS") == ["id"]
+    assert "# not read, since some records lack it: age" in text
 
 
 def test_dali_reads_no_compressed_shards(tmp_path: Folder) -> None:

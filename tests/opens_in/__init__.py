@@ -1,0 +1,1 @@
+"""What opens a dataset: each library, in an environment that has it."""

@@ -1,0 +1,1 @@
+"""A program for each library: `python -m tests.opens_in.readers.NAME PHOTOS TABLE`."""

@@ -1,0 +1,119 @@
+"""The readers that are tried, and the table of the docs that says how they fared."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["READERS", "Line", "Reader", "write"]
+
+_RESULT = pathlib.Path(__file__).with_name("result.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A program of `readers`.
+
+    Attributes:
+      name: what the table calls it.
+      environment: where it runs.
+      missing: what it gives for a missing age, weight and note.
+      said: the same in words.
+      names: whether labels are class names.
+      variables: of its environment.
+    """
+
+    name: str
+    environment: str
+    missing: tuple[Any, Any, Any]
+    said: str
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+_NULLS = (None, None, None)
+_DEFAULTS = (-1, None, "")
+_INT_MIN, _FLOAT_MIN = -(2**63), -3.4028234663852886e38
+READERS = {
+    "tf_data": Reader("`tf.data`", "tensorflow", _DEFAULTS, "the stated default"),
+    "tfds_load": Reader(
+        "TFDS, `tfds.load`",
+        "tensorflow",
+        (_INT_MIN, _FLOAT_MIN, ""),
+        "the smallest number, empty text",
+    ),
+    "tfds_folder": Reader(
+        "TFDS, `builder_from_directory`",
+        "tensorflow",
+        (_INT_MIN, _FLOAT_MIN, ""),
+        "the smallest number, empty text",
+    ),
+    "tfx_bsl": Reader("TFX, `TFExampleRecord`", "tensorflow", _NULLS, "null"),
+    "beam_tfrecord": Reader(
+        "Beam, `ReadFromTFRecord`", "tensorflow", _NULLS, "no key in the Example"
+    ),
+    "ray_data": Reader("Ray Data, `read_tfrecords`", "ray", _NULLS, "null"),
+    "vahidk": Reader("tfrecord, its reader", "torch", _NULLS, "no key"),
+    "vahidk_workers": Reader(
+        "tfrecord, `TFRecordDataset` with 3 workers and `.idx`",
+        "torch",
+        _NULLS,
+        "no key",
+    ),
+    "dali": Reader(
+        "NVIDIA DALI, `fn.readers.tfrecord` with `.idx`",
+        "torch",
+        _NULLS,
+        "any number, whatever the default; a missing text is an error",
+    ),
+    "grain_iterable": Reader(
+        "Grain, `TFRecordIterDataset`", "torch", _NULLS, "no key in the Example"
+    ),
+    "grain_map": Reader("Grain, `MapDataset` of a view", "torch", _NULLS, "`None`"),
+    "torch_loader": Reader(
+        "PyTorch, `DataLoader` of a view, 2 workers",
+        "torch",
+        _DEFAULTS,
+        "what `missing=` says",
+    ),
+    "keras_tensorflow": Reader(
+        "Keras on TensorFlow, `PyDataset` of a view",
+        "tensorflow",
+        _NULLS,
+        "`None`, or what `missing=` says",
+        (("KERAS_BACKEND", "tensorflow"),),
+    ),
+    "keras_torch": Reader(
+        "Keras on PyTorch, `PyDataset` of a view",
+        "torch",
+        _NULLS,
+        "`None`, or what `missing=` says",
+        (("KERAS_BACKEND", "torch"),),
+    ),
+    "pandas_view": Reader("pandas, `from_arrow` of a view", "torch", _NULLS, "NaN"),
+    "polars_view": Reader("Polars, `DataFrame` of a view", "torch", _NULLS, "null"),
+    "duckdb_view": Reader("DuckDB, SQL over a view", "torch", _NULLS, "NULL"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of the table.
+
+    Attributes:
+      reader: name of the library, and how it reads.
+      versions: of the packages that were tried.
+      missing: what a missing number, float and text become.
+    """
+
+    reader: str
+    versions: dict[str, str]
+    missing: str
+
+
+def write(lines: Mapping[str, Line]) -> None:
+    """Stores the lines for the docs, if the run has all of them."""
+    if lines.keys() == READERS.keys():
+        content = [dataclasses.asdict(lines[name]) for name in READERS]
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        _RESULT.write_text(f"{text}\n", encoding="utf-8")
