@@ -2,6 +2,8 @@
 
 import gzip
 import pathlib
+import shutil
+import subprocess
 
 import apache_beam as beam
 import pytest
@@ -41,6 +43,33 @@ def test_readers_read_all_members_of_a_gzip_file(tmp_path: pathlib.Path) -> None
     with beam.Pipeline("BundleBasedDirectRunner") as pipeline:
         read = pipeline | beam.io.ReadFromTFRecord(str(path))
         assert_that(read, equal_to(records))
+
+
+_READ_IN_JAVA = """
+import java.io.*;
+import java.util.zip.GZIPInputStream;
+
+class Read {
+  public static void main(String[] arguments) throws IOException {
+    var file = new FileInputStream(arguments[0]);
+    System.out.write(new GZIPInputStream(file).readAllBytes());
+    System.out.flush();
+  }
+}
+"""
+
+
+def test_java_reads_all_members_of_a_gzip_file(tmp_path: pathlib.Path) -> None:
+    """GZIPInputStream, as Hadoop and Spark use it, goes on behind a member."""
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("there is no java")
+    records = [bytes([k % 251]) * 1000 for k in range(300)]
+    path, source = tmp_path / "a.tfrecord.gz", tmp_path / "Read.java"
+    path.write_bytes(write(records, "gzip")[0])
+    source.write_text(_READ_IN_JAVA)
+    found = subprocess.run([java, source, path], capture_output=True, check=True)
+    assert found.stdout == write(records, "none")[0]
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
