@@ -62,7 +62,7 @@ SHARDS = [f"{{NAME}}-{{i:05d}}-of-{count:05d}" for i in range({count})]
 def batches():
     row = fn.readers.tfrecord(
         path=[f"{{DIRECTORY}}/{{shard}}" for shard in SHARDS],
-        # `beam-tfrecord index DIR --text` makes those that are not there
+        # `tfrecord2idx SHARD INDEX`, which comes with DALI, makes one
         index_path=[f"{{DIRECTORY}}/index/{{shard}}.idx" for shard in SHARDS],
         features=DESCRIPTION,
         random_shuffle=True,

@@ -164,10 +164,15 @@ def batch_of(records: Sequence[bytes]) -> PayloadBatch:
 
 
 def _fills(features: Sequence[Feature], looks: Looks) -> Iterator[tuple[str, Any]]:
-    if looks.missing == "schema":
-        yield from ((each.name, each.fill) for each in features)
-    elif isinstance(looks.missing, Mapping):
-        yield from looks.missing.items()
+    """Yields the values for missing ones, floats of 32 bits as the others have."""
+    for each in features:
+        fill = each.fill
+        if isinstance(looks.missing, Mapping):
+            fill = looks.missing.get(each.name)
+        elif looks.missing is None:
+            fill = None
+        is_number = each.kind is Kind.FLOAT and isinstance(fill, float | int)
+        yield each.name, np.float32(fill) if is_number else fill
 
 
 _Plain = tuple[str, str, Callable[[Any], Any]]

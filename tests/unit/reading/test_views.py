@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
+from tests.support.kinds import write_kinds
+from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, UsageError
 from transforms.reading.view import View
 
@@ -182,6 +184,18 @@ def test_a_condition_that_is_none(train: View) -> None:
     """The message names the place, and suggests a name."""
     with pytest.raises(SpecError, match="'dog'"):
         train.where("animal == 'dgo'")
+
+
+def test_a_float_for_missing_ones_has_32_bits(tmp_path: Folder) -> None:
+    """As the others have; one read by itself, too. A whole number is a float there."""
+    features = [Feature("weight", Kind.FLOAT), Feature("id", Kind.INT64)]
+    write_kinds(tmp_path / "d", [{"weight": 1.5, "id": 1}, {}], features)
+    fill: dict[str, float] = {"weight": -1, "id": -1}
+    view = beam_tfrecord.open_dataset(tmp_path / "d", missing=fill)["train"]
+    for row in (view[1], [*view][1]):
+        assert row == {"weight": -1.0, "id": -1}
+        assert type(row["weight"]) is np.float32
+        assert type(row["id"]) is int
 
 
 def test_epochs(train: View) -> None:
