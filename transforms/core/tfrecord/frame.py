@@ -30,6 +30,7 @@ __all__ = [
     "length_crcs",
     "mask",
     "mask_all",
+    "unmask_all",
 ]
 
 _Words = npt.NDArray[np.uint32]
@@ -61,6 +62,12 @@ def mask(crc: int) -> int:
 def mask_all(crcs: _Words) -> _Words:
     """Returns the masked forms of n CRC32Cs, as `mask` does for one."""
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(MASK_DELTA)
+
+
+def unmask_all(masked: _Words) -> _Words:
+    """Inverse of `mask_all`."""
+    rotated = masked - np.uint32(MASK_DELTA)
+    return (rotated >> np.uint32(17)) | (rotated << np.uint32(15))
 
 
 def header(length: int) -> bytes:

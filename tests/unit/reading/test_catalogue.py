@@ -1,0 +1,149 @@
+"""Catalogues from shards, and their columns by ranges of records."""
+
+import pathlib
+import zlib
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.datasets import ANIMALS, animal, example
+from transforms.core import catalogue as format
+from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
+from transforms.core.tfrecord import TFRecordWriter
+from transforms.errors import DamageError, SpecError
+from transforms.reading.catalogue import Catalogue
+from transforms.reading.catalogue_of_shard import rows_of_shard
+
+NAMES = {"animal": pa.array(["고양이", "dog", "goat"])}
+FEATURES, _ = catalogue_features(ANIMALS, texts=True)
+COUNTS = (5, 0, 700)
+SIZES = pa.schema([("_size", pa.int32()), ("_shard", pa.int32())])
+
+
+@pytest.fixture(params=["none", "gzip", "zlib"])
+def shards(
+    tmp_path: pathlib.Path, request: pytest.FixtureRequest
+) -> list[pathlib.Path]:
+    start, paths = 0, []
+    for index, count in enumerate(COUNTS):
+        paths.append(tmp_path / f"shard-{index}.{request.param}")
+        with (
+            paths[-1].open("wb") as file,
+            TFRecordWriter(file, compression=request.param) as writer,
+        ):
+            for number in range(start, start + count):
+                writer.write(record(number))
+        start += count
+    return paths
+
+
+def record(number: int) -> bytes:
+    long = {"raw": bytes(3 << 20)} if number == 3 else {}
+    names = ["고양이", "dog", "goat"]
+    row = dict(animal(number)) | long
+    return example(row | {"animal": names.index(row["animal"])})
+
+
+def make(shards: list[pathlib.Path], path: pathlib.Path) -> None:
+    gzip = shards[0].suffix == ".gzip"
+    schema = catalogue_schema(FEATURES, NAMES, gzip=gzip)
+    batches = (
+        batch
+        for number, shard in enumerate(shards)
+        for batch in rows_of_shard(str(shard), number, FEATURES)
+    )
+    assert write_part(str(path), batches, schema, NAMES) == sum(COUNTS)
+
+
+def test_every_record_is_where_its_row_says(
+    shards: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    """Its bytes, their CRC32C and its features; also of long records."""
+    make(shards, tmp_path / "a.pq")
+    for number, row in enumerate(pq.read_table(tmp_path / "a.pq").to_pylist()):
+        payload = record(number)
+        assert row["_size"] == len(payload)
+        assert row["_crc32c"] == google_crc32c.value(payload)
+        wanted = animal(number)
+        for name in ("id", "weight", "tame", "note", "animal"):
+            assert row[name] == wanted.get(name)
+        stored = shards[row["_shard"]].read_bytes()
+        if shards[0].suffix == ".zlib":
+            assert row["_offset"] is None
+            continue
+        begin = row["_offset"]
+        if shards[0].suffix == ".gzip":
+            content = zlib.decompressobj(31).decompress(stored[begin:])
+            begin, stored = row["_within"], content
+        assert stored[begin + 12 : begin + 12 + len(payload)] == payload
+
+
+def test_ranges_over_row_groups_and_parts(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any range gives the rows that it has in the whole."""
+    monkeypatch.setattr(format, "_GROUP_ROWS", 4)
+    paths, schema = [], catalogue_schema([], {})
+    for part, count in enumerate((7, 0, 9)):
+        longs = np.arange(count, dtype=np.int64) + 7 * (part > 0)
+        own = format.own_columns(part, longs, longs, longs.astype(np.uint32))
+        paths.append(str(tmp_path / f"{part}.pq"))
+        write_part(paths[-1], [own], schema, {})
+    found = Catalogue(paths)
+    assert len(found) == 16
+    assert "_offset" in found.schema.names
+    for start in range(17):
+        for stop in range(start, 17):
+            batches = found.batches(["_size", "_shard"], start, stop)
+            table = pa.Table.from_batches(batches, SIZES)
+            assert table["_size"].to_pylist() == [*range(start, stop)]
+            assert table["_shard"].to_pylist() == [
+                0 if i < 7 else 2 for i in range(start, stop)
+            ]
+
+
+def test_columns_that_are_not_there(tmp_path: pathlib.Path) -> None:
+    """They are the user's mistake; a near name is suggested."""
+    path = str(tmp_path / "a.pq")
+    write_part(path, [], catalogue_schema(FEATURES, NAMES), NAMES)
+    with pytest.raises(SpecError, match=r"'nimal'.*'animal'"):
+        [*Catalogue([path]).batches(["nimal"], 0, 0)]
+
+
+def test_no_flipped_bit_of_values_is_silent(tmp_path: pathlib.Path) -> None:
+    """Pages state their checksums; in the footer a file has none."""
+    path = tmp_path / "a.pq"
+    shard = tmp_path / "shard"
+    with shard.open("wb") as file, TFRecordWriter(file) as writer:
+        for number in range(40):
+            writer.write(record(number + 10))
+    batches = rows_of_shard(str(shard), 0, FEATURES)
+    write_part(str(path), batches, catalogue_schema(FEATURES, NAMES), NAMES)
+    good, names = path.read_bytes(), ["id", "animal", "_crc32c"]
+    whole = pa.Table.from_batches(Catalogue([str(path)]).batches(names, 0, 40))
+    noticed = 0
+    footer = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+    for place in range(4, footer, 7):
+        path.write_bytes(
+            good[:place] + bytes([good[place] ^ 1 << place % 8]) + good[place + 1 :]
+        )
+        try:
+            found = Catalogue([str(path)])
+            table = pa.Table.from_batches(found.batches(names, 0, len(found)))
+        except DamageError:
+            noticed += 1
+        else:
+            # Bytes of other columns, or of statistics.
+            assert table.to_pylist() == whole.to_pylist()
+    assert noticed
+
+
+def test_a_file_that_is_none(tmp_path: pathlib.Path) -> None:
+    """It is damage that names the file."""
+    path = tmp_path / "a.pq"
+    path.write_bytes(b"no parquet here")
+    with pytest.raises(DamageError, match=r"a\.pq"):
+        Catalogue([str(path)])

@@ -1,0 +1,277 @@
+"""The catalogue: a Parquet table with a row for each record, in shard order.
+
+    catalogue/SPLIT-00000-of-0000N.pq    runs of consecutive shards of a split
+
+| column    | type          | meaning                                               |
+| --------- | ------------- | ----------------------------------------------------- |
+| `_shard`  | int32         | number of the shard in its split, from 0              |
+| `_offset` | int64         | where the record begins in the file, its header first |
+| `_within` | int32         | of gzip members: where it begins in its member, which |
+|           |               | `_offset` locates then                                |
+| `_size`   | int32         | bytes of the payload                                  |
+| `_crc32c` | uint32        | of the payload, not masked                            |
+| others    | see `_type`   | features of one value, under their own names          |
+
+`_within` is there for gzip only. Of a file that is one compressed stream, `_offset` is
+null. Parquet has no timestamps in seconds: those are in milliseconds, and null beyond
+their range, some 292 million years.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from transforms.core.schema import Feature, Kind
+from transforms.errors import ExampleError
+
+__all__ = [
+    "OWN_COLUMNS",
+    "catalogue_features",
+    "catalogue_schema",
+    "own_columns",
+    "part_file",
+    "part_ranges",
+    "write_part",
+]
+
+OWN_COLUMNS = frozenset(
+    ("_shard", "_offset", "_within", "_size", "_crc32c", "_origin", "_row", "_key")
+)
+_SCALARS = frozenset((Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.TIMESTAMP, Kind.LABEL))
+_PART_RECORDS = 4_000_000
+_GROUP_ROWS = 1 << 17
+_GROUP_BYTES = 64 << 20
+# The seconds that an int64 holds in milliseconds.
+_MOST_SECONDS = (2**63 - 1) // 1000
+
+
+def part_file(split: str, index: int, parts: int) -> str:
+    """Returns the name of a part, below the dataset's folder.
+
+    >>> part_file("train", 0, 2)
+    'catalogue/train-00000-of-00002.pq'
+    """
+    return f"catalogue/{split}-{index:05d}-of-{parts:05d}.pq"
+
+
+def part_ranges(
+    records: Sequence[int], most: int = _PART_RECORDS
+) -> list[tuple[int, int]]:
+    """Returns the first shard of each part and the one behind its last.
+
+        >>> part_ranges([3, 3, 3], most=6)
+        [(0, 2), (2, 3)]
+
+    Args:
+      records: of each shard of a split, in order.
+      most: records of a part, unless one shard alone has more.
+    """
+    ranges: list[tuple[int, int]] = []
+    start = total = 0
+    for number, count in enumerate(records):
+        if number > start and total + count > most:
+            ranges.append((start, number))
+            start, total = number, 0
+        total += count
+    if records:
+        ranges.append((start, len(records)))
+    return ranges
+
+
+def catalogue_features(
+    features: Iterable[Feature], *, texts: bool = False
+) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
+    """Returns the features that are columns of the catalogue, and notes on others.
+
+    Args:
+      features: of the records.
+      texts: whether texts are columns, too.
+    """
+    kinds = _SCALARS | {Kind.TEXT} if texts else _SCALARS
+    wanted = [f for f in features if f.kind in kinds and not f.is_list]
+    notes = tuple(
+        f"feature {each.name!r} is not in the catalogue: a column of its own has this "
+        f"name"
+        for each in wanted
+        if each.name in OWN_COLUMNS
+    )
+    return tuple(f for f in wanted if f.name not in OWN_COLUMNS), notes
+
+
+def catalogue_schema(
+    features: Sequence[Feature],
+    classes: Mapping[str, pa.StringArray],
+    *,
+    gzip: bool = False,
+) -> pa.Schema:
+    """Returns the columns of the catalogue.
+
+    Args:
+      features: as `catalogue_features` returns them.
+      classes: label feature -> its class names in the order of their ids. Labels
+        without names keep their ids.
+      gzip: whether the shards are gzip files.
+    """
+    own = [
+        ("_shard", pa.int32()),
+        ("_offset", pa.int64()),
+        *([("_within", pa.int32())] if gzip else []),
+        ("_size", pa.int32()),
+        ("_crc32c", pa.uint32()),
+    ]
+    return pa.schema([*own, *((f.name, _type(f, f.name in classes)) for f in features)])
+
+
+def own_columns(
+    shard: int,
+    offsets: npt.NDArray[np.int64] | None,
+    sizes: npt.NDArray[np.int64],
+    crcs: npt.NDArray[np.uint32],
+    *,
+    addresses: npt.NDArray[np.uint64] | None = None,
+) -> dict[str, pa.Array]:
+    """Returns the own columns of n records of a shard.
+
+    Args:
+      shard: its number in the split.
+      offsets: where each record begins in the file; None where that is of no use,
+        because the file is compressed.
+      sizes: bytes of each payload.
+      crcs: CRC32C of each payload, not masked.
+      addresses: of a file of gzip members; see `gzip_members`.
+    """
+    count = len(sizes)
+    columns = {
+        "_shard": pa.array(np.full(count, shard, np.int32)),
+        "_offset": pa.nulls(count, pa.int64()),
+        "_within": pa.nulls(count, pa.int32()),
+        "_size": pa.array(sizes.astype(np.int32)),
+        "_crc32c": pa.array(crcs),
+    }
+    if addresses is not None:
+        columns["_offset"] = pa.array((addresses >> np.uint64(16)).view(np.int64))
+        within = addresses & np.uint64(0xFFFF)
+        columns["_within"] = pa.array(within.astype(np.int32))
+    elif offsets is not None:
+        columns["_offset"] = pa.array(offsets)
+    return columns
+
+
+def write_part(
+    sink: Any,
+    batches: Iterable[Mapping[str, pa.Array]],
+    schema: pa.Schema,
+    classes: Mapping[str, pa.StringArray],
+) -> int:
+    """Writes one part; returns how many rows it has.
+
+    Memory is that of one row group: 131,072 rows, or about 64 MiB.
+
+    Args:
+      sink: a path, or a binary file.
+      batches: columns of consecutive records, at least those of the schema; labels
+        are class ids.
+      schema: as `catalogue_schema` returns it.
+      classes: that it was made with.
+
+    Raises:
+      ExampleError: a class id has no name.
+    """
+    names = frozenset(classes).intersection(schema.names)
+    repeated = ["_shard", *(f.name for f in schema if _is_text(f.type))]
+    rows = 0
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        use_dictionary=repeated,
+        write_page_checksum=True,
+    ) as writer:
+        for group in _groups(batches, schema.names):
+            columns = [
+                _named(name, group[name], classes[name])
+                if name in names
+                else _storable(group[name], kind)
+                for name, kind in zip(schema.names, schema.types, strict=True)
+            ]
+            table = pa.Table.from_arrays(columns, schema=schema)
+            writer.write_table(table, row_group_size=_GROUP_ROWS)
+            rows += len(table)
+    return rows
+
+
+def _groups(
+    batches: Iterable[Mapping[str, pa.Array]], names: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yields the rows of a row group at a time."""
+    waiting: list[pa.Table] = []
+    count = size = 0
+    for batch in batches:
+        rest = pa.table({name: batch[name] for name in names})
+        while len(rest):
+            part = rest.slice(0, _GROUP_ROWS - count)
+            rest = rest.slice(len(part))
+            waiting.append(part)
+            count, size = count + len(part), size + part.nbytes
+            if count == _GROUP_ROWS or size >= _GROUP_BYTES:
+                yield _joined(waiting)
+                waiting, count, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _named(
+    name: str, ids: pa.ChunkedArray, classes: pa.StringArray
+) -> pa.DictionaryArray:
+    """Returns class names; the dictionary has those that occur, in order of ids."""
+    found = pc.unique(ids).drop_null()
+    found = found.take(pc.sort_indices(found))
+    for end in itertools.chain(found[:1].to_pylist(), found[-1:].to_pylist()):
+        if not 0 <= end < len(classes):
+            raise ExampleError(
+                f"label {name!r} must be one of {len(classes):,} class ids; found "
+                f"{end:,}. Verify the dataset, and convert it again."
+            )
+    places = pc.index_in(ids.combine_chunks(), found)
+    return pa.DictionaryArray.from_arrays(places, classes.take(found))
+
+
+def _storable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    if pa.types.is_timestamp(column.type):
+        seconds = column.cast(pa.int64())
+        fits = pc.and_(
+            pc.greater_equal(seconds, -_MOST_SECONDS),
+            pc.less_equal(seconds, _MOST_SECONDS),
+        )
+        column = pc.if_else(fits, column, pa.scalar(None, column.type))
+    return column.cast(kind)
+
+
+def _type(feature: Feature, named: bool) -> pa.DataType:
+    """Returns the type of a feature's column."""
+    if feature.kind is Kind.LABEL and named:
+        return pa.dictionary(pa.int32(), pa.string())
+    if feature.kind is Kind.TIMESTAMP:
+        unit = feature.unit or "s"
+        return pa.timestamp("ms" if unit == "s" else unit, "UTC")
+    return {
+        Kind.FLOAT: pa.float32(),
+        Kind.BOOL: pa.bool_(),
+        Kind.TEXT: pa.string(),
+    }.get(feature.kind, pa.int64())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))

@@ -1,0 +1,116 @@
+"""Read the catalogue of a split: columns of its records without opening a shard."""
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms import files
+from transforms.errors import DamageError, SpecError, nearest
+
+__all__ = ["Catalogue"]
+
+_Place = tuple[int, int]
+
+
+class Catalogue:
+    """The catalogue of one split.
+
+        catalogue = Catalogue(["out/photos/catalogue/train-00000-of-00001.pq"])
+        for batch in catalogue.batches(["label", "height"], 0, len(catalogue)):
+            ...
+
+    Only the files' footers are read at first. They have no checksums, unlike the pages:
+    those of whole files are in the manifest.
+
+    Args:
+      paths: of its parts, in order; at least one.
+
+    Attributes:
+      schema: columns and their types.
+
+    Raises:
+      DamageError: a part is no Parquet file, or has other columns than the first.
+      OSError: it cannot be read.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = tuple(paths)
+        self._groups: list[_Place] = []
+        counts: list[int] = []
+        schemas = []
+        for part, path in enumerate(self._paths):
+            with self._opened(part) as file:
+                schemas.append(file.schema_arrow)
+                for group in range(file.num_row_groups):
+                    self._groups.append((part, group))
+                    counts.append(file.metadata.row_group(group).num_rows)
+            if not schemas[-1].equals(schemas[0]):
+                raise DamageError(
+                    f"{path} must have the columns of {self._paths[0]}; found "
+                    f"{schemas[-1].names}. Make the catalogue again."
+                )
+        self.schema: pa.Schema = schemas[0]
+        self._starts = [0, *itertools.accumulate(counts)]
+
+    def __len__(self) -> int:
+        """Records of the split."""
+        return self._starts[-1]
+
+    def batches(
+        self, columns: Sequence[str], start: int, stop: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields columns of the records at `start` to `stop`, in shard order.
+
+        Row groups outside this range are not read. Class names are dictionaries, which
+        differ from batch to batch.
+
+        Args:
+          columns: their names, in the order wanted.
+          start, stop: 0 <= start <= stop <= n.
+
+        Raises:
+          SpecError: there is no such column.
+          DamageError: a part was damaged or replaced.
+        """
+        for name in columns:
+            if name not in self.schema.names:
+                raise SpecError(
+                    f"columns must be in the catalogue; there is no {name!r}"
+                    f"{nearest(name, self.schema.names)}."
+                )
+        place = bisect.bisect_right(self._starts, start) - 1
+        while start < stop:
+            end = min(stop, self._starts[place + 1])
+            table = self._read(place, columns).slice(
+                start - self._starts[place], end - start
+            )
+            yield from table.to_batches()
+            start, place = end, place + 1
+
+    def _read(self, place: int, columns: Sequence[str]) -> pa.Table:
+        part, group = self._groups[place]
+        expected = self._starts[place + 1] - self._starts[place]
+        with self._opened(part) as file:
+            try:
+                table = file.read_row_group(group, columns=[*columns])
+            except (pa.ArrowException, OSError, UnicodeError) as error:
+                raise self._damage(part, str(error)) from error
+        if len(table) != expected:
+            raise self._damage(part, f"{len(table):,} rows, not {expected:,}")
+        return table.select([*columns])
+
+    def _opened(self, part: int) -> pq.ParquetFile:
+        source = files.mapped(self._paths[part])
+        try:
+            return pq.ParquetFile(source, page_checksum_verification=True)
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise self._damage(part, str(error)) from error
+
+    def _damage(self, part: int, detail: str) -> DamageError:
+        return DamageError(
+            f"{self._paths[part]} must be a part of a catalogue, as it was written: "
+            f"{detail}. Make the catalogue again."
+        )
