@@ -1,5 +1,6 @@
 """Catalogues from shards, and their columns by ranges of records."""
 
+import dataclasses
 import pathlib
 import zlib
 
@@ -12,10 +13,14 @@ import pytest
 from tests.support.datasets import ANIMALS, animal, example
 from transforms.core import catalogue as format
 from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
+from transforms.core.manifest import FileFacts
+from transforms.core.schema import Kind
 from transforms.core.tfrecord import TFRecordWriter
-from transforms.errors import DamageError, SpecError
+from transforms.errors import DamageError, SpecError, TFRecordError
+from transforms.formats.tfrecord_files.shards import Shard
+from transforms.reading import catalogue_of_shards
 from transforms.reading.catalogue import Catalogue
-from transforms.reading.catalogue_of_shard import rows_of_shard
+from transforms.reading.catalogue_of_shards import rows_of_shard, write_catalogue
 
 NAMES = {"animal": pa.array(["고양이", "dog", "goat"])}
 FEATURES, _ = catalogue_features(ANIMALS, texts=True)
@@ -147,3 +152,53 @@ def test_a_file_that_is_none(tmp_path: pathlib.Path) -> None:
     path.write_bytes(b"no parquet here")
     with pytest.raises(DamageError, match=r"a\.pq"):
         Catalogue([str(path)])
+
+
+def test_parts_of_a_split(
+    shards: list[pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold the records of their shards, and are what their facts say."""
+    monkeypatch.setattr(catalogue_of_shards, "part_ranges", lambda _: [(0, 2), (2, 3)])
+    facts = written(shards, tmp_path)
+    assert [each.file for each in facts] == [
+        "catalogue/train-00000-of-00002.pq",
+        "catalogue/train-00001-of-00002.pq",
+    ]
+    for each in facts:
+        data = (tmp_path / "out" / each.file).read_bytes()
+        assert (each.bytes, each.crc32c) == (len(data), google_crc32c.value(data))
+    found = Catalogue([str(tmp_path / "out" / each.file) for each in facts])
+    assert len(found) == sum(COUNTS)
+    table = pa.Table.from_batches(found.batches(["id"], 0, len(found)))
+    assert table["id"].to_pylist() == [*range(sum(COUNTS))]
+
+
+def test_a_damaged_shard_leaves_no_part(
+    shards: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    """Nor a temporary file."""
+    data = shards[2].read_bytes()
+    shards[2].write_bytes(data[:-40])
+    with pytest.raises(TFRecordError):
+        written(shards, tmp_path)
+    assert [each for each in (tmp_path / "out").rglob("*") if each.is_file()] == []
+
+
+def written(shards: list[pathlib.Path], folder: pathlib.Path) -> list[FileFacts]:
+    """Writes the catalogue of shards to a folder `out`."""
+    (folder / "out" / "catalogue").mkdir(parents=True)
+    (folder / "out" / "attempts").mkdir()
+    known = [
+        Shard(str(path), path.suffix[1:], records=count)
+        for path, count in zip(shards, COUNTS, strict=True)
+    ]
+    named = [
+        dataclasses.replace(each, vocabulary=("고양이", "dog", "goat"))
+        if each.kind is Kind.LABEL
+        else each
+        for each in FEATURES
+    ]
+    out = folder / "out"
+    return write_catalogue(
+        str(out), "train", known, named, attempts=str(out / "attempts")
+    )
