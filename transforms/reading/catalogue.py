@@ -29,6 +29,7 @@ class Catalogue:
       paths: of its parts, in order; at least one.
 
     Attributes:
+      path: of the first part.
       schema: columns and their types.
 
     Raises:
@@ -38,6 +39,7 @@ class Catalogue:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = tuple(paths)
+        self.path = self._paths[0]
         self._groups: list[_Place] = []
         counts: list[int] = []
         schemas = []
