@@ -1,17 +1,22 @@
 """Read the catalogue of a split: columns of its records without opening a shard."""
 
 import bisect
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transforms import files
+from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, SpecError, nearest
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
 __all__ = ["Catalogue"]
 
+# A part, and a row group of it.
 _Place = tuple[int, int]
 
 
@@ -91,6 +96,50 @@ class Catalogue:
             )
             yield from table.to_batches()
             start, place = end, place + 1
+
+    def typed_batches(
+        self, features: Sequence[Feature], start: int, stop: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields features of the records at `start` to `stop`, as `TypedRows` does.
+
+        Labels are class ids, timestamps in their unit.
+
+        Args:
+          features: some of the catalogue's columns; of labels that are names there,
+            with the class names as vocabularies.
+          start, stop: see `batches`.
+
+        Errors are those of `batches`; also DamageError for a name that is no class.
+        """
+        names = [each.name for each in features]
+        types = TypedRows(
+            tuple(dataclasses.replace(each, vocabulary=None) for each in features)
+        ).schema
+        classes = {
+            each.name: pa.array(each.vocabulary, pa.string())
+            for each in features
+            if each.kind is Kind.LABEL and each.vocabulary
+        }
+        for batch in self.batches(names, start, stop):
+            columns = [
+                self._ids(name, column, classes.get(name))
+                if pa.types.is_dictionary(column.type)
+                else column.cast(kind)
+                for name, column, kind in zip(
+                    names, batch.columns, types.types, strict=True
+                )
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=types)
+
+    def _ids(
+        self, name: str, column: pa.DictionaryArray, classes: pa.StringArray | None
+    ) -> pa.Array:
+        """Returns the class ids of a column of class names."""
+        known = pa.array([], pa.string()) if classes is None else classes
+        ids = pc.index_in(column.dictionary.cast(pa.string()), known)
+        if ids.null_count:
+            raise self._damage(0, f"a value of {name!r} is none of its classes")
+        return ids.cast(pa.int64()).take(column.indices)
 
     def _read(self, place: int, columns: Sequence[str]) -> pa.Table:
         part, group = self._groups[place]

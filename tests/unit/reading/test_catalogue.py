@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import zlib
+from collections.abc import Sequence
 
 import google_crc32c
 import numpy as np
@@ -10,20 +11,36 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.datasets import ANIMALS, animal, example
+from tests.support.datasets import ANIMALS, Row, animal, example
 from transforms.core import catalogue as format
 from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
 from transforms.core.manifest import FileFacts
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
+from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import DamageError, SpecError, TFRecordError
 from transforms.formats.tfrecord_files.shards import Shard
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading import catalogue_of_shards
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_catalogue
+from transforms.reading.condition import parse_condition
 
 NAMES = {"animal": pa.array(["고양이", "dog", "goat"])}
 FEATURES, _ = catalogue_features(ANIMALS, texts=True)
+CLASSES = ("고양이", "dog", "goat")
+NAMED = [
+    dataclasses.replace(each, vocabulary=CLASSES) if each.kind is Kind.LABEL else each
+    for each in FEATURES
+]
+CONDITIONS = [
+    "id > 7 and not tame",
+    "animal == 'dog' or animal is None",
+    "animal in ('dog', 'goat') and weight < 3.25",
+    "at >= '1970-01-01T00:00:05Z'",
+    "not (at < '1970-01-01')",
+    "weight is None or 1 <= weight < 3.25",
+]
 COUNTS = (5, 0, 700)
 SIZES = pa.schema([("_size", pa.int32()), ("_shard", pa.int32())])
 
@@ -159,7 +176,7 @@ def test_parts_of_a_split(
 ) -> None:
     """They hold the records of their shards, and are what their facts say."""
     monkeypatch.setattr(catalogue_of_shards, "part_ranges", lambda _: [(0, 2), (2, 3)])
-    facts = written(shards, tmp_path)
+    facts = written(stated(shards), tmp_path)
     assert [each.file for each in facts] == [
         "catalogue/train-00000-of-00002.pq",
         "catalogue/train-00001-of-00002.pq",
@@ -173,6 +190,37 @@ def test_parts_of_a_split(
     assert table["id"].to_pylist() == [*range(sum(COUNTS))]
 
 
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_conditions_hold_for_the_rows_that_the_records_have(
+    tmp_path: pathlib.Path, condition: str
+) -> None:
+    """The catalogue gives columns of the same types and values as the shards do."""
+    seconds = Feature("at", Kind.TIMESTAMP, unit="s")
+    features = [*(each for each in NAMED if each.name != "note"), seconds]
+    rows: list[Row] = [
+        {**animal(number), "animal": number % 3, "at": number - 30}
+        for number in range(60)
+    ]
+    del rows[7]["at"], rows[8]["animal"], rows[9]["weight"]
+    records = [example(row) for row in rows]
+    shard = tmp_path / "shard"
+    with shard.open("wb") as file, TFRecordWriter(file) as writer:
+        for each in records:
+            writer.write(each)
+    known = [Shard(str(shard), "none", len(records))]
+    (facts,) = written(known, tmp_path, features)
+    found = Catalogue([str(tmp_path / "out" / facts.file)])
+
+    parsed = parse_condition(condition, features, {"animal": CLASSES})
+    used = [each for each in features if each.name in parsed.columns]
+    by_id = [dataclasses.replace(each, vocabulary=None) for each in used]
+    decoded = TypedRows(tuple(by_id)).batch(PayloadBatch.of(records), "")
+    table = pa.Table.from_batches(found.typed_batches(used, 0, len(found)))
+    assert table.equals(pa.Table.from_batches([decoded]))
+    (batch,) = table.to_batches()
+    assert parsed.mask(batch).equals(parsed.mask(decoded))
+
+
 def test_a_damaged_shard_leaves_no_part(
     shards: list[pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
@@ -180,25 +228,24 @@ def test_a_damaged_shard_leaves_no_part(
     data = shards[2].read_bytes()
     shards[2].write_bytes(data[:-40])
     with pytest.raises(TFRecordError):
-        written(shards, tmp_path)
+        written(stated(shards), tmp_path)
     assert [each for each in (tmp_path / "out").rglob("*") if each.is_file()] == []
 
 
-def written(shards: list[pathlib.Path], folder: pathlib.Path) -> list[FileFacts]:
+def written(
+    shards: list[Shard], folder: pathlib.Path, features: Sequence[Feature] = NAMED
+) -> list[FileFacts]:
     """Writes the catalogue of shards to a folder `out`."""
-    (folder / "out" / "catalogue").mkdir(parents=True)
-    (folder / "out" / "attempts").mkdir()
-    known = [
-        Shard(str(path), path.suffix[1:], records=count)
-        for path, count in zip(shards, COUNTS, strict=True)
-    ]
-    named = [
-        dataclasses.replace(each, vocabulary=("고양이", "dog", "goat"))
-        if each.kind is Kind.LABEL
-        else each
-        for each in FEATURES
-    ]
     out = folder / "out"
-    return write_catalogue(
-        str(out), "train", known, named, attempts=str(out / "attempts")
-    )
+    (out / "catalogue").mkdir(parents=True)
+    (out / "attempts").mkdir()
+    attempts = str(out / "attempts")
+    return write_catalogue(str(out), "train", shards, features, attempts=attempts)
+
+
+def stated(paths: list[pathlib.Path]) -> list[Shard]:
+    """Returns the shards of the fixture with what is known of them."""
+    return [
+        Shard(str(path), path.suffix[1:], records=count)
+        for path, count in zip(paths, COUNTS, strict=True)
+    ]
