@@ -311,6 +311,7 @@ class TestOptions:
                 f"photos-{split}.tfrecord-00000-of-00001.{suffix}"
                 for split in ("test", "train", "validation")
             ),
+            "schema.pbtxt",
         ]
         assert any("TFDS" in line and form in line for line in run.out.splitlines())
         convert(photos, tmp_path / "plain")

@@ -56,6 +56,8 @@ steps = [b.EncodeExamples(), b.DecodeExamples(), b.ReadAllTFRecords(with_filenam
 writing = b.WriteDataset("out/flowers", label="kind", splits={"train": 1}, num_shards=2)
 reading = b.ReadDataset("out/flowers", split="train", columns=["kind"], batches=True)
 source = b.ReadRows("rows.csv", batches=True)
+count: int = len(b.open_dataset("out/flowers", labels="names")["train"][::2])
+b.convert("photos", None, tfds_dir="data", name="flowers")
 read: type[b.RowsRead] = b.RowsRead
 committed: type[b.Committed] = b.Committed
 stages = [b.ListBlocks, b.ReadBlocks, b.PlaceRows, b.CountShards, b.WriteShards]
@@ -75,6 +77,7 @@ except b.BeamTFRecordError:
 
 b.read_exampels  # wrong
 b.convert("photos")  # wrong
+b.open_dataset("out/flowers", labels="name")  # wrong
 b.convert("photos", 1)  # wrong
 b.convert("photos", "out/photos", shrads=4)  # wrong
 b.convert("photos", "out/photos", shards="many")  # wrong
