@@ -384,7 +384,7 @@ class _PlainHead:
 
     Attributes:
       size: how many bytes it has.
-      table: for each word an array of 256: the word by E.
+      table: for each word an array of 256: the word by E; of 1 where it is constant.
       constant: whether a word is the same for each E.
       masks: for each word, its bytes that are before the payload.
     """
@@ -395,7 +395,7 @@ class _PlainHead:
     masks: Sequence[np.uint64]
 
 
-@functools.lru_cache(maxsize=1 << 13)
+@functools.lru_cache(maxsize=1 << 12)
 def _plain_head(key: bytes, tag: int) -> _PlainHead:
     first = b"\x0a\0\x0a" + varint(len(key)) + key
     template = first + bytes([0x12, 0, tag, 0, 0x0A, 0])
@@ -414,7 +414,10 @@ def _plain_head(key: bytes, tag: int) -> _PlainHead:
     inside = np.minimum(size - 8 * np.arange(count), 8).tolist()
     return _PlainHead(
         size,
-        [np.ascontiguousarray(table[:, index]) for index in range(count)],
+        [
+            table[: 256 if index in varying else 1, index].copy()
+            for index in range(count)
+        ],
         [index not in varying for index in range(count)],
         [np.uint64((1 << 8 * width) - 1) for width in inside],
     )
