@@ -172,11 +172,19 @@ def inspect(target: str) -> int:
 @click.option(
     "-n", "count", default=3, show_default=True, help="Show this number of records."
 )
-def head(target: str, count: int) -> int:
-    """Show the first records of each split; long bytes are shortened."""
+@click.option("--split", default="", help="Show records of this split only.")
+@click.option("--label", default="", help="Show records of this class only.")
+@click.option("--where", default="", help="Show records that fulfil this condition.")
+def head(target: str, count: int, split: str, label: str, where: str) -> int:
+    """Show the first records of each split; long bytes are shortened.
+
+    \b
+      beam-tfrecord head out/photos --split test --label hat
+      beam-tfrecord head out/rows --where "age > 30 and name is not None"
+    """
     from beam_pipeline.commands import head as command
 
-    return command.show(target, count)
+    return command.show(target, count, command.Choice(split, label, where))
 
 
 @cli.command(cls=JobCommand)
@@ -234,6 +242,40 @@ def rejects(target: str, reason: str | None, limit: int, as_json: bool) -> int:
     from beam_pipeline.commands import rejects as rejects_command
 
     return rejects_command.show(target, reason=reason, limit=limit, as_json=as_json)
+
+
+@cli.command()
+@click.argument("target", metavar="DATASET", type=LOCATION)
+@click.argument("output", metavar="OUT", shell_complete=complete_path)
+@click.option("--split", default="", help="Export this split only.")
+@click.option("--label", default="", help="Export this class only.")
+@click.option("--where", default="", help="Export rows that fulfil this condition.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Export at most this many of each split.",
+)
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(["csv", "parquet"]),
+    default="csv",
+    show_default=True,
+    help="Write tables in this format.",
+)
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def export(target: str, output: str, **choice: Any) -> int:
+    """Write the images or tables of a dataset back as files, into the new folder OUT.
+
+    Images get their own bytes back, in a folder for each split and class.
+
+    \b
+      beam-tfrecord export out/photos hats --label hat --limit 100
+      beam-tfrecord export out/rows rows --where "age > 30" --format parquet
+    """
+    from beam_pipeline.commands import export as command
+
+    return command.run(target, output, **choice)
 
 
 @cli.command(

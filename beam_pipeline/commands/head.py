@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,6 +12,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.reading.choice import condition_of
+from beam_pipeline.reading.open_dataset import OpenDataset
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
@@ -23,6 +26,7 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, UsageError
 
 __all__ = [
+    "Choice",
     "Record",
     "describe_bytes",
     "describe_value",
@@ -60,19 +64,44 @@ class Record:
     error: str = ""
 
 
-def show(path: str, count: int = 3) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """Which records of a dataset are shown.
+
+    Attributes:
+      split: its name; empty for all.
+      label: the name of a class; empty for all.
+      where: a condition; empty for none. See `transforms.reading.condition`.
+    """
+
+    split: str = ""
+    label: str = ""
+    where: str = ""
+
+
+_ALL = Choice()
+
+
+def show(path: str, count: int = 3, choice: Choice = _ALL) -> int:
     """Prints the first records of every split, or of a file; returns 0.
 
     Raises:
-      UsageError: there is neither a dataset nor a file.
+      UsageError: there is neither a dataset nor a file, or a file where a choice needs
+        a dataset.
+      SpecError: the choice names what is not there.
       DamageError: a file is damaged; the good records before that are printed.
     """
     target = open_target(path)
+    if choice != _ALL and isinstance(target, SingleFile):
+        raise UsageError(
+            f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
+            f"--split, --label and --where."
+        )
     dataset = target.dataset if isinstance(target, SingleFile) else target
     facts = {} if dataset is None else _facts(dataset)
     console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
     place: tuple[str, str] | None = None
-    for record in first_records(target, count):
+    for record in first_records(target, count, choice):
         if place is not None:
             console.print()
         if place != (record.split, record.file):
@@ -87,11 +116,14 @@ def show(path: str, count: int = 3) -> int:
     return 0
 
 
-def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
+def first_records(
+    target: Dataset | SingleFile, count: int, choice: Choice = _ALL
+) -> Iterator[Record]:
     """Yields the first `count` records of every split, or of the file.
 
     Raises:
       UsageError: the count is negative.
+      SpecError: the choice names what is not there.
       TFRecordError: a file is damaged.
       SourceError: a file cannot be read.
     """
@@ -103,7 +135,15 @@ def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
             yield from _of_file(reader, "", target.path, count)
         return
     manifest = target.manifest
+    if choice.label or choice.where:
+        yield from _chosen(target, count, choice)
+        return
+    if choice.split:
+        # Its error names the splits.
+        _opened(target)[choice.split]
     for split in manifest.splits:
+        if choice.split not in ("", split.name):
+            continue
         left = count
         for shard in split.shards:
             if not left:
@@ -119,6 +159,32 @@ def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
                     left -= 1
 
 
+def _chosen(target: Dataset, count: int, choice: Choice) -> Iterator[Record]:
+    """Yields the first records of each split that a choice is true of."""
+    dataset = _opened(target)
+    condition = condition_of(dataset, choice.label, choice.where)
+    for name in [choice.split] if choice.split else dataset:
+        view = dataset[name].where(condition, limit=count)
+        for payload, (path, number) in zip(view.records, view.origins(), strict=True):
+            shard = os.path.basename(path)
+            yield Record(name, shard, number, len(payload), *_parsed(payload))
+
+
+def _opened(target: Dataset) -> OpenDataset:
+    # Only here: the first records of a dataset are shown before it is imported.
+    from beam_pipeline.reading.open_dataset import open_dataset
+
+    return open_dataset(target.directory or ".")
+
+
+def _parsed(payload: bytes) -> tuple[Mapping[str, Sequence[Value]] | None, str]:
+    """Returns the values of a record; None and why where it is no Example."""
+    try:
+        return parse_example(payload), ""
+    except ExampleError as error:
+        return None, str(error)
+
+
 def _of_file(
     reader: TFRecordReader, split: str, file: str, count: int
 ) -> Iterator[Record]:
@@ -126,12 +192,7 @@ def _of_file(
     if not count:
         return
     for number, payload in enumerate(reader):
-        values, error = None, ""
-        try:
-            values = parse_example(payload)
-        except ExampleError as found:
-            error = str(found)
-        yield Record(split, file, number, len(payload), values, error)
+        yield Record(split, file, number, len(payload), *_parsed(payload))
         if number + 1 == count:
             return
 

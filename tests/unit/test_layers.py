@@ -99,7 +99,7 @@ PROGRAM = {
     "beam_pipeline.reader_programs": "terminal",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning planning.features running "
-        "datasets reader_programs"
+        "datasets reading reader_programs"
     ),
     "beam_pipeline": (
         "version settings terminal beam_internals planning python_data running "

@@ -134,6 +134,12 @@ class Records:
                 raise self._damage(shard, place, begin, "data-crc")
         return payload
 
+    def origin(self, position: int) -> tuple[str, int]:
+        """Returns the path of a record's shard, and its number there, from 0."""
+        starts = self._all_starts()
+        shard = bisect.bisect_right(starts, position) - 1
+        return self._shards[shard].path, position - starts[shard]
+
     def many(self, positions: Longs) -> list[bytes]:
         """Returns records in the order of their positions. Raises as `[i]` does.
 

@@ -28,6 +28,8 @@ from transforms.reading.stream import Columns, regrouped
 __all__ = ["RecordView", "Split", "View"]
 
 # What is read and decoded together: at most so many rows, and about so many bytes.
+# Rows among which a limited search looks at a time.
+_LIMITED_ROWS = 16_384
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
 # How many rows show what a row has.
@@ -216,6 +218,11 @@ class View(_Sequence):
             return known
         return {name: known[name] for name in self._names}
 
+    def origins(self) -> Iterator[tuple[str, int]]:
+        """Yields the shard's path and the record's number there, of each row."""
+        for place in range(len(self)):
+            yield self._split.records.origin(self._selection.at(place))
+
     @property
     def records(self) -> "RecordView":
         """The same items as serialised tf.train.Examples."""
@@ -237,7 +244,7 @@ class View(_Sequence):
                 )
         return View(self._split, self._selection, tuple(dict.fromkeys(names)))
 
-    def where(self, condition: str) -> "View":
+    def where(self, condition: str, *, limit: int | None = None) -> "View":
         """Returns the rows that a condition holds for, in their order.
 
             train.where("label == 'dog' and height > 400 and caption is not None")
@@ -248,6 +255,7 @@ class View(_Sequence):
           condition: over features of the dataset, selected or not; see
             `transforms.reading.condition`. A comparison with a missing value is
             neither true nor false, and such rows are left out.
+          limit: at most this many rows; those behind them are not read.
 
         Raises:
           SpecError: it is no condition; names the character and what to write.
@@ -256,8 +264,14 @@ class View(_Sequence):
         features = self._split.features
         classes = {each.name: each.vocabulary or () for each in features.values()}
         found = parse_condition(condition, [*features.values()], classes)
-        positions = self._selection.span(0, len(self))
-        chosen = matching(self._split.records, [*features.values()], found, positions)
+        step = _LIMITED_ROWS if limit is not None else max(len(self), 1)
+        chosen = np.empty(0, np.int64)
+        for start in range(0, len(self), step):
+            part = self._selection.span(start, min(start + step, len(self)))
+            more = matching(self._split.records, [*features.values()], found, part)
+            chosen = np.concatenate((chosen, more))[:limit]
+            if len(chosen) == limit:
+                break
         return self._with(Selection.whole(Listed(chosen)))
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
@@ -280,10 +294,13 @@ class View(_Sequence):
         Args:
           requested_schema: a schema of the same columns, to which they are cast.
         """
-        stream = pa.RecordBatchReader.from_batches(
-            self._columns.schema, self._batches()
-        )
+        stream = pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
         return stream.__arrow_c_stream__(requested_schema)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of its batches; nothing is read for it."""
+        return self._columns.schema
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         columns = self._columns

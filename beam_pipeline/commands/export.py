@@ -1,0 +1,234 @@
+"""The command `export`: the rows of a dataset as files that other programs open.
+
+| dataset  | files                                                          |
+| -------- | -------------------------------------------------------------- |
+| images   | `OUT/split/class/name.jpg`; the bytes that the records hold    |
+| tables   | `OUT/split.csv`, or `OUT/split.parquet` with `--format parquet` |
+
+torchvision's `ImageFolder` and Hugging Face's `imagefolder` read the first.
+"""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from beam_pipeline.reading.choice import condition_of, label_of
+from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
+from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.words import count_text, size_text
+from transforms.core.image.foreign import name_format
+from transforms.core.schema import Kind
+from transforms.errors import TargetError, UsageError
+from transforms.reading.view import View
+from transforms.storage.paths import is_remote
+
+__all__ = ["TableFormat", "run"]
+
+TableFormat = Literal["csv", "parquet"]
+# Rows of a table that are held in memory at a time.
+_ROWS = 65_536
+_PLAIN = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+_SINGLE = (*_PLAIN, pa.types.is_string, pa.types.is_timestamp, pa.types.is_dictionary)
+
+
+@dataclasses.dataclass
+class _Written:
+    """How much was written of a split."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+def run(
+    path: str,
+    output: str,
+    *,
+    split: str = "",
+    label: str = "",
+    where: str = "",
+    limit: int | None = None,
+    table_format: TableFormat = "csv",
+    quiet: bool = False,
+) -> int:
+    """Writes the chosen rows of a dataset into a new folder; returns 0.
+
+    Args:
+      path: of the dataset.
+      output: the folder, which must not exist.
+      split, label, where: see `beam_pipeline.commands.head.Choice`.
+      limit: rows of each split at most.
+      table_format: of datasets without images.
+      quiet: print errors only.
+
+    Raises:
+      UsageError: the rows cannot be had in this form.
+      SpecError: the choice names what is not there.
+      TargetError: the output exists, or cannot be made.
+      DamageError: a record is damaged; nothing is left at the output.
+    """
+    dataset = open_dataset(path, labels="names")
+    condition = condition_of(dataset, label, where)
+    names = [split] if split else [*dataset]
+    image = _image_of(dataset)
+    written: dict[str, _Written] = {}
+    with _new_folder(output) as folder:
+        for name in names:
+            view = dataset[name]
+            if condition:
+                view = view.where(condition, limit=limit)
+            view = view[:limit]
+            if image:
+                written[name] = _write_images(dataset, view, image, folder, name)
+            else:
+                file = os.path.join(folder, f"{_safe(name or 'rows')}.{table_format}")
+                written[name] = _write_table(view, file, table_format)
+    if not quiet:
+        _print(output, written, "image" if image else "row")
+    return 0
+
+
+def _image_of(dataset: OpenDataset) -> str:
+    """Returns the one image of each row; empty for tables.
+
+    Raises:
+      UsageError: rows have several.
+    """
+    images = [e for e in dataset.features.values() if e.kind is Kind.IMAGE]
+    if len(images) > 1 or any(each.is_list for each in images):
+        raise UsageError(
+            f"Images are exported where each row has one; {dataset.path} has "
+            f"{', '.join(each.name for each in images)}. Read it with open_dataset."
+        )
+    return images[0].name if images else ""
+
+
+@contextlib.contextmanager
+def _new_folder(output: str) -> Iterator[str]:
+    """Gives a folder that gets its name when it is complete, or is removed.
+
+    Raises:
+      TargetError: the output exists, or its folder cannot be written to.
+    """
+    output = os.path.abspath(output)
+    if is_remote(output) or os.path.lexists(output):
+        raise TargetError(
+            f"The output of 'export' must be a folder on this machine that does not "
+            f"exist; {output!r} does. Choose another."
+        )
+    parent, name = os.path.split(output)
+    try:
+        os.makedirs(parent, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=f".{name}.export-", dir=parent)
+    except OSError as error:
+        raise TargetError(
+            f"The output's folder must be writable; {parent!r} is not: "
+            f"{error.strerror}."
+        ) from error
+    try:
+        yield folder
+        os.chmod(folder, 0o777 & ~_umask())
+        os.rename(folder, output)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write_images(
+    dataset: OpenDataset, view: View, image: str, folder: str, split: str
+) -> _Written:
+    """Writes the images of a split, each into the folder of its class."""
+    label = label_of(dataset)
+    named = "filename" if "filename" in dataset.features else ""
+    columns = [image, *([label.name] if label else []), *([named] if named else [])]
+    written, used = _Written(), set[str]()
+    for number, row in enumerate(view.select(columns)):
+        data = row[image]
+        if data is None:
+            continue
+        parts = [folder, _safe(split)] if split else [folder]
+        if label:
+            parts.append(_safe(str(row[label.name] or "no label")))
+        found = row[named] if named else None
+        stem = os.path.splitext(os.path.basename(found or ""))[0] or f"{number:08d}"
+        ending = _ending(data)
+        path = os.path.join(*parts, _safe(stem) + ending)
+        if path in used:
+            path = os.path.join(*parts, f"{_safe(stem)}-{number:08d}{ending}")
+        used.add(path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+        written.rows += 1
+        written.bytes += len(data)
+    return written
+
+
+def _ending(data: bytes) -> str:
+    """Returns the ending of an image's name, by its content."""
+    if data.startswith(b"\xff\xd8\xff"):
+        return ".jpg"
+    if data.startswith(b"\x89PNG"):
+        return ".png"
+    return f".{name_format(data) or 'bin'}"
+
+
+def _write_table(view: View, path: str, table_format: TableFormat) -> _Written:
+    """Writes the rows of a split as one file."""
+    schema = view.arrow_schema
+    if table_format == "csv":
+        for field in schema:
+            if not any(check(field.type) for check in _SINGLE):
+                raise UsageError(
+                    f"A CSV holds single values; {field.name!r} is {field.type}. Use "
+                    f"--format parquet."
+                )
+    make = {"csv": pyarrow.csv.CSVWriter, "parquet": pyarrow.parquet.ParquetWriter}
+    written = _Written()
+    with make[table_format](path, _stored(schema)) as writer:
+        for batch in view.batches(_ROWS):
+            writer.write_batch(batch.cast(_stored(schema)))
+            written.rows += batch.num_rows
+    written.bytes = os.path.getsize(path)
+    return written
+
+
+def _stored(schema: pa.Schema) -> pa.Schema:
+    """Returns the types of a file: names of classes as texts."""
+    return pa.schema(
+        [
+            field.with_type(field.type.value_type)
+            if pa.types.is_dictionary(field.type)
+            else field
+            for field in schema
+        ]
+    )
+
+
+def _safe(name: str) -> str:
+    """Returns a name that stays in its folder, on any file system."""
+    out = "".join(f"%{ord(c):02X}" if c in '/\\\0:*?"<>|' else c for c in name)
+    return f"%2E{out[1:]}" if out.startswith(".") else out or "%"
+
+
+def _print(output: str, written: Mapping[str, _Written], what: str) -> None:
+    rows = sum(each.rows for each in written.values())
+    size = sum(each.bytes for each in written.values())
+    splits = ", ".join(f"{n or 'all'} {each.rows:,}" for n, each in written.items())
+    print_text(
+        f"exported {count_text(rows, what)}, {size_text(size)}, to {printable(output)} "
+        f"({printable(splits)})"
+    )

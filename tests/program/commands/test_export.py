@@ -1,0 +1,127 @@
+"""`export`: rows of a dataset as files; `head` of chosen records."""
+
+import pathlib
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from tests.support.datasets import ANIMALS, animals, write_dataset
+from tests.support.runs import command, convert
+from transforms.core.schema import Feature, Kind
+
+Folder = pathlib.Path
+
+IMAGES = (
+    Feature("image", Kind.IMAGE),
+    Feature("label", Kind.LABEL, is_label=True),
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(photos: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The images of the sample, converted."""
+    output = tmp_path_factory.mktemp("export") / "set"
+    convert(photos, output)
+    return output
+
+
+def contents(folder: Folder) -> dict[str, bytes]:
+    """Returns what is in `folder/split/class/name`, by that path."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.glob("*/*/*")
+    }
+
+
+def test_images_come_back(photos: Folder, dataset: Folder, tmp_path: Folder) -> None:
+    """Byte for byte, in a folder for each split and class."""
+    run = command("export", dataset, tmp_path / "out")
+    assert run.code == 0, run.err
+    found = contents(tmp_path / "out")
+    assert f"{len(found)} images" in run.out
+    assert found == contents(photos)
+
+
+def test_some_of_a_class(dataset: Folder, tmp_path: Folder) -> None:
+    """Those that --label, --split, --where and --limit name."""
+    choice = ("--label", "circle", "--split", "train", "--where", "height > 0")
+    run = command("export", dataset, tmp_path / "out", *choice, "--limit", "2")
+    assert run.code == 0, run.err
+    found = contents(tmp_path / "out")
+    assert {path.rpartition("/")[0] for path in found} == {"train/circle"}
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables(tmp_path: Folder, kind: str) -> None:
+    """One file a split; labels by name, missing values empty."""
+    write_dataset(tmp_path / "set", {"train": animals(3), "test": animals(2, start=9)})
+    names = "id,weight,tame,note,animal".split(",")
+    if kind == "csv":
+        run = command("export", tmp_path / "set", tmp_path / "refused")
+        assert run.code == 2
+        assert "'raw' is binary" in run.err
+        assert not (tmp_path / "refused").exists()
+        assert [path.name for path in tmp_path.iterdir()] == ["set"]
+        features = [each for each in ANIMALS if each.name != "raw"]
+        rows = [
+            [{k: v for k, v in row.items() if k != "raw"} for row in shard]
+            for shard in animals(3)
+        ]
+        write_dataset(tmp_path / "plain", {"train": rows}, features)
+        source = tmp_path / "plain"
+        read = pyarrow.csv.read_csv
+    else:
+        source, read = tmp_path / "set", pyarrow.parquet.read_table
+    run = command("export", source, tmp_path / "out", "--format", kind)
+    assert run.code == 0, run.err
+    table = read(tmp_path / "out" / f"train.{kind}").select(names)
+    assert table.column("id").to_pylist() == [0, 1, 2]
+    assert table.column("animal").to_pylist() == ["고양이", "dog", "goat"]
+    assert table.column("note").to_pylist()[2] in (None, "")
+
+
+def test_nothing_is_overwritten(dataset: Folder, tmp_path: Folder) -> None:
+    """The output must not exist."""
+    (tmp_path / "out").mkdir()
+    run = command("export", dataset, tmp_path / "out")
+    assert run.code == 2
+    assert "does not exist" in run.err
+
+
+def test_names_stay_in_their_folder(tmp_path: Folder) -> None:
+    """Also those of classes that look like paths."""
+    kinds = ("../up", "/root", ".hidden")
+    with_images = [
+        {"image": b"\xff\xd8\xff" + bytes([n]), "label": kinds[n]} for n in range(3)
+    ]
+    write_dataset(tmp_path / "set", {"train": [with_images]}, IMAGES)
+    run = command("export", tmp_path / "set", tmp_path / "out")
+    assert run.code == 0, run.err
+    found = {path.parent.name for path in (tmp_path / "out").glob("train/*/*.jpg")}
+    assert found == {"%2E.%2Fup", "%2Froot", "%2Ehidden"}
+
+
+def test_head_of_chosen_records(dataset: Folder, tmp_path: Folder) -> None:
+    """Of a split and a class, by a condition; wrong names are errors."""
+    choice = ("--split", "test", "--label", "circle", "-n", "2")
+    run = command("head", dataset, *choice)
+    assert run.code == 0, run.err
+    assert run.out.count("(circle)") == 2
+    assert run.out.startswith("test  ")
+    run = command("head", dataset, "--where", "height < 0")
+    assert (run.code, run.out) == (0, "no records\n")
+    for wrong, said in (
+        (("--split", "tset"), "'test'"),
+        (("--label", "none"), "must name a class"),
+        (("--where", "hight > 3"), "'height'"),
+    ):
+        run = command("head", dataset, *wrong)
+        assert run.code == 2
+        assert said in run.err
+    (shard, *_) = sorted(dataset.glob("*.tfrecord-*"))
+    (tmp_path / "alone.tfrecord").write_bytes(shard.read_bytes())
+    run = command("head", tmp_path / "alone.tfrecord", "--split", "x")
+    assert run.code == 2
+    assert "one file" in run.err
