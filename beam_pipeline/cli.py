@@ -182,9 +182,10 @@ def head(target: str, count: int, split: str, label: str, where: str) -> int:
       beam-tfrecord head out/photos --split test --label hat
       beam-tfrecord head out/rows --where "age > 30 and name is not None"
     """
-    from beam_pipeline.commands import head as command
+    from beam_pipeline.commands import head as head_command
 
-    return command.show(target, count, command.Choice(split, label, where))
+    choice = head_command.Choice(split, label, where)
+    return head_command.show(target, count, choice)
 
 
 @cli.command(cls=JobCommand)
@@ -273,9 +274,9 @@ def export(target: str, output: str, **choice: Any) -> int:
       beam-tfrecord export out/photos hats --label hat --limit 100
       beam-tfrecord export out/rows rows --where "age > 30" --format parquet
     """
-    from beam_pipeline.commands import export as command
+    from beam_pipeline.commands import export as export_command
 
-    return command.run(target, output, **choice)
+    return export_command.run(target, output, **choice)
 
 
 @cli.command(

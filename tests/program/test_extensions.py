@@ -203,10 +203,10 @@ def test_sidecar_is_one_module_and_one_line(program: pathlib.Path) -> None:
     table = sidecars / "table.py"
     add_line(
         table,
-        "from transforms.sidecars import tfds\n",
+        "from transforms.sidecars import tensorflow_metadata, tfds\n",
         "import transforms.sidecars.counts\n",
     )
-    add_line(table, "label_map_file.SIDECAR)", "transforms.sidecars.counts.SIDECAR, ")
+    add_line(table, "label_map_file.SIDECAR,", "transforms.sidecars.counts.SIDECAR,")
     (program / "rows.csv").write_text("a,b\n1,x\n2,y\n3,z\n", encoding="utf-8")
     run(program, "convert", "rows.csv", "out", "--shards", "1", "--no-shuffle")
     (shard,) = (program / "out").glob("*.tfrecord*")
