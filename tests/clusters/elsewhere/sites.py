@@ -27,7 +27,7 @@ from tests.clusters.elsewhere.containers import (
     containers,
     image,
 )
-from tests.clusters.elsewhere.machines import Machine, Network
+from tests.clusters.elsewhere.machines import Machine, Network, stop
 from tests.clusters.runs import ROOT
 from tests.storage.conftest import Server
 from tests.storage.program import Program
@@ -171,6 +171,21 @@ class Site:
         )
         self.until_listening(at, process)
         return process
+
+    @contextlib.contextmanager
+    def running_pool(
+        self,
+        at: str = POOL,
+        by: Sequence[str] = (),
+        machine: Machine | None = None,
+        environment: Mapping[str, str] = {},
+    ) -> "Iterator[subprocess.Popen[bytes]]":
+        """Keeps a pool meanwhile, killed or not; see `start_pool`."""
+        process = self.start_pool(at, by, machine, environment)
+        try:
+            yield process
+        finally:
+            stop(process)
 
     def until_listening(self, address: str, process: "subprocess.Popen[bytes]") -> None:
         """Waits until a program listens at a port of the workers' network."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.clusters.elsewhere.engine_machines import flags_of
 from tests.clusters.elsewhere.images import given
-from tests.clusters.elsewhere.machines import Machine, kill, stop
+from tests.clusters.elsewhere.machines import Machine, kill
 from tests.clusters.elsewhere.sites import Site
 from tests.storage.program import assert_same, until
 
@@ -69,21 +69,18 @@ def test_prism_resumes_with_a_new_pool(
     expected: Folder,
 ) -> None:
     """Prism ends the job at once; the next run goes on with the finished segments."""
-    pool = site.start_pool(_POOL, machine=lossy)
-    try:
+    with site.running_pool(_POOL, machine=lossy) as pool:
         process = begun(site, long_source, "lost", "prism")
         kill(pool)
         done = site.submitter().ended(process)
         assert done.code == 1, done.err
         made = segments(site, "lost")
         assert made
-        pool = site.start_pool(_POOL, machine=lossy)
+    with site.running_pool(_POOL, machine=lossy):
         site.submitter(within=True).run(
             *("convert", long_source, f"{site.store.url}/out/lost", *_FLAGS),
             *flags_of("prism", site, _POOL),
         )
-    finally:
-        stop(pool)
     assert_same(site.store, "out/lost", expected)
 
 
@@ -95,17 +92,14 @@ def test_flink_goes_on_with_a_new_pool(
     expected: Folder,
 ) -> None:
     """The same job ends well, after Flink has restarted it."""
-    pool = site.start_pool(_POOL, machine=lossy)
-    try:
+    with site.running_pool(_POOL, machine=lossy) as pool:
         process = begun(site, long_source, "replaced", "flink")
         kill(pool)
         # A pod takes some seconds to start again.
         time.sleep(6)
-        pool = site.start_pool(_POOL, machine=lossy)
-        done = site.submitter().ended(process)
+        with site.running_pool(_POOL, machine=lossy):
+            done = site.submitter().ended(process)
         assert done.code == 0, done.err
-    finally:
-        stop(pool)
     assert_same(site.store, "out/replaced", expected)
 
 
@@ -117,8 +111,7 @@ def test_a_job_without_its_submitter(
     expected: Folder,
 ) -> None:
     """Flink's job goes on and commits; the next run finds the dataset up to date."""
-    pool = site.start_pool(_POOL, machine=lossy)
-    try:
+    with site.running_pool(_POOL, machine=lossy):
         process = begun(site, long_source, "orphan", "flink")
         process.kill()
         process.communicate()
@@ -128,8 +121,6 @@ def test_a_job_without_its_submitter(
             *flags_of("flink", site, _POOL),
         )
         assert "up to date" in again.out
-    finally:
-        stop(pool)
     assert_same(site.store, "out/orphan", expected)
 
 
@@ -141,8 +132,7 @@ def test_stopped_runs_go_on(
     expected: Folder,
 ) -> None:
     """After Ctrl-C the next run reuses what the workers have left in the store."""
-    pool = site.start_pool(_POOL, machine=lossy)
-    try:
+    with site.running_pool(_POOL, machine=lossy):
         process = begun(site, long_source, "stopped", "flink")
         process.send_signal(signal.SIGINT)
         assert site.submitter().ended(process).code == 130
@@ -151,6 +141,4 @@ def test_stopped_runs_go_on(
             *("convert", long_source, f"{site.store.url}/out/stopped", *_FLAGS),
             *flags_of("flink", site, _POOL),
         )
-    finally:
-        stop(pool)
     assert_same(site.store, "out/stopped", expected)

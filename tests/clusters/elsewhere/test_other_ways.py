@@ -11,7 +11,6 @@ from tests.clusters.elsewhere.cases import CASES
 from tests.clusters.elsewhere.conftest import Local
 from tests.clusters.elsewhere.engine_machines import flags_of
 from tests.clusters.elsewhere.images import AT
-from tests.clusters.elsewhere.machines import stop
 from tests.clusters.elsewhere.sites import Site, served
 from tests.storage.conftest import with_bucket
 from tests.storage.program import assert_same
@@ -30,8 +29,7 @@ _WRITING = re.compile(r"O_WRONLY|O_RDWR|O_CREAT")
 
 def test_keys_of_the_paths_alone(site: Site, prism: None, local: Local) -> None:
     """Neither the submitter nor the pool has variables of the store."""
-    pool = site.start_pool("localhost:50001", environment=WITHOUT_KEYS)
-    try:
+    with site.running_pool("localhost:50001", environment=WITHOUT_KEYS):
         site.submitter(within=True, **WITHOUT_KEYS).run(
             "convert",
             site.store.place("raw/rows.csv"),
@@ -39,8 +37,6 @@ def test_keys_of_the_paths_alone(site: Site, prism: None, local: Local) -> None:
             *CASES["rows"].flags,
             *flags_of("prism", site, "localhost:50001"),
         )
-    finally:
-        stop(pool)
     assert_same(site.store, "out/keys", local("rows"))
 
 
@@ -76,8 +72,7 @@ def test_googles_store_gives_the_same(
         if title == "images":
             store.write_tree("raw/photos", data / "sample" / "photos")
         of_google = dataclasses.replace(site, store=store)
-        pool = of_google.start_pool("localhost:50002")
-        try:
+        with of_google.running_pool("localhost:50002"):
             CASES[title].run(
                 of_google.submitter(within=True),
                 of_google,
@@ -85,8 +80,6 @@ def test_googles_store_gives_the_same(
                 f"{store.url}/out/{title}",
                 *flags_of("prism", site, "localhost:50002"),
             )
-        finally:
-            stop(pool)
         assert_same(store, f"out/{title}", local(title))
 
 
@@ -104,9 +97,8 @@ def test_workers_open_nothing_of_the_submitter(
         "--trace=%file",
         f"--output={trace}",
     ]
-    pool = site.start_pool("localhost:50003", by)
     titles = ["labels of the submitter", "spec and vocabulary of the submitter"]
-    try:
+    with site.running_pool("localhost:50003", by):
         for title in titles:
             CASES[title].run(
                 site.submitter(within=True),
@@ -115,8 +107,6 @@ def test_workers_open_nothing_of_the_submitter(
                 f"{site.store.url}/out/traced-{title.partition(' ')[0]}",
                 *flags_of("prism", site, "localhost:50003"),
             )
-    finally:
-        stop(pool)
     lines = site.workers.shell(f"cat {trace}; rm {trace}")
     opened = _OPENED.findall(lines)
     assert any(name.startswith(AT) for name, _ in opened)
