@@ -1,12 +1,18 @@
 """Set-ups that cannot work: refused early, in words that name the cause."""
 
+import contextlib
 import pathlib
 import re
 import shutil
+import socket
+import socketserver
+import threading
 import time
+from collections.abc import Iterator
 
+from beam_pipeline.version import __version__
 from tests.clusters.elsewhere.engine_machines import flags_of
-from tests.clusters.elsewhere.images import AT, given, link, program_image
+from tests.clusters.elsewhere.images import AT, PATH, given, link, program_image
 from tests.clusters.elsewhere.machines import stop
 from tests.clusters.elsewhere.sites import POOL, Site
 from tests.storage.program import Done
@@ -99,11 +105,8 @@ def test_no_pool(site: Site, prism: None) -> None:
 
 def test_workers_without_keys(site: Site, prism: None) -> None:
     """The message names the worker's host and the variables that it lacks."""
-    pool = site.start_pool(_POOL, environment=WITHOUT_KEYS)
-    try:
+    with site.running_pool(_POOL, environment=WITHOUT_KEYS):
         done = failed(site, "prism", "few.csv", "no-keys", 1)
-    finally:
-        stop(pool)
     last = done.err.strip().splitlines()[-1]
     assert site.workers.name in last
     assert "AWS_ACCESS_KEY_ID" in last
@@ -119,14 +122,34 @@ def test_workers_of_another_version(site: Site, prism: None, tmp_path: Folder) -
     version.unlink()
     version.write_text(text)
     machine = site.machine("older", {**given(site.image), AT: image})
-    pool = site.start_pool(_POOL, machine=machine)
-    try:
+    with site.running_pool(_POOL, machine=machine):
         done = failed(site, "prism", "few.csv", "older", 1)
-    finally:
-        stop(pool)
     last = done.err.strip().splitlines()[-1]
     assert "0.0.9 and not" in last
     assert "pip install" in last
+
+
+def test_workers_without_the_program(site: Site, prism: None, tmp_path: Folder) -> None:
+    """Beam's own pool, in an image that lacks it; the message says what to install."""
+    image = tmp_path / "image"
+    shutil.copytree(site.image, image, symlinks=True, copy_function=link)
+    for name in ("beam_pipeline", "transforms", "beam_tfrecord*"):
+        for path in image.glob(f"lib/python*/site-packages/{name}"):
+            shutil.rmtree(path)
+    machine = site.machine("bare", {**given(site.image), AT: image})
+    module = "apache_beam.runners.worker.worker_pool_main"
+    port = _POOL.partition(":")[2]
+    begin = [f"{AT}/bin/python", "-m", module, f"--service_port={port}"]
+    variables = {"PATH": PATH, "HOME": "/tmp/home"}
+    pool = machine.start(begin, variables, site.log("bare"))
+    try:
+        site.until_listening(_POOL, pool)
+        done = failed(site, "prism", "few.csv", "bare", 1)
+    finally:
+        stop(pool)
+    last = done.err.strip().splitlines()[-1]
+    assert f"Every worker must have beam-tfrecord {__version__}" in last
+    assert f"pip install 'beam-tfrecord=={__version__}'" in last
 
 
 def test_workers_without_the_client_of_the_store(
@@ -135,11 +158,8 @@ def test_workers_without_the_client_of_the_store(
     """They could not write on a condition; the message says what to install."""
     image = tmp_path / "image"
     program_image(image, wheels, hidden, extras="[heif]")
-    pool = site.start_pool(_POOL, machine=site.machine("plain", given(image)))
-    try:
+    with site.running_pool(_POOL, machine=site.machine("plain", given(image))):
         done = failed(site, "prism", "few.csv", "plain", 1)
-    finally:
-        stop(pool)
     last = done.err.strip().splitlines()[-1]
     assert "'plain'" in last
     assert "pip install 'beam-tfrecord[s3]==" in last
@@ -147,10 +167,9 @@ def test_workers_without_the_client_of_the_store(
 
 def test_a_disk_that_is_not_shared(site: Site, prism: None) -> None:
     """What --shared-output claims is checked; what is not visible is no reject."""
-    pool = site.start_pool(_POOL)
     here, few = site.side / "labels.csv", f"{site.store.url}/raw/few.csv"
     flags = (*flags_of("prism", site, _POOL), "--shared-output")
-    try:
+    with site.running_pool(_POOL):
         for source, output in (
             (here, f"{site.store.url}/out/shared"),
             (few, site.side / "shared"),
@@ -162,36 +181,70 @@ def test_a_disk_that_is_not_shared(site: Site, prism: None) -> None:
             assert str(site.side) in last
             assert "not visible" in last
             assert repr(site.workers.name) in last
-    finally:
-        stop(pool)
     assert not (site.side / "shared").exists()
 
 
 def test_too_many_rejects_on_flink(site: Site, flink_elsewhere: None) -> None:
     """The job ends at the first refusal, though a hundred attempts are allowed."""
-    pool = site.start_pool(_POOL)
     begun = time.monotonic()
-    try:
+    with site.running_pool(_POOL):
         done = site.submitter().run(
             *("convert", f"{site.store.url}/raw/bad.csv"),
             *(f"{site.store.url}/out/refused", "--max-reject-rate=0"),
             *flags_of("flink", site, _POOL),
             code=3,
         )
-    finally:
-        stop(pool)
     assert time.monotonic() - begun < 45
     assert "--max-reject-rate" in done.err
 
 
+@contextlib.contextmanager
+def forwarded(host: str, port: int) -> Iterator[str]:
+    """Forwards a port of this machine to another's, as kubectl does; gives its name."""
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, port)) as there:
+                back = threading.Thread(target=copy, args=(there, self.request))
+                back.start()
+                copy(self.request, there)
+                back.join()
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    with Server(("localhost", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"localhost:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_a_flink_behind_a_forwarded_port(site: Site, flink_elsewhere: None) -> None:
+    """Its address is loopback, but its machines do not see what starts workers."""
+    few, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/forwarded"
+    with forwarded(site.network.there, 8081) as master:
+        flags = ("--runner=flink", f"--flink-master={master}")
+        done = site.submitter().run("convert", few, out, *flags, code=2)
+    last = done.err.strip().splitlines()[-1]
+    assert "must see the file that starts them" in last
+    assert "--worker-pool" in last
+    assert "TMPDIR" in last
+    assert site.store.keys("out/forwarded/") == []
+
+
 def test_flink_without_keys_says_so_soon(site: Site, flink_elsewhere: None) -> None:
     """Whatever Flink's restart strategy is: a hundred attempts are allowed."""
-    pool = site.start_pool(_POOL, environment=WITHOUT_KEYS)
     begun = time.monotonic()
-    try:
+    with site.running_pool(_POOL, environment=WITHOUT_KEYS):
         done = failed(site, "flink", "few.csv", "flink-no-keys", 1)
-    finally:
-        stop(pool)
     assert time.monotonic() - begun < 45
     last = done.err.strip().splitlines()[-1]
     assert site.workers.name in last
