@@ -54,7 +54,8 @@ class _Watched(io.RawIOBase):
 class Progress:
     """A line on a terminal: the share of the bytes that was read."""
 
-    def __init__(self, terminal: TextIO | None, total: int) -> None:
+    def __init__(self, terminal: TextIO | None, total: int, word: str) -> None:
+        self._word = word
         self._terminal = terminal if total >= _MIN_BYTES else None
         self._total = total
         self._done = 0
@@ -73,7 +74,7 @@ class Progress:
         if self._terminal is not None and percent != self._shown:
             self._shown = percent
             total = size_text(self._total)
-            self._terminal.write(f"\rverifying {total}: {percent:3d} %")
+            self._terminal.write(f"\r{self._word} {total}: {percent:3d} %")
             self._terminal.flush()
 
     def clear(self) -> None:
@@ -84,9 +85,17 @@ class Progress:
 
 
 @contextlib.contextmanager
-def shown_reading(terminal: TextIO | None, total: int) -> Iterator[Progress]:
-    """Yields the line and clears it at the end; shows nothing without a terminal."""
-    bar = Progress(terminal, total)
+def shown_reading(
+    terminal: TextIO | None, total: int, word: str = "verifying"
+) -> Iterator[Progress]:
+    """Yields the line and clears it at the end; shows nothing without a terminal.
+
+    Args:
+      terminal: to draw on.
+      total: bytes to be read.
+      word: for what is done.
+    """
+    bar = Progress(terminal, total, word)
     try:
         yield bar
     finally:

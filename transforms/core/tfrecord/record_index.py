@@ -2,6 +2,7 @@
 
     index/NAME.u64   n + 1 unsigned integers of 64 bits, little-endian: where each of
                      the n records begins, and where the file ends
+    index/NAME.idx   the same as text: a line "OFFSET SIZE" a record
 
 A reader gets record i from the bytes [i] to [i + 1]. Arrow's offsets have this form,
 too, so the file can be mapped and used as it is.
@@ -11,6 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.tfrecord.chunk import boundaries
 from transforms.core.tfrecord.frame import (
@@ -21,7 +24,14 @@ from transforms.core.tfrecord.frame import (
 )
 from transforms.errors import TFRecordError
 
-__all__ = ["index_file", "parse_index", "scan_records"]
+__all__ = [
+    "Offsets",
+    "index_file",
+    "parse_index",
+    "scan_records",
+    "text_index",
+    "text_index_file",
+]
 
 _STEP_BYTES = 1 << 20
 # Headers of longer records are read one by one, without what is between them.
@@ -37,6 +47,37 @@ def index_file(shard: str) -> str:
     'index/rows-train.tfrecord-00000-of-00001.u64'
     """
     return f"index/{shard}.u64"
+
+
+def text_index_file(shard: str) -> str:
+    """Returns the name of a shard's index as text, below the dataset's folder.
+
+    >>> text_index_file("rows-train.tfrecord-00000-of-00001")
+    'index/rows-train.tfrecord-00000-of-00001.idx'
+    """
+    return f"index/{shard}.idx"
+
+
+def text_index(offsets: Offsets) -> bytes:
+    r"""Returns an index as text, which DALI and vahidk's `tfrecord` read.
+
+    A line a record: where it begins, and its size with header and footer, as in DALI's
+    `tools/tfrecord2idx` and vahidk's `tfrecord2idx.py`.
+
+    >>> text_index(np.array([0, 20, 37], np.uint64))
+    b'0 20\n20 17\n'
+    """
+    if len(offsets) < 2:
+        return b""
+    starts = pa.array(offsets[:-1]).cast(pa.large_string())
+    sizes = pa.array(np.diff(offsets)).cast(pa.large_string())
+    space, nothing, end = (
+        pa.scalar(text, pa.large_string()) for text in (" ", "", "\n")
+    )
+    lines = pc.binary_join_element_wise(starts, sizes, space)
+    lines = pc.binary_join_element_wise(lines, nothing, end)
+    text: bytes = lines.buffers()[2].to_pybytes()
+    return text
 
 
 def parse_index(data: bytes | memoryview, *, path: str, size: int) -> memoryview:

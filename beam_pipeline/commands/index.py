@@ -1,0 +1,191 @@
+"""The command `index`: where each record is, for readers that look records up.
+
+OUT/index/SHARD.u64                       see `transforms.core.tfrecord.record_index`
+OUT/index/SHARD.idx                       the same as text, for DALI and vahidk
+OUT/catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each record
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import numpy as np
+
+from beam_pipeline.reading.reading_plan import Found, find_records
+from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.reading_progress import Progress, shown_reading
+from beam_pipeline.terminal.words import count_text
+from transforms import files
+from transforms.core.catalogue import catalogue_features
+from transforms.core.tfrecord.compression import Compression, detect
+from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.core.tfrecord.gzip_members import scan_members
+from transforms.core.tfrecord.record_index import (
+    Offsets,
+    index_file,
+    scan_records,
+    text_index,
+    text_index_file,
+)
+from transforms.errors import TargetError, TFRecordError, UsageError
+from transforms.formats.tfrecord_files.shards import Shard
+from transforms.reading.catalogue_of_shards import write_catalogue
+from transforms.storage import folders
+from transforms.storage.paths import is_remote
+
+__all__ = ["run"]
+
+
+def run(
+    path: str,
+    output: str,
+    *,
+    catalogue: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Writes the indexes of TFRecord files; returns 0.
+
+    Args:
+      path: of a dataset, or of TFRecord files: a folder, a glob or one file.
+      output: a folder; empty for that of the files, unless they are a dataset.
+      catalogue: whether to write the catalogue of a dataset, too.
+      overwrite: whether to replace indexes that differ.
+      quiet: print errors only.
+
+    Raises:
+      UsageError: nothing is there that can be read, or the output must be named.
+      TargetError: another index is there already.
+      TFRecordError: a file is damaged.
+    """
+    found = find_records(path, {})
+    output = output or _beside(path, found)
+    shards = [shard for _, shard in found.shards]
+    names = [os.path.basename(shard.path) for shard in shards]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"Files that are indexed together must have names of their own; those of "
+            f"{path!r} have not. Index one folder at a time."
+        )
+    records, notes = 0, []
+    total = sum(files.size_of(shard.path) for shard in shards)
+    with shown_reading(_terminal(), total, "indexing") as bar:
+        for shard, name in zip(shards, names, strict=True):
+            try:
+                contents, count = _indexes(shard, name, bar)
+            except _NotIndexedError as error:
+                notes.append(str(error))
+                continue
+            records += count
+            for file, data in contents.items():
+                _write(os.path.join(output, file), data, overwrite=overwrite)
+    written = (
+        f"indexed {count_text(records, 'record')} of {len(shards) - len(notes):,} "
+    )
+    written += f"of {count_text(len(shards), 'file')} in {printable(output)}"
+    if catalogue:
+        written += f", {count_text(_catalogue(path, found, output), 'catalogue part')}"
+    for note in notes:
+        standard_error.say(f"note: {printable(note)}")
+    if not quiet:
+        print_text(written)
+    return 0
+
+
+class _NotIndexedError(Exception):
+    """A file whose records cannot be looked up."""
+
+
+def _terminal() -> TextIO | None:
+    return sys.stderr if sys.stderr.isatty() else None
+
+
+def _beside(path: str, found: Found) -> str:
+    """Returns the folder of the files, where they are no dataset of this program."""
+    folders = {os.path.dirname(shard.path) for _, shard in found.shards}
+    if found.edition.manifest or len(folders) != 1:
+        what = "holds only what its manifest names" if len(folders) == 1 else "differ"
+        raise UsageError(
+            f"The indexes of {path!r} need a folder of their own, for the folder of "
+            f"the files {what}. Name one: -o DIR."
+        )
+    return folders.pop()
+
+
+def _indexes(shard: Shard, name: str, bar: Progress) -> tuple[dict[str, bytes], int]:
+    """Returns the indexes of a file, by their names, and how many records it has."""
+    size = files.size_of(shard.path)
+
+    def read(start: int, stop: int) -> bytes:
+        bar.add(stop - start)
+        return files.read_range(shard.path, start, stop)
+
+    head = files.read_range(shard.path, 0, min(size, HEADER_BYTES))
+    kind = detect(head, path=shard.path)
+    if kind is Compression.NONE:
+        offsets = scan_records(read, size, path=shard.path)
+        contents = {
+            index_file(name): offsets.tobytes(),
+            text_index_file(name): text_index(offsets),
+        }
+        return contents, len(offsets) - 1
+    if kind is Compression.ZLIB:
+        raise _NotIndexedError(f"{shard.path}: zlib streams can only be read in order")
+    try:
+        addresses: Offsets = np.asarray(scan_members(read, size, path=shard.path))
+    except TFRecordError as error:
+        if error.kind == "too-long":
+            raise _NotIndexedError(str(error)) from error
+        raise
+    return {index_file(name): addresses.tobytes()}, len(addresses) - 1
+
+
+def _write(path: str, data: bytes, *, overwrite: bool) -> None:
+    """Writes a file under a temporary name, and gives it its own when it is whole.
+
+    Raises:
+      TargetError: another one is there.
+    """
+    if files.exists(path):
+        if files.read_bytes(path) == data:
+            return
+        if not overwrite:
+            raise TargetError(
+                f"An index must be new, or the one that is there; {path!r} differs. "
+                f"Give --overwrite to replace it."
+            )
+    _make(os.path.dirname(path))
+    files.write_file(path, data, attempts=os.path.dirname(path))
+
+
+def _make(folder: str) -> None:
+    # An object store has no folders.
+    if not is_remote(folder):
+        folders.make(folder)
+
+
+def _catalogue(path: str, found: Found, output: str) -> int:
+    """Writes the catalogue of each split; returns the number of its parts.
+
+    Raises:
+      UsageError: there is no metadata that states the features.
+    """
+    if not found.edition.manifest:
+        raise UsageError(
+            f"A catalogue needs a dataset of this program, whose manifest knows the "
+            f"features; {path!r} has none. Convert it first."
+        )
+    by_split: dict[str, Sequence[Shard]] = {
+        split: [shard for name, shard in found.shards if name == split]
+        for split in found.splits
+    }
+    features, _ = catalogue_features(found.features)
+    folder = os.path.join(output, "catalogue")
+    _make(folder)
+    return sum(
+        len(write_catalogue(output, split, shards, features, attempts=folder))
+        for split, shards in by_split.items()
+        if shards
+    )

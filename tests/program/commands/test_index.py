@@ -1,0 +1,101 @@
+"""`index`: where records are, for readers that look them up."""
+
+import pathlib
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import beam_tfrecord
+from tests.support.datasets import animals, write_dataset, write_records
+from tests.support.runs import command
+from transforms.core.tfrecord.frame import frame
+
+Folder = pathlib.Path
+
+
+def bare(folder: Folder, compression: str = "none") -> list[bytes]:
+    """Writes two files without a manifest; returns the records of the first."""
+    folder.mkdir()
+    records = [bytes([n]) * (n * 7) for n in range(5)]
+    write_records(folder / "a.tfrecord", records, compression)
+    write_records(folder / "b.tfrecord", records[:2], compression)
+    return records
+
+
+def test_files_of_any_program(tmp_path: Folder) -> None:
+    """Both forms, beside the files; a second run changes nothing."""
+    records = bare(tmp_path / "d")
+    for _ in range(2):
+        run = command("index", tmp_path / "d")
+        assert run.code == 0, run.err
+        assert "7 records of 2 of 2 files" in run.out
+    sizes = [len(frame(record)) for record in records]
+    starts = [sum(sizes[:n]) for n in range(6)]
+    index = tmp_path / "d" / "index"
+    assert np.fromfile(index / "a.tfrecord.u64", "<u8").tolist() == starts
+    lines = [f"{a} {b}\n" for a, b in zip(starts, sizes, strict=False)]
+    assert (index / "a.tfrecord.idx").read_text() == "".join(lines)
+    assert {path.name for path in index.iterdir()} == {
+        f"{name}.tfrecord.{form}" for name in "ab" for form in ("u64", "idx")
+    }
+
+
+def test_an_index_that_differs_stays(tmp_path: Folder) -> None:
+    """It may be somebody's; --overwrite replaces it."""
+    bare(tmp_path / "d")
+    path = tmp_path / "d" / "index" / "b.tfrecord.idx"
+    path.parent.mkdir()
+    path.write_bytes(b"0 1\n")
+    run = command("index", tmp_path / "d")
+    assert run.code == 2
+    assert "b.tfrecord.idx" in run.err
+    assert path.read_bytes() == b"0 1\n"
+    assert command("index", tmp_path / "d", "--overwrite").code == 0
+    assert path.read_bytes() == b"0 16\n16 23\n"
+
+
+def test_a_dataset_and_its_catalogue(tmp_path: Folder) -> None:
+    """In another folder: its own holds only what the manifest names."""
+    write_dataset(tmp_path / "d", {"train": animals(3, 2), "test": animals(2)})
+    run = command("index", tmp_path / "d")
+    assert run.code == 2
+    assert "-o DIR" in run.err
+    run = command("index", tmp_path / "d", "-o", tmp_path / "i", "--catalogue")
+    assert run.code == 0, run.err
+    assert command("verify", tmp_path / "d").code == 0
+    table = pyarrow.parquet.read_table(tmp_path / "i/catalogue/train-00000-of-00001.pq")
+    assert table.column("_shard").to_pylist() == [0, 0, 0, 1, 1]
+    assert table.column("animal").to_pylist()[:2] == ["고양이", "dog"]
+    offsets = np.fromfile(
+        tmp_path / "i/index/animals-train.tfrecord-00001-of-00002.u64", "<u8"
+    )
+    assert table.column("_offset").to_pylist()[3:] == offsets[:-1].tolist()
+
+
+def test_compressed_files(tmp_path: Folder) -> None:
+    """gzip members have addresses; zlib is left out, and said."""
+    bare(tmp_path / "d", "gzip")
+    assert command("index", tmp_path / "d").code == 0
+    names = {path.name for path in (tmp_path / "d" / "index").iterdir()}
+    assert names == {"a.tfrecord.u64", "b.tfrecord.u64"}
+    view = beam_tfrecord.open_dataset(tmp_path / "d" / "a.tfrecord", features={})[""]
+    assert view.records[4] == b"\4" * 28
+    bare(tmp_path / "z", "zlib")
+    run = command("index", tmp_path / "z")
+    assert run.code == 0
+    assert "zlib" in run.err
+    assert "0 records of 0 of 2 files" in run.out
+
+
+@pytest.mark.parametrize("place", [0, 9, 30])
+def test_damage(tmp_path: Folder, place: int) -> None:
+    """A damaged header is an error that names the record."""
+    bare(tmp_path / "d")
+    path = tmp_path / "d" / "b.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[place if place < 12 else 16] ^= 1
+    path.write_bytes(data)
+    run = command("index", tmp_path / "d")
+    assert run.code == 1
+    assert "b.tfrecord: record" in run.err
