@@ -33,7 +33,7 @@ from transforms.errors import TargetError, TFRecordError, UsageError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.storage import folders
-from transforms.storage.paths import is_remote
+from transforms.storage.paths import absolute, is_remote, plain
 
 __all__ = ["run"]
 
@@ -62,6 +62,12 @@ def run(
     """
     found = find_records(path, {})
     output = output or _beside(path, found)
+    dataset = os.path.dirname(found.edition.manifest)
+    if dataset and files.is_inside(absolute(plain(output)), dataset):
+        raise TargetError(
+            f"The folder of a dataset holds only what its manifest names; {output!r} "
+            f"is in {dataset!r}. Name another folder with -o."
+        )
     shards = [shard for _, shard in found.shards]
     names = [os.path.basename(shard.path) for shard in shards]
     if len(set(names)) < len(names):
@@ -81,10 +87,10 @@ def run(
             records += count
             for file, data in contents.items():
                 _write(os.path.join(output, file), data, overwrite=overwrite)
+    which = f"{len(shards) - len(notes):,} of {count_text(len(shards), 'file')}"
     written = (
-        f"indexed {count_text(records, 'record')} of {len(shards) - len(notes):,} "
+        f"indexed {count_text(records, 'record')} of {which} in {printable(output)}"
     )
-    written += f"of {count_text(len(shards), 'file')} in {printable(output)}"
     if catalogue:
         written += f", {count_text(_catalogue(path, found, output), 'catalogue part')}"
     for note in notes:

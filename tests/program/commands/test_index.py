@@ -61,6 +61,9 @@ def test_a_dataset_and_its_catalogue(tmp_path: Folder) -> None:
     run = command("index", tmp_path / "d")
     assert run.code == 2
     assert "-o DIR" in run.err
+    run = command("index", tmp_path / "d", "-o", tmp_path / "d" / "more")
+    assert run.code == 2
+    assert "Name another folder" in run.err
     run = command("index", tmp_path / "d", "-o", tmp_path / "i", "--catalogue")
     assert run.code == 0, run.err
     assert command("verify", tmp_path / "d").code == 0
