@@ -44,10 +44,10 @@ def lossy(site: Site) -> Machine:
     return site.machine("lossy", given(site.image))
 
 
-def segments(site: Site, name: str) -> list[str]:
-    """Returns the files of segments that a run has made so far."""
+def kept(site: Site, name: str, folder: str) -> list[str]:
+    """Returns the files that a run has put into a folder of its work so far."""
     keys = site.store.keys(f"out/.{name}.beam-tfrecord/")
-    return [key for key in keys if "/segments/" in key and not key.endswith("/")]
+    return [key for key in keys if f"/{folder}/" in key and not key.endswith("/")]
 
 
 def begun(site: Site, source: str, name: str, engine: str) -> "subprocess.Popen[str]":
@@ -56,7 +56,8 @@ def begun(site: Site, source: str, name: str, engine: str) -> "subprocess.Popen[
         *("convert", source, f"{site.store.url}/out/{name}", *_FLAGS),
         *flags_of(engine, site, _POOL),
     )
-    until(lambda: process.poll() is not None or segments(site, name))
+    # A run that ends keeps the segments that a receipt names.
+    until(lambda: process.poll() is not None or kept(site, name, "receipts"))
     assert process.poll() is None, process.communicate()
     return process
 
@@ -74,8 +75,7 @@ def test_prism_resumes_with_a_new_pool(
         kill(pool)
         done = site.submitter().ended(process)
         assert done.code == 1, done.err
-        made = segments(site, "lost")
-        assert made
+        assert kept(site, "lost", "segments")
     with site.running_pool(_POOL, machine=lossy):
         site.submitter(within=True).run(
             *("convert", long_source, f"{site.store.url}/out/lost", *_FLAGS),
@@ -136,7 +136,7 @@ def test_stopped_runs_go_on(
         process = begun(site, long_source, "stopped", "flink")
         process.send_signal(signal.SIGINT)
         assert site.submitter().ended(process).code == 130
-        assert segments(site, "stopped")
+        assert kept(site, "stopped", "segments")
         site.submitter().run(
             *("convert", long_source, f"{site.store.url}/out/stopped", *_FLAGS),
             *flags_of("flink", site, _POOL),
