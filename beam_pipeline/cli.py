@@ -160,11 +160,12 @@ def plan(**flags: Any) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
-def inspect(target: str) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def inspect(target: str, as_json: bool) -> int:
     """Show the splits, features, labels and counts of a dataset."""
-    from beam_pipeline.commands import inspect as command
+    from beam_pipeline.commands import inspect as inspect_command
 
-    return command.show(target)
+    return inspect_command.show(target, as_json=as_json)
 
 
 @cli.command()
@@ -217,11 +218,12 @@ def schema(reader: str, **flags: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 @click.option("--quiet", is_flag=True, help="Print damage only.")
-def verify(target: str, quiet: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(target: str, quiet: bool, as_json: bool) -> int:
     """Check every record, count and file of a dataset; exit with 1 for damage."""
-    from beam_pipeline.commands import verify as command
+    from beam_pipeline.commands import verify as verify_command
 
-    return command.show(target, quiet)
+    return verify_command.show(target, quiet, as_json=as_json)
 
 
 @cli.command()

@@ -5,6 +5,7 @@ names is read once, in batches, and its features are summed up from its records;
 several such files the forms are shown in which they differ.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +17,7 @@ from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.datasets.drift import forms
 from beam_pipeline.datasets.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.terminal.console import Console
-from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.tables import Table, new_table, open_console, print_table
 from beam_pipeline.terminal.words import (
     count_text,
@@ -36,6 +37,7 @@ from transforms.core.manifest import (
 )
 from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics
+from transforms.errors import UsageError
 
 __all__ = ["show"]
 
@@ -43,21 +45,36 @@ __all__ = ["show"]
 _MAX_CLASSES = 20
 # Columns of a terminal that a class name or a sample may take.
 _MAX_NAME = 40
+_NO_JSON = (
+    "JSON is the manifest's, and these files have none. Leave out --json, or convert "
+    "them."
+)
+# Characters of the longest bar.
+_BAR = 20
 
 
-def show(path: str) -> int:
+def show(path: str, *, as_json: bool = False) -> int:
     """Prints what is at a path; returns 0.
 
+    With `as_json` it prints the `dataset` part of a manifest; see the reference.
+
     Raises:
-      UsageError: there is neither a dataset nor a TFRecord file.
+      UsageError: there is neither a dataset nor a TFRecord file; or JSON is asked of
+        files without a manifest.
       DamageError: the manifest or the file is damaged.
     """
     console = open_console()
     has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
-    if not has_manifest and (bare := find_bare_files(path)) is not None:
+    if not as_json and not has_manifest and (bare := find_bare_files(path)) is not None:
         _print_bare(console, path, bare.paths)
         return 0
     target = open_target(path)
+    if as_json:
+        if not isinstance(target, Dataset):
+            raise UsageError(_NO_JSON)
+        facts = target.manifest.dataset_json() | {"digest": target.manifest.digest}
+        print_text(json.dumps(facts, indent=1))
+        return 0
     if isinstance(target, Dataset):
         _print_dataset(console, target.manifest)
     else:
@@ -188,7 +205,7 @@ def _print_classes(
     facts: FeatureFacts,
     counts: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """Prints a line for each class: its id, its name, its records in every split."""
+    """Prints a line for each class: its id, its name, its records and its share."""
     feature = facts.feature
     if feature.kind is Kind.LABEL:
         names = list(facts.classes)
@@ -196,22 +213,32 @@ def _print_classes(
     else:
         names = sorted({name for split in counts.values() for name in split}, key=int)
         head = [feature.name]
-    table = new_table(*head, *counts, right=("id", *counts))
+    totals = [sum(split.get(name, 0) for split in counts.values()) for name in names]
+    table = new_table(*head, *counts, "share", "", right=("id", *counts, "share"))
+    every, most = sum(totals), max(totals, default=0)
     for number, name in enumerate(names[:_MAX_CLASSES]):
         cells = [_cut(name)]
         if feature.kind is Kind.LABEL:
             cells.insert(0, str(number))
-        table.add_row(*cells, *(f"{split.get(name, 0):,}" for split in counts.values()))
+        table.add_row(
+            *cells,
+            *(f"{split.get(name, 0):,}" for split in counts.values()),
+            share_text(totals[number], every) if every else "",
+            _bar(totals[number], most),
+        )
     print_table(console, table)
     if len(names) > _MAX_CLASSES:
-        totals = [
-            sum(split.get(name, 0) for split in counts.values()) for name in names
-        ]
         console.say(
             f"... {len(names) - _MAX_CLASSES:,} more; a class has "
             f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} "
             f"{'values' if feature.is_list else 'records'}",
         )
+
+
+def _bar(count: int, most: int) -> str:
+    """Returns a bar in eighths of a character; the largest count has the longest."""
+    eighths = -(-8 * _BAR * count // most) if most else 0
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _account_table(account: Account) -> Table:

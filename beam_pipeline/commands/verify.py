@@ -6,6 +6,7 @@ time than it takes to import what draws tables.
 
 import contextlib
 import dataclasses
+import json
 import os
 import sys
 from typing import TextIO
@@ -15,7 +16,7 @@ import google_crc32c
 from beam_pipeline.commands.findings import Finding, Report, print_findings
 from beam_pipeline.datasets.bare_files import BareFiles, find_bare_files, missing_shards
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.terminal.printing import print_prose, printable
+from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
@@ -42,8 +43,10 @@ _NO_MANIFEST = (
 )
 
 
-def show(path: str, quiet: bool = False) -> int:
+def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     """Verifies and prints what is at a path; returns 0 when it is sound, else 1.
+
+    With `as_json` it prints what `Report` holds, and whether it is sound.
 
     Raises:
       UsageError: there is neither a dataset nor a TFRecord file.
@@ -54,6 +57,10 @@ def show(path: str, quiet: bool = False) -> int:
         verdict = _bare_verdict(path, report)
     else:
         report, verdict = _verify_target(path)
+    if as_json:
+        facts = {"sound": report.is_sound, **dataclasses.asdict(report)}
+        print_text(json.dumps(facts, indent=1))
+        return 0 if report.is_sound else 1
     print_findings(report)
     if not quiet:
         print_prose(verdict)

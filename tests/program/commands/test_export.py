@@ -1,6 +1,8 @@
 """`export`: rows of a dataset as files; `head` of chosen records."""
 
+import json
 import pathlib
+import shutil
 
 import pyarrow.csv
 import pyarrow.parquet
@@ -125,3 +127,20 @@ def test_head_of_chosen_records(dataset: Folder, tmp_path: Folder) -> None:
     run = command("head", tmp_path / "alone.tfrecord", "--split", "x")
     assert run.code == 2
     assert "one file" in run.err
+
+
+def test_json_of_inspect_and_verify(dataset: Folder, tmp_path: Folder) -> None:
+    """What programs ask for; damage ends `verify` with 1 all the same."""
+    found = json.loads(command("inspect", dataset, "--json").out)
+    manifest = json.loads((dataset / "manifest.json").read_text())
+    assert found == manifest["dataset"]
+    found = json.loads(command("verify", dataset, "--json").out)
+    records = sum(split["records"] for split in manifest["dataset"]["splits"])
+    assert (found["sound"], found["records"], found["findings"]) == (True, records, [])
+    shutil.copytree(dataset, tmp_path / "copy")
+    (shard, *_) = sorted((tmp_path / "copy").glob("*.tfrecord-*"))
+    run = command("inspect", shard.rename(tmp_path / "alone.tfrecord"), "--json")
+    assert run.code == 2
+    run = command("verify", tmp_path / "copy", "--json")
+    assert run.code == 1
+    assert json.loads(run.out)["findings"][0]["kind"] == "missing"

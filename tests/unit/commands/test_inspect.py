@@ -52,10 +52,10 @@ note     text                66.3 %  8 to 9 bytes
 raw      bytes                100 %  2 bytes
 animal   label, to predict    100 %  3 classes
 
-id  animal  train  test  x
- 0  dog        30     0  0
- 1  goat       30     1  0
- 2  고양이     30     1  0
+id  animal  train  test  x   share
+ 0  dog        30     0  0  32.6 %  ███████████████████▍
+ 1  goat       30     1  0  33.7 %  ████████████████████
+ 2  고양이     30     1  0  33.7 %  ████████████████████
 
 source    items
 read         97
@@ -292,9 +292,9 @@ def test_dataset_of_every_kind(
         "image image 50.0 % 2 bytes",
         "image/format text 50.0 % 3 bytes",
         "",
-        "id tags train",
-        "0 cat 1",
-        "1 dog 3",
+        "id tags train share",
+        "0 cat 1 25.0 % ██████▊",
+        "1 dog 3 75.0 % ████████████████████",
         "",
         "source items",
         "read 3",
