@@ -110,14 +110,14 @@ def _terminal() -> TextIO | None:
 
 def _beside(path: str, found: Found) -> str:
     """Returns the folder of the files, where they are no dataset of this program."""
-    folders = {os.path.dirname(shard.path) for _, shard in found.shards}
-    if found.edition.manifest or len(folders) != 1:
-        what = "holds only what its manifest names" if len(folders) == 1 else "differ"
+    places = {os.path.dirname(shard.path) for _, shard in found.shards}
+    if found.edition.manifest or len(places) != 1:
+        what = "holds only what its manifest names" if len(places) == 1 else "differ"
         raise UsageError(
             f"The indexes of {path!r} need a folder of their own, for the folder of "
             f"the files {what}. Name one: -o DIR."
         )
-    return folders.pop()
+    return places.pop()
 
 
 def _indexes(shard: Shard, name: str, bar: Progress) -> tuple[dict[str, bytes], int]:
