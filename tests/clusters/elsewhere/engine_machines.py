@@ -55,6 +55,8 @@ def start_flink(site: Site, folder: Folder) -> None:
 
 def start_spark(site: Site) -> None:
     """Starts a Spark of one worker with two cores; waits for it."""
+    # The submitter starts the job server itself, from where it is kept.
+    job_server("spark", spark.ARTIFACT)
     machine = site.machine("spark", {"/opt/spark": spark.home(), **_java()})
     variables = {
         "JAVA_HOME": str(_home()),
