@@ -11,6 +11,7 @@ from transforms.errors import DamageError, SpecError, nearest
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks
 from transforms.reading.view import Split, View
+from transforms.storage.paths import absolute, is_remote, plain
 
 __all__ = ["OpenDataset", "open_dataset"]
 
@@ -53,8 +54,10 @@ def open_dataset(
       DamageError: the manifest is damaged.
     """
     looks = Looks(labels, images, times, missing)
-    found = find_records(os.fspath(path), features or {})
-    return OpenDataset(os.fspath(path), found, looks, check, features)
+    given = os.fspath(path)
+    found = find_records(given, features or {})
+    looks.check_names(found.features)
+    return OpenDataset(given, found, looks, check, features)
 
 
 class OpenDataset:
@@ -71,7 +74,9 @@ class OpenDataset:
         check: bool,
         said: Mapping[str, Said] | None,
     ) -> None:
-        self.path = path
+        self.path = absolute(plain(path))
+        # Another process may work in another folder; it needs what is said of a store.
+        self._again = path if is_remote(path) else self.path
         self._found = found
         self._looks = looks
         self._check = check
@@ -141,7 +146,7 @@ class OpenDataset:
             again = (
                 _split_again,
                 (
-                    self.path,
+                    self._again,
                     self._found.digest,
                     name,
                     self._looks,

@@ -3,6 +3,7 @@
 import concurrent.futures
 import multiprocessing
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -29,6 +30,18 @@ def test_other_processes(tmp_path: Folder, method: str) -> None:
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
         parts = [*pool.map(_sum_of_ids, [view[::2], view[1::2]])]
     assert sum(parts) == sum(range(11))
+
+
+def test_another_working_folder(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view of a relative path is the same one wherever it is unpickled."""
+    write_dataset(tmp_path / "d", {"train": animals(3)})
+    monkeypatch.chdir(tmp_path)
+    data = pickle.dumps(beam_tfrecord.open_dataset("d")["train"])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert _sum_of_ids(pickle.loads(data)) == 3
 
 
 def test_neither_beam_nor_tensorflow(tmp_path: Folder) -> None:

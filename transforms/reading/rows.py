@@ -69,6 +69,18 @@ class Looks:
                     f"{nearest(str(found), words)}."
                 )
 
+    def check_names(self, features: Sequence[Feature]) -> None:
+        """Raises SpecError where `missing` names a feature that is not there."""
+        if not isinstance(self.missing, Mapping):
+            return
+        known = [feature.name for feature in features]
+        for name in self.missing:
+            if name not in known:
+                raise SpecError(
+                    f"missing must name features; there is no {name!r}"
+                    f"{nearest(str(name), known)}."
+                )
+
 
 class RowReader:
     """Decodes records of known features.
@@ -76,9 +88,6 @@ class RowReader:
     Args:
       features: with the class names of labels as vocabularies.
       looks: how values are given.
-
-    Raises:
-      SpecError: `missing` names a feature that is not there.
     """
 
     def __init__(self, features: Sequence[Feature], looks: Looks) -> None:
@@ -94,12 +103,6 @@ class RowReader:
         self._columns = [_values_of(feature, looks) for feature in features]
         self._fill = dict(_fills(features, looks))
         self._stored = _stored(features, looks)
-        if isinstance(looks.missing, Mapping):
-            for name in looks.missing.keys() - {*self._names}:
-                raise SpecError(
-                    f"missing must name features; there is no {name!r}"
-                    f"{nearest(name, self._names)}."
-                )
 
     def rows(self, payloads: PayloadBatch) -> Iterator[dict[str, Any]]:
         """Yields a row for each record.

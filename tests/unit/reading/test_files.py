@@ -187,7 +187,8 @@ def test_what_is_missing(tmp_path: Folder) -> None:
     found = beam_tfrecord.open_dataset(tmp_path / "d", missing={"note": "-"})
     assert [row["note"] for row in found["train"]] == ["메모 0", "메모 1", "-"]
     assert found["train"][2]["note"] == "-"
+    assert found["train"].select(["id"])[2] == {"id": 2}
     with pytest.raises(SpecError, match="'nota'"):
-        beam_tfrecord.open_dataset(tmp_path / "d", missing={"nota": 0})["train"][0]
+        beam_tfrecord.open_dataset(tmp_path / "d", missing={"nota": 0})
     with pytest.raises(SpecError, match="labels must be"):
         beam_tfrecord.open_dataset(tmp_path / "d", labels="name")  # type: ignore[arg-type]
