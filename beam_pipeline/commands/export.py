@@ -5,7 +5,7 @@
 | images   | `OUT/split/class/name.jpg`; the bytes that the records hold    |
 | tables   | `OUT/split.csv`, or `OUT/split.parquet` with `--format parquet` |
 
-torchvision's `ImageFolder` and Hugging Face's `imagefolder` read the first.
+torchvision and Hugging Face Datasets read the first as a folder of images.
 """
 
 import contextlib

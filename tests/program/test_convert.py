@@ -18,6 +18,7 @@ from tests.support.outputs import (
     TFDS_FILES,
     contents,
     dataset,
+    manifest,
     names,
     rows,
     split_sizes,
@@ -42,6 +43,7 @@ class TestOutputDirectory:
             "photos-test.tfrecord-00000-of-00001",
             "photos-train.tfrecord-00000-of-00001",
             "photos-validation.tfrecord-00000-of-00001",
+            "schema.pbtxt",
         ]
         assert split_sizes(tmp_path / "out") == sample.IMAGES_PER_SPLIT
         assert str(tmp_path / "out") in run.out.splitlines()[-1]
@@ -79,6 +81,7 @@ class TestOutputDirectory:
             "rows-test.tfrecord-00000-of-00001",
             "rows-train.tfrecord-00000-of-00001",
             "rows-validation.tfrecord-00000-of-00001",
+            "schema.pbtxt",
         ]
         assert sum(split_sizes(out).values()) == sample.ROWS
 
@@ -116,7 +119,8 @@ class TestOutputDirectory:
         convert(photos, tmp_path / "out", "--shards", 2)
         facts = dataset(tmp_path / "out")
         shards = [shard for split in facts["splits"] for shard in split["shards"]]
-        named = {item["file"]: item["bytes"] for item in [*shards, *facts["files"]]}
+        beside = [*facts["files"], *manifest(tmp_path / "out")["derived"]]
+        named = {item["file"]: item["bytes"] for item in [*shards, *beside]}
         assert named == {
             name: len(data) for name, data in contents(tmp_path / "out").items()
         }

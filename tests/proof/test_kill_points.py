@@ -142,9 +142,11 @@ class Place:
             text = (self.out / "manifest.json").read_text()
         except FileNotFoundError:
             return None
-        dataset = json.loads(text)["dataset"]
+        manifest = json.loads(text)
+        dataset = manifest["dataset"]
         shards = [shard for split in dataset["splits"] for shard in split["shards"]]
-        named = {facts["file"]: facts for facts in (*shards, *dataset["files"])}
+        beside = (*dataset["files"], *manifest["derived"])
+        named = {facts["file"]: facts for facts in (*shards, *beside)}
         digests = {"": dataset["digest"]}
         for name in os.listdir(self.out):
             if name == "manifest.json":

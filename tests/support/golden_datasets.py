@@ -76,6 +76,7 @@ GOLDEN_PETS = {
     "pets-train.tfrecord-00000-of-00002": "e34cf6327b597010",
     "pets-train.tfrecord-00001-of-00002": "47a21416ed4d017c",
     "rejects.jsonl": "429fb1d236ec61fb",
+    "schema.pbtxt": "734b80581de5cd20",
 }
 
 
@@ -89,6 +90,7 @@ GOLDEN_MEASURES = {
     "measures-train.tfrecord-00000-of-00002": "7a145860988e928a",
     "measures-train.tfrecord-00001-of-00002": "020fa739fc2a3227",
     "rejects.jsonl": "8bb0c17ae91d890e",
+    "schema.pbtxt": "38a959b5a9613b03",
 }
 
 

@@ -151,7 +151,7 @@ _FILES: Mapping[str, Format] = {
         names=r"(\.tfrecords?(-\d{5,})?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
         companions=(
             r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"
-            r"|rejects(-\d{5,}-of-\d{5,})?\.(jsonl|items)|label_map\.pbtxt"
+            r"|rejects(-\d{5,}-of-\d{5,})?\.(jsonl|items)|(label_map|schema)\.pbtxt"
             r"|[^/]*\.labels\.txt)$"
         ),
     ),
