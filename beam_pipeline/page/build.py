@@ -1,0 +1,323 @@
+"""Build the page: read the sample, gather the sections, fill in the template."""
+
+import dataclasses
+import functools
+import html
+import importlib.resources
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.page import drawings
+from beam_pipeline.page.classes import ClassCounts, class_counts, ends_of
+from beam_pipeline.page.distributions import Distribution, describe, describe_counts
+from beam_pipeline.page.histogram import histogram_of
+from beam_pipeline.page.pictures import (
+    Equal,
+    PictureClass,
+    equal_images,
+    pictures,
+    within,
+)
+from beam_pipeline.page.rejected import rejected_of
+from beam_pipeline.page.sample import ROWS_A_SHARD, Sample, image_of, sample_split
+from beam_pipeline.page.texts import number_text, shortened, value_text
+from beam_pipeline.page.thumbnails import Longs
+from beam_pipeline.reader_programs import READERS, program
+from beam_pipeline.reader_programs.facts import Facts
+from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
+from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.words import (
+    count_text,
+    kind_text,
+    share_text,
+    size_text,
+)
+from transforms import files
+from transforms.core.manifest import FeatureFacts, Manifest
+from transforms.core.schema import Feature, Kind
+from transforms.errors import DamageError, UsageError
+
+__all__ = ["MARK", "MOST_BYTES", "build_page"]
+
+MARK = "<!doctype html>\n<!-- beam-tfrecord report -->\n"
+"""How every page begins."""
+
+MOST_BYTES = 5_000_000
+_COLOURS = 6
+_MOST_BARS = 60
+_MOST_MISSING = 12
+# More features than this have no chart, and more than that are not listed.
+_MOST_CHARTS = 500
+_MOST_FEATURES = 2_000
+_MOST_DRIFTS = 8
+_MOST_CODE = 40_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chart:
+    """A feature on the page.
+
+    Attributes:
+      facts: what the manifest says of it.
+      found: its values; None where they were not looked at.
+      plot: SVG; empty for none.
+      most: how many frequent values are listed.
+    """
+
+    facts: FeatureFacts
+    found: Distribution | None
+    plot: str
+    most: int
+
+
+def build_page(dataset: Dataset, *, verified: bool) -> bytes:
+    """Returns the page of a dataset: HTML in UTF-8, at most `MOST_BYTES`.
+
+    It depends on the dataset, the path given for it and the versions of this program
+    and of Pillow.
+
+    Args:
+      dataset: to be shown.
+      verified: whether it was just verified as a whole.
+
+    Raises:
+      DamageError: what is read of it is damaged.
+      OSError: a file cannot be read.
+    """
+    manifest = dataset.manifest
+    _check_sizes(dataset)
+    opened = open_dataset(dataset.directory)
+    samples = [sample_split(opened, manifest, each) for each in manifest.splits]
+    counts = class_counts(manifest)
+    image = image_of(manifest)
+    shown: list[PictureClass] = []
+    equal: tuple[list[Equal], int] = ([], 0)
+    if image is not None:
+        label = counts[0] if counts else None
+        shown = pictures(opened, samples, image, label)
+        equal = equal_images(opened, samples, image, label)
+    names = [split.name for split in manifest.splits]
+    facts = {
+        "manifest": manifest,
+        "verified": verified,
+        "colours": {name: n % _COLOURS for n, name in enumerate(names)},
+        "sampled": {each.split: len(each) for each in samples},
+        "rows_a_shard": ROWS_A_SHARD,
+        "compared": _compared(manifest),
+        "classes": [_ClassTable(each) for each in counts],
+        "image": image,
+        "image_plots": _image_plots(manifest, samples, image),
+        "charts": _charts(opened, manifest, samples, counts),
+        "rejects": rejected_of(dataset),
+        "equal": equal[0],
+        "equal_count": equal[1],
+        "programs": _programs(dataset),
+        "notes": manifest.run.get("notes", []),
+        "directory": dataset.directory,
+    }
+    template = _template()
+    rest = template.render(**facts, gallery=within(shown, 0)).encode()
+    gallery = within(shown, MOST_BYTES - len(rest) - len(MARK))
+    page = (MARK + template.render(**facts, gallery=gallery)).encode()
+    if len(page) > MOST_BYTES:
+        raise UsageError(
+            f"The page must have at most {size_text(MOST_BYTES)}; that of "
+            f"{dataset.directory!r:.200} would have {size_text(len(page))}. Its names "
+            f"are too long."
+        )
+    return page
+
+
+def _check_sizes(dataset: Dataset) -> None:
+    """Raises DamageError where a shard has another size than the manifest says."""
+    for split in dataset.manifest.splits:
+        for shard in split.shards:
+            size = files.size_of(dataset.path(shard.file))
+            if size != shard.bytes:
+                raise DamageError(
+                    f"{dataset.path(shard.file)} must have {shard.bytes:,} bytes as "
+                    f"the manifest says; found {size:,}. See beam-tfrecord verify."
+                )
+
+
+def _compared(manifest: Manifest) -> tuple[str, str] | None:
+    """Returns the splits whose values are shown over each other."""
+    filled = {split.name: split.records for split in manifest.splits if split.records}
+    if len(filled) < 2:
+        return None
+    first = "train" if "train" in filled else max(filled, key=filled.__getitem__)
+    others = {name: n for name, n in filled.items() if name != first}
+    second = "test" if "test" in others else max(others, key=others.__getitem__)
+    return first, second
+
+
+class _ClassTable:
+    """The classes of a label as the page lists them."""
+
+    def __init__(self, counts: ClassCounts) -> None:
+        self.counts = counts
+        self.feature = counts.facts.feature
+        totals = counts.totals
+        self.shown = sorted(ends_of(totals, _MOST_BARS), key=lambda n: (-totals[n], n))
+        self.hidden = len(counts.names) - len(self.shown)
+        self.tops = {name: max(some, default=0) for name, some in counts.counts.items()}
+        self.sums = {name: sum(some) for name, some in counts.counts.items()}
+        self.never = sum(not total for total in totals)
+        self.missing = {
+            name: _first_names(missing)
+            for name in counts.counts
+            if self.sums[name] and (missing := counts.missing(name))
+        }
+
+
+def _first_names(names: Sequence[str]) -> str:
+    shown = ", ".join(shortened(each, 40) for each in names[:_MOST_MISSING])
+    more = len(names) - _MOST_MISSING
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _charts(
+    opened: OpenDataset,
+    manifest: Manifest,
+    samples: Sequence[Sample],
+    counts: Sequence[ClassCounts],
+) -> list[Chart]:
+    compared = _compared(manifest)
+    counted = {each.facts.feature.name: each for each in counts}
+    listed = [f for f in manifest.features if not f.feature.internal][:_MOST_FEATURES]
+    most = 20 if len(listed) <= 60 else 6
+    filled = [each for each in samples if len(each)]
+    charts = []
+    for number, facts in enumerate(listed):
+        name = facts.feature.name
+        if number >= _MOST_CHARTS or not filled:
+            charts.append(Chart(facts, None, "", most))
+            continue
+        columns = {each.split: each.columns[name] for each in filled}
+        if name in counted and facts.feature.kind is Kind.LABEL:
+            rows = {
+                split: (len(column), len(column) - column.null_count)
+                for split, column in columns.items()
+            }
+            by_name = {
+                split: dict(zip(counted[name].names, some, strict=True))
+                for split, some in counted[name].counts.items()
+                if split in columns
+            }
+            found = describe_counts(by_name, rows, compared)
+        else:
+            found = describe(facts.feature, columns, compared)
+        charts.append(Chart(facts, found, _plot(manifest, name, found), most))
+    return charts
+
+
+def _plot(manifest: Manifest, name: str, found: Distribution) -> str:
+    if found.histogram is None:
+        return ""
+    order = [split.name for split in manifest.splits]
+    colours = [order.index(split) % _COLOURS for split in found.histogram.counts]
+    title = html.escape(f"Histogram of {shortened(name)}")
+    return drawings.overlay(found.histogram, colours, title)
+
+
+def _image_plots(
+    manifest: Manifest, samples: Sequence[Sample], image: Feature | None
+) -> Mapping[str, Any]:
+    """Returns the drawings of widths and heights; empty where they are not known."""
+    if image is None:
+        return {}
+    sides = {}
+    for facts in manifest.features:
+        feature = facts.feature
+        of_image = feature.derived_from in ("", image.name)
+        if feature.derived in ("height", "width") and of_image and not feature.is_list:
+            sides[feature.derived] = feature.name
+    if len(sides) < 2:
+        return {}
+    parts = []
+    for each in samples:
+        if not len(each):
+            continue
+        both = [
+            each.columns[sides[side]].fill_null(0).to_numpy() for side in ("width", "height")
+        ]
+        parts.append(np.stack(both))
+    if not parts:
+        return {}
+    widths, heights = np.concatenate(parts, axis=1)
+    there = (widths > 0) & (heights > 0)
+    widths, heights = widths[there], heights[there]
+    if not len(widths):
+        return {}
+    sizes, times = np.unique(np.stack((widths, heights)), axis=1, return_counts=True)
+    order = np.lexsort((sizes[1], sizes[0], -times))[:5]
+    aspects = np.log2(widths / heights)
+    found = histogram_of({"": aspects}, whole=False)
+    return {
+        "density": drawings.density(widths, heights, "Widths and heights of the images"),
+        "most": int(max(widths.max(), heights.max())),
+        "sizes": [
+            (f"{sizes[0][n]:,} × {sizes[1][n]:,}", share_text(int(times[n]), len(widths)))
+            for n in order
+        ],
+        "distinct": len(times),
+        "aspect": drawings.overlay(found, [0], "Aspect ratios") if found else "",
+        "aspect_ends": [f"{2**edge:.2f}" for edge in (found.edges[0], found.edges[-1])]
+        if found
+        else [],
+        "shapes": _shapes(widths, heights),
+    }
+
+
+def _shapes(widths: Longs, heights: Longs) -> str:
+    parts = {
+        "landscape": int((widths > heights).sum()),
+        "portrait": int((widths < heights).sum()),
+        "square": int((widths == heights).sum()),
+    }
+    return ", ".join(
+        f"{share_text(count, len(widths))} {name}" for name, count in parts.items() if count
+    )
+
+
+def _programs(dataset: Dataset) -> list[tuple[str, str, str]]:
+    """Returns of each library its name, and a program or why there is none."""
+    facts = Facts(dataset.directory, dataset.manifest)
+    found = []
+    for reader in READERS:
+        try:
+            code, note = program(reader, facts), ""
+        except UsageError as error:
+            code, note = "", str(error)
+        if len(code) > _MOST_CODE:
+            code, note = "", "The program is too long for this page."
+        found.append((reader, printable(code, keep="\n"), printable(note)))
+    return found
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    text = importlib.resources.files(__package__).joinpath("page.html.jinja")
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: Mapping[str, Callable[..., str]] = {
+        "count": count_text,
+        "size": size_text,
+        "short": shortened,
+        "number": number_text,
+        "printable": printable,
+        "kind": kind_text,
+    }
+    environment.filters.update(filters)
+    environment.globals.update(
+        share_text=share_text, bar=drawings.bar, value_text=value_text
+    )
+    return environment.from_string(text.read_text(encoding="utf-8"))

@@ -1,0 +1,215 @@
+"""The values of a feature in each split: presence, spread, histogram, frequent values.
+
+| kind                     | shown as                                                |
+| ------------------------ | ------------------------------------------------------- |
+| int64, float, timestamp  | histogram; whole numbers of few values: each of them    |
+| bool, label              | each value                                              |
+| text                     | frequent values; where most differ, lengths in bytes    |
+| bytes, image, tensor     | lengths in bytes                                        |
+| box                      | number of boxes in a record                             |
+
+Of lists all values are counted.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.page.drift import Drift, drift_of_categories, drift_of_numbers
+from beam_pipeline.page.histogram import (
+    Floats,
+    Histogram,
+    Spread,
+    histogram_of,
+    spread_of,
+)
+from transforms.core.arrays import is_list
+from transforms.core.schema import Feature, Kind
+
+__all__ = ["Distribution", "Frequent", "describe", "describe_counts"]
+
+_SHOWN_VALUES = 20
+_FEW_WHOLE = 12
+_MOST_TEXTS = 1_000
+_NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frequent:
+    """Values that occur often.
+
+    Attributes:
+      values: of each split how often each occurs, in the order that is shown.
+      others: of each split how many values are none of them.
+      distinct: how many there are.
+    """
+
+    values: Mapping[str, Mapping[str, int]]
+    others: Mapping[str, int]
+    distinct: int
+
+    @property
+    def names(self) -> list[str]:
+        """The values, in the order that is shown."""
+        return [*next(iter(self.values.values()), {})]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Distribution:
+    """The values of a feature.
+
+    Attributes:
+      measured: what the numbers are: "" for the values, or "bytes", "boxes".
+      rows: of each split how many were looked at, and how many have the feature.
+      spreads: of each split that has numbers.
+      histogram, frequent: one of them, or neither where there is no value.
+      odd: NaN and infinities, which are left out.
+      drift: between two splits; None where one has no value.
+    """
+
+    measured: str
+    rows: Mapping[str, tuple[int, int]]
+    spreads: Mapping[str, Spread]
+    histogram: Histogram | None
+    frequent: Frequent | None
+    odd: int
+    drift: Drift | None
+
+
+def describe(
+    feature: Feature,
+    columns: Mapping[str, pa.Array],
+    compared: tuple[str, str] | None,
+) -> Distribution:
+    """Returns what the values of a feature are like.
+
+    Args:
+      feature: of the dataset.
+      columns: of each split, as `transforms.reading.stream.Columns` gives them; of an
+        image its size in bytes, as int64.
+      compared: the names of the two splits whose drift is asked for.
+    """
+    rows = {
+        name: (len(column), len(column) - column.null_count)
+        for name, column in columns.items()
+    }
+    flat = {name: _flat(feature, column) for name, column in columns.items()}
+    if feature.kind is Kind.BOOL:
+        counts = {name: _counts(values) for name, values in flat.items()}
+        return _of_counts(counts, rows, compared, by_value=True)
+    if feature.kind is Kind.TEXT:
+        counts = {name: _counts(values) for name, values in flat.items()}
+        distinct = len(set().union(*counts.values()))
+        total = sum(map(len, flat.values()))
+        if distinct <= _MOST_TEXTS and (distinct <= _SHOWN_VALUES or 2 * distinct < total):
+            return _of_counts(counts, rows, compared, by_value=False)
+    measured = ""
+    if feature.kind not in _NUMBERS:
+        measured = "boxes" if feature.kind is Kind.BOX else "bytes"
+    numbers = {name: _numbers(values) for name, values in flat.items()}
+    finite = {name: values[np.isfinite(values)] for name, values in numbers.items()}
+    odd = sum(map(len, numbers.values())) - sum(map(len, finite.values()))
+    drift = None
+    if compared:
+        drift = drift_of_numbers(finite[compared[0]], finite[compared[1]])
+    whole = feature.kind is not Kind.FLOAT
+    frequent = _few_whole(finite) if feature.kind is Kind.INT64 else None
+    spreads = {
+        name: spread for name, values in finite.items() if (spread := spread_of(values))
+    }
+    shown = {name: finite[name] for name in (compared or finite)}
+    histogram = None if frequent else histogram_of(shown, whole=whole)
+    return Distribution(measured, rows, spreads, histogram, frequent, odd, drift)
+
+
+def describe_counts(
+    counts: Mapping[str, Mapping[str, int]],
+    rows: Mapping[str, tuple[int, int]],
+    compared: tuple[str, str] | None,
+) -> Distribution:
+    """Returns the same of values that have been counted, as the classes of labels.
+
+    Args:
+      counts: of each split, by value.
+      rows: see `Distribution`.
+      compared: see `describe`.
+    """
+    return _of_counts(counts, rows, compared, by_value=False)
+
+
+def _flat(feature: Feature, column: pa.Array) -> pa.Array:
+    if feature.kind is Kind.BOX:
+        return pc.list_value_length(column).drop_null()
+    while is_list(column.type):
+        column = pc.list_flatten(column)
+    return column.drop_null()
+
+
+def _numbers(values: pa.Array) -> Floats:
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        values = values.cast(pa.int64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        values = pc.binary_length(values)
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+
+
+def _counts(values: pa.Array) -> dict[str, int]:
+    """Returns how often each value occurs, by its text."""
+    found = pc.value_counts(values)
+    names, counts = found.field("values"), found.field("counts")
+    texts = pc.cast(names, pa.string()).to_pylist()
+    return dict(zip(texts, counts.to_pylist(), strict=True))
+
+
+def _few_whole(samples: Mapping[str, Floats]) -> Frequent | None:
+    """Returns the counts of whole numbers, if there are few of them."""
+    every = np.unique(np.concatenate([*samples.values(), np.empty(0)]))
+    if not 0 < len(every) <= _FEW_WHOLE:
+        return None
+    counts = {
+        name: {
+            f"{int(value)}": int(count)
+            for value, count in zip(
+                every, _count_each(values, every), strict=True
+            )
+        }
+        for name, values in samples.items()
+    }
+    return Frequent(counts, dict.fromkeys(samples, 0), len(every))
+
+
+def _count_each(values: Floats, known: Floats) -> list[int]:
+    places = np.searchsorted(known, values)
+    return [*map(int, np.bincount(places, minlength=len(known)))]
+
+
+def _of_counts(
+    counts: Mapping[str, Mapping[str, int]],
+    rows: Mapping[str, tuple[int, int]],
+    compared: tuple[str, str] | None,
+    *,
+    by_value: bool,
+) -> Distribution:
+    totals: dict[str, int] = {}
+    for each in counts.values():
+        for value, count in each.items():
+            totals[value] = totals.get(value, 0) + count
+    ranked = sorted(totals, key=lambda v: (v,) if by_value else (-totals[v], v))
+    shown = ranked[:_SHOWN_VALUES]
+    values = {
+        name: {value: each.get(value, 0) for value in shown}
+        for name, each in counts.items()
+    }
+    others = {
+        name: sum(each.values()) - sum(values[name].values())
+        for name, each in counts.items()
+    }
+    drift = None
+    if compared:
+        drift = drift_of_categories(counts[compared[0]], counts[compared[1]])
+    frequent = Frequent(values, others, len(totals)) if totals else None
+    return Distribution("", rows, {}, None, frequent, 0, drift)

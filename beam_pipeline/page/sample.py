@@ -1,0 +1,138 @@
+"""The records of a dataset that the page looks at: the first ones of each shard.
+
+Records are in the order of a hash, unless the dataset was written without shuffling; so
+the first ones of the shards are a uniform sample. Images are not kept: of each, its
+size and a fingerprint.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.reading.open_dataset import OpenDataset
+from transforms.core.manifest import Manifest, SplitFacts
+from transforms.core.schema import Feature, Kind
+
+__all__ = ["ROWS_A_SHARD", "Sample", "image_of", "sample_split"]
+
+ROWS_A_SHARD = 20_000
+# Of all shards together: one second of reading from a disk or two.
+_BYTES = {True: 1 << 30, False: 1 << 28}
+_TOGETHER = 4_096
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """The sampled records of a split.
+
+    Attributes:
+      split: its name.
+      columns: of each feature; of images, their sizes in bytes.
+      positions: of the records in the split, ascending.
+      fingerprints: of the image of each record, CRC32C << 32 | size; 0 for none. Empty
+        where records have no image.
+    """
+
+    split: str
+    columns: Mapping[str, pa.Array]
+    positions: Longs
+    fingerprints: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+def image_of(manifest: Manifest) -> Feature | None:
+    """Returns the first image that records have; None for none."""
+    images = (each.feature for each in manifest.features)
+    return next(
+        (e for e in images if e.kind is Kind.IMAGE and not e.internal), None
+    )
+
+
+def sample_split(
+    dataset: OpenDataset, manifest: Manifest, split: SplitFacts
+) -> Sample:
+    """Reads the first records of each shard of a split.
+
+    Raises:
+      TFRecordError: a record is damaged.
+      ExampleError: it does not hold what a feature must.
+      OSError: a shard cannot be read.
+    """
+    view, image = dataset[split.name], image_of(manifest)
+    schema = view.arrow_schema
+    kept: dict[str, list[pa.Array]] = {name: [] for name in schema.names}
+    prints = [np.empty(0, np.uint64)]
+    positions = _positions(manifest, split)
+    for start, stop in positions:
+        for batch in view[start:stop].batches(_TOGETHER):
+            for name, column in zip(schema.names, batch.columns, strict=True):
+                if dataset.features[name].kind is Kind.IMAGE:
+                    if image is not None and name == image.name:
+                        prints.append(_fingerprints(column))
+                    column = _sizes(column)
+                kept[name].append(column)
+    columns = {name: _joined(parts) for name, parts in kept.items()}
+    numbers = [np.arange(start, stop) for start, stop in positions]
+    every = np.concatenate([np.empty(0, np.int64), *numbers])
+    return Sample(split.name, columns, every, np.concatenate(prints))
+
+
+def _positions(manifest: Manifest, split: SplitFacts) -> list[tuple[int, int]]:
+    """Returns the ranges of records that are sampled, one for each shard."""
+    shards = sum(len(each.shards) for each in manifest.splits)
+    budget = _BYTES[image_of(manifest) is not None] // max(shards, 1)
+    ranges, start = [], 0
+    for shard in split.shards:
+        if shard.records:
+            mean = shard.payload_bytes // shard.records + 1
+            rows = min(shard.records, ROWS_A_SHARD, max(budget // mean, 1))
+            ranges.append((start, start + rows))
+        start += shard.records
+    return ranges
+
+
+def _joined(parts: list[pa.Array]) -> pa.Array:
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.null())
+
+
+def _sizes(images: pa.Array) -> pa.Array:
+    """Returns the size of each image; of lists, a list."""
+    if pa.types.is_list(images.type):
+        sizes = pc.cast(pc.binary_length(images.flatten()), pa.int64())
+        lists = pa.ListArray.from_arrays(_offsets(images), sizes)
+        return lists
+    return pc.cast(pc.binary_length(images), pa.int64())
+
+
+def _offsets(lists: pa.ListArray) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+
+
+def _fingerprints(images: pa.Array) -> npt.NDArray[np.uint64]:
+    """Returns a fingerprint of each image; of lists, of the first.
+
+    A call for each image: its bytes are far more work.
+    """
+    return np.fromiter(_each_print(images), np.uint64, len(images))
+
+
+def _each_print(images: pa.Array) -> Iterator[int]:
+    nested = pa.types.is_list(images.type)
+    for value in images:
+        if nested and value.is_valid:
+            value = value.values[0] if len(value.values) else pa.scalar(None)
+        if not value.is_valid:
+            yield 0
+            continue
+        data = value.as_py()
+        yield google_crc32c.value(data) << 32 | len(data) & 0xFFFFFFFF
