@@ -56,7 +56,7 @@ setup(
     ],
     # `include`, or the tests would be installed as a top-level package too.
     packages=find_packages(include=["beam_pipeline*", "beam_tfrecord*", "transforms*"]),
-    package_data={"": ["py.typed"]},
+    package_data={"": ["py.typed"], "beam_pipeline.page": ["*.jinja"]},
     python_requires=">=3.11",
     install_requires=[
         "apache-beam>=2.77,<3",
@@ -74,6 +74,7 @@ setup(
         "pydantic>=2.7",
         "PyYAML>=6",
         "rich>=13",
+        "Jinja2>=3.1",
         # 8.4 is the first whose ParamType takes a type.
         "click>=8.4",
     ],

@@ -114,10 +114,21 @@ def cli() -> None:
     shell_complete=complete_path,
     help="Write the result as JSON; - for stdout.",
 )
+@click.option(
+    "--report",
+    "with_page",
+    is_flag=True,
+    help="Write OUTPUT.report.html, which shows the dataset.",
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
 def convert(
-    ctx: click.Context, /, report_json: str | None, quiet: bool, **flags: Any
+    ctx: click.Context,
+    /,
+    report_json: str | None,
+    with_page: bool,
+    quiet: bool,
+    **flags: Any,
 ) -> int:
     """Convert SOURCE into the TFRecord dataset OUTPUT.
 
@@ -136,6 +147,7 @@ def convert(
         known=flags,
         beam_flags=ctx.obj["beam_flags"],
         report_json=report_json,
+        with_page=with_page,
         quiet=quiet,
     )
 
@@ -166,6 +178,32 @@ def inspect(target: str, as_json: bool) -> int:
     from beam_pipeline.commands import inspect as inspect_command
 
     return inspect_command.show(target, as_json=as_json)
+
+
+@cli.command()
+@click.argument("target", metavar="DATASET", type=LOCATION)
+@click.option(
+    "-o",
+    "output",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Write this file instead of DATASET.report.html.",
+)
+@click.option("--verify", is_flag=True, help="Check the whole dataset first.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def report(target: str, output: str, verify: bool, quiet: bool) -> int:
+    """Write an HTML page that shows a dataset: classes, pictures, distributions.
+
+    It is one file without scripts that loads nothing.
+
+    \b
+      beam-tfrecord report out/photos
+      beam-tfrecord report out/photos -o photos.html --verify
+    """
+    from beam_pipeline.commands import dataset_page
+
+    return dataset_page.run(target, output, verify=verify, quiet=quiet)
 
 
 @cli.command()

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.beam_internals.loading import (
     beam_loading,
@@ -34,6 +34,9 @@ from transforms.errors import BeamTFRecordError, TargetError
 from transforms.publishing import work_folder
 from transforms.storage.paths import absolute, is_remote, plain
 
+if TYPE_CHECKING:
+    from beam_pipeline.commands.dataset_page import PageBeside
+
 __all__ = ["run"]
 
 
@@ -43,6 +46,7 @@ def run(
     known: Mapping[str, Any],
     beam_flags: Sequence[str],
     report_json: str | None,
+    with_page: bool,
     quiet: bool,
 ) -> int:
     """Converts and reports; returns 0 or raises the error of another exit code.
@@ -52,11 +56,13 @@ def run(
       known: the settings of the command line alone, without a spec file.
       beam_flags: Beam's own flags.
       report_json: where the result is written, whatever it is.
+      with_page: write the page of the dataset beside it.
       quiet: print errors only.
     """
     started = time.monotonic()
     given: Mapping[str, Any] = {}
     place = None
+    page: PageBeside | None = None
     if report_json:
         place = ReportFile(report_json)
         place.check_apart(known)
@@ -65,6 +71,10 @@ def run(
         if place is not None:
             place.check_apart(given)
         spec = make_spec(given)
+        if with_page:
+            from beam_pipeline.commands.dataset_page import PageBeside
+
+            page = PageBeside(given, spec.output)
         engine: Engine | None = None
         if beam_flags or spec.runner != "local":
             # Only Beam knows its flags; without any, Beam is loaded beside planning.
@@ -82,11 +92,19 @@ def run(
             exists = files.exists(os.path.join(spec.output, MANIFEST_NAME))
             prepared = prepare(spec) if exists else None
             if prepared is not None and prepared.done is not None:
-                return _up_to_date(prepared, prepared.done, place, quiet, started)
+                code = _up_to_date(prepared, prepared.done, place, quiet, started)
+                if page is not None:
+                    page.write(quiet=quiet)
+                return code
             with beam_loading() as loaded:
                 plan = make_plan(prepared or spec)
                 loaded()
         if engine is not None and engine.detaches(beam_flags):
+            if page is not None:
+                standard_error.say(
+                    "note: the job goes on without this program, so there is no report "
+                    "of its dataset yet. Run 'beam-tfrecord report' when it has ended."
+                )
             return _submit(plan, engine, beam_flags, place, quiet, started)
         manifest = _convert(plan, engine, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
@@ -97,6 +115,8 @@ def run(
     _write_report(place, success_json(manifest, plan.directory, seconds))
     if not quiet:
         _summarize(manifest, plan, seconds)
+    if page is not None:
+        page.write(quiet=quiet)
     return 0
 
 

@@ -40,13 +40,18 @@ _PLACES = ("source", "output", "split_lock", "vocabulary_lock")
 class ReportFile:
     """A place for a report.
 
+    Args:
+      path: of the file.
+      ours: how the files begin that it may replace.
+
     Attributes:
       is_refused: whether the path is part of the job, so that it must not be written.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, ours: re.Pattern[bytes] = _OURS) -> None:
         """Looks at the place; raises UsageError where no report can be written."""
         self.is_refused = False
+        self._ours = ours
         self._path = path
         self._stream: IO[str] | None = None
         if is_remote(path):
@@ -89,7 +94,7 @@ class ReportFile:
     def _check_content(self) -> None:
         with open(self._real, "r+b") as file:
             head = file.read(_HEAD_BYTES)
-        if head and _OURS.match(head) is None:
+        if head and self._ours.match(head) is None:
             raise UsageError(
                 f"The report may only replace a report or an empty file; "
                 f"{self._path!r} holds something else. Name another file."
@@ -145,18 +150,30 @@ class ReportFile:
           done: what became of the work, for the warning.
         """
         try:
-            if self._stream is None:
-                self._replace(texts)
-            else:
-                # What was printed before comes first, should both go to one place.
-                sys.stdout.flush()
-                _write_to(self._stream, texts())
+            self.put(texts)
         except (OSError, UsageError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             standard_error.say(
                 f"warning: the report could not be written to {self._path!r}: {why}. "
                 f"{done}"
             )
+
+    def put(self, texts: Callable[[], Iterable[str]]) -> None:
+        """Writes the report.
+
+        Args:
+          texts: gives the report, in pieces; may be asked twice.
+
+        Raises:
+          OSError: it cannot be written.
+          UsageError: the file holds something else by now.
+        """
+        if self._stream is None:
+            self._replace(texts)
+        else:
+            # What was printed before comes first, should both go to one place.
+            sys.stdout.flush()
+            _write_to(self._stream, texts())
 
     def _replace(self, texts: Callable[[], Iterable[str]]) -> None:
         """Writes a regular file under another name, and renames it."""

@@ -74,8 +74,8 @@ class Chart:
     most: int
 
 
-def build_page(dataset: Dataset, *, verified: bool) -> bytes:
-    """Returns the page of a dataset: HTML in UTF-8, at most `MOST_BYTES`.
+def build_page(dataset: Dataset, *, verified: bool) -> str:
+    """Returns the page of a dataset: HTML, in UTF-8 at most `MOST_BYTES`.
 
     It depends on the dataset, the path given for it and the versions of this program
     and of Pillow.
@@ -122,11 +122,11 @@ def build_page(dataset: Dataset, *, verified: bool) -> bytes:
     template = _template()
     rest = template.render(**facts, gallery=within(shown, 0)).encode()
     gallery = within(shown, MOST_BYTES - len(rest) - len(MARK))
-    page = (MARK + template.render(**facts, gallery=gallery)).encode()
-    if len(page) > MOST_BYTES:
+    page = MARK + template.render(**facts, gallery=gallery)
+    if (size := len(page.encode())) > MOST_BYTES:
         raise UsageError(
             f"The page must have at most {size_text(MOST_BYTES)}; that of "
-            f"{dataset.directory!r:.200} would have {size_text(len(page))}. Its names "
+            f"{dataset.directory!r:.200} would have {size_text(size)}. Its names "
             f"are too long."
         )
     return page

@@ -1,0 +1,109 @@
+"""The command `report`: a dataset as one HTML file, to be looked at in a browser."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipeline.commands.findings import print_findings
+from beam_pipeline.commands.report_file import ReportFile
+from beam_pipeline.commands.verify import verify_dataset
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.words import size_text
+from transforms.errors import BeamTFRecordError, UsageError
+from transforms.storage.paths import is_remote
+
+__all__ = ["PageBeside", "run"]
+
+_PAGES = re.compile(rb"<!doctype html>\n<!-- beam-tfrecord report -->\n")
+
+
+def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
+    """Writes the page of a dataset; returns 0, or 1 where `verify` finds damage.
+
+    Args:
+      path: of the dataset.
+      output: the file; empty for `DATASET.report.html`, beside the dataset or, where
+        that is in a bucket, in the current folder.
+      verify: check the whole dataset first.
+      quiet: print errors only.
+
+    Raises:
+      UsageError: there is no dataset, or the file cannot be written.
+      DamageError: the dataset is damaged.
+    """
+    target = open_target(path)
+    if isinstance(target, SingleFile):
+        raise UsageError(
+            f"A report is made of a dataset; {path!r} is one file. Name its folder, or "
+            f"see 'inspect'."
+        )
+    output = output or _beside(target.directory)
+    place = _place(output, {"output": target.directory})
+    if verify:
+        found = verify_dataset(
+            target, progress=sys.stderr if sys.stderr.isatty() else None
+        )
+        if not found.is_sound:
+            print_findings(found)
+            return 1
+    page = _page(target, verified=verify)
+    place.put(lambda: [page])
+    if not quiet and output != "-":
+        print_text(f"wrote {printable(output)}, {size_text(len(page.encode()))}")
+    return 0
+
+
+class PageBeside:
+    """The page that `convert --report` writes beside its dataset.
+
+    Args:
+      settings: of the job, as far as known.
+
+    Raises:
+      UsageError: the page must not, or cannot, be where it would be.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], output: str) -> None:
+        self._output = output
+        self.path = _beside(output)
+        self._place = _place(self.path, settings)
+
+    def write(self, *, quiet: bool) -> None:
+        """Writes the page; where that fails, a warning says so and no more."""
+        try:
+            target = open_target(self._output)
+            assert isinstance(target, Dataset)
+            page = _page(target, verified=False)
+        except (BeamTFRecordError, OSError) as error:
+            standard_error.say(
+                f"warning: the report could not be made: {error} The dataset is "
+                f"committed."
+            )
+            return
+        self._place.write(lambda: [page], done="The dataset is committed.")
+        if not quiet:
+            print_text(f"report in {printable(self.path)}")
+
+
+def _beside(directory: str) -> str:
+    """Returns where the page of a dataset is by default."""
+    if is_remote(directory):
+        return f"{os.path.basename(directory.rstrip('/'))}.report.html"
+    return f"{os.path.abspath(directory)}.report.html"
+
+
+def _place(path: str, settings: Mapping[str, Any]) -> ReportFile:
+    place = ReportFile(path, ours=_PAGES)
+    place.check_apart(settings)
+    return place
+
+
+def _page(dataset: Dataset, *, verified: bool) -> str:
+    # Only here: it loads Jinja2, Arrow and Pillow.
+    from beam_pipeline.page.build import build_page
+
+    return build_page(dataset, verified=verified)
