@@ -187,7 +187,7 @@ def assert_whole(server: Server, target: str, *, alone: bool = True) -> Manifest
     """
     manifest = manifest_at(server, target)
     shards = [shard for split in manifest.splits for shard in split.shards]
-    for facts in (*shards, *manifest.files):
+    for facts in (*shards, *manifest.beside):
         data = server.read(manifest.path(target, facts.file))
         assert (len(data), google_crc32c.value(data)) == (facts.bytes, facts.crc32c)
     if alone:

@@ -59,7 +59,8 @@ def assert_whole(server: Server, records: int, *, left: bool = False) -> None:
     shards = [
         s["file"] for split in manifest["dataset"]["splits"] for s in split["shards"]
     ]
-    files = [*shards, *(each["file"] for each in manifest["dataset"]["files"])]
+    beside = [*manifest["dataset"]["files"], *manifest["derived"]]
+    files = [*shards, *(each["file"] for each in beside)]
     wanted = [f"out/{run['folder']}/{name}" for name in files]
     wanted += [f"out/{name}" for name in (*run["pointers"], "manifest.json")]
     keys = [key for key in server.keys("") if not key.endswith("/")]
