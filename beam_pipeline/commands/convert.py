@@ -72,9 +72,10 @@ def run(
             place.check_apart(given)
         spec = make_spec(given)
         if with_page:
-            from beam_pipeline.commands.dataset_page import PageBeside
+            # Only here: few jobs ask for it.
+            from beam_pipeline.commands import dataset_page
 
-            page = PageBeside(given, spec.output)
+            page = dataset_page.PageBeside(given, spec.output)
         engine: Engine | None = None
         if beam_flags or spec.runner != "local":
             # Only Beam knows its flags; without any, Beam is loaded beside planning.

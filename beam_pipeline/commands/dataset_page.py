@@ -35,12 +35,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
       UsageError: there is no dataset, or the file cannot be written.
       DamageError: the dataset is damaged.
     """
-    target = open_target(path)
-    if isinstance(target, SingleFile):
-        raise UsageError(
-            f"A report is made of a dataset; {path!r} is one file. Name its folder, or "
-            f"see 'inspect'."
-        )
+    target = _dataset(path)
     output = output or _beside(target.directory)
     place = _place(output, {"output": target.directory})
     if verify:
@@ -69,24 +64,36 @@ class PageBeside:
 
     def __init__(self, settings: Mapping[str, Any], output: str) -> None:
         self._output = output
+        self._settings = settings
         self.path = _beside(output)
-        self._place = _place(self.path, settings)
+        # The job makes the folder where there is none yet.
+        if os.path.isdir(os.path.dirname(self.path)):
+            _place(self.path, settings)
 
     def write(self, *, quiet: bool) -> None:
         """Writes the page; where that fails, a warning says so and no more."""
         try:
-            target = open_target(self._output)
-            assert isinstance(target, Dataset)
-            page = _page(target, verified=False)
+            page = _page(_dataset(self._output), verified=False)
         except (BeamTFRecordError, OSError) as error:
             standard_error.say(
                 f"warning: the report could not be made: {error} The dataset is "
                 f"committed."
             )
             return
-        self._place.write(lambda: [page], done="The dataset is committed.")
+        place = _place(self.path, self._settings)
+        place.write(lambda: [page], done="The dataset is committed.")
         if not quiet:
             print_text(f"report in {printable(self.path)}")
+
+
+def _dataset(path: str) -> Dataset:
+    target = open_target(path)
+    if isinstance(target, SingleFile):
+        raise UsageError(
+            f"A report is made of a dataset; {path!r} is one file. Name its folder, or "
+            f"see 'inspect'."
+        )
+    return target
 
 
 def _beside(directory: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.page import drawings
-from beam_pipeline.page.classes import ClassCounts, class_counts, ends_of
+from beam_pipeline.page.classes import ClassCounts, class_counts, ends_of, object_counts
 from beam_pipeline.page.distributions import Distribution, describe, describe_counts
 from beam_pipeline.page.histogram import histogram_of
 from beam_pipeline.page.pictures import (
@@ -28,7 +28,7 @@ from beam_pipeline.page.texts import number_text, shortened, value_text
 from beam_pipeline.page.thumbnails import Longs
 from beam_pipeline.reader_programs import READERS, program
 from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
+from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import (
     count_text,
@@ -92,7 +92,9 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
     _check_sizes(dataset)
     opened = open_dataset(dataset.directory)
     samples = [sample_split(opened, manifest, each) for each in manifest.splits]
-    counts = class_counts(manifest)
+    counts = class_counts(manifest) or object_counts(
+        manifest, {each.split: each.columns for each in samples if len(each)}
+    )
     image = image_of(manifest)
     shown: list[PictureClass] = []
     equal: tuple[list[Equal], int] = ([], 0)
@@ -111,7 +113,7 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "classes": [_ClassTable(each) for each in counts],
         "image": image,
         "image_plots": _image_plots(manifest, samples, image),
-        "charts": _charts(opened, manifest, samples, counts),
+        "charts": _charts(manifest, samples, counts),
         "rejects": rejected_of(dataset),
         "equal": equal[0],
         "equal_count": equal[1],
@@ -181,7 +183,6 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def _charts(
-    opened: OpenDataset,
     manifest: Manifest,
     samples: Sequence[Sample],
     counts: Sequence[ClassCounts],
@@ -243,7 +244,8 @@ def _image_plots(
         if not len(each):
             continue
         both = [
-            each.columns[sides[side]].fill_null(0).to_numpy() for side in ("width", "height")
+            each.columns[sides[side]].fill_null(0).to_numpy()
+            for side in ("width", "height")
         ]
         parts.append(np.stack(both))
     if not parts:
@@ -258,10 +260,15 @@ def _image_plots(
     aspects = np.log2(widths / heights)
     found = histogram_of({"": aspects}, whole=False)
     return {
-        "density": drawings.density(widths, heights, "Widths and heights of the images"),
+        "density": drawings.density(
+            widths, heights, "Widths and heights of the images"
+        ),
         "most": int(max(widths.max(), heights.max())),
         "sizes": [
-            (f"{sizes[0][n]:,} × {sizes[1][n]:,}", share_text(int(times[n]), len(widths)))
+            (
+                f"{sizes[0][n]:,} × {sizes[1][n]:,}",
+                share_text(int(times[n]), len(widths)),
+            )
             for n in order
         ],
         "distinct": len(times),
@@ -280,7 +287,9 @@ def _shapes(widths: Longs, heights: Longs) -> str:
         "square": int((widths == heights).sum()),
     }
     return ", ".join(
-        f"{share_text(count, len(widths))} {name}" for name, count in parts.items() if count
+        f"{share_text(count, len(widths))} {name}"
+        for name, count in parts.items()
+        if count
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.page.classes import counts_of
 from beam_pipeline.page.drift import Drift, drift_of_categories, drift_of_numbers
 from beam_pipeline.page.histogram import (
     Floats,
@@ -98,13 +99,15 @@ def describe(
     }
     flat = {name: _flat(feature, column) for name, column in columns.items()}
     if feature.kind is Kind.BOOL:
-        counts = {name: _counts(values) for name, values in flat.items()}
+        counts = {name: counts_of(values) for name, values in flat.items()}
         return _of_counts(counts, rows, compared, by_value=True)
     if feature.kind is Kind.TEXT:
-        counts = {name: _counts(values) for name, values in flat.items()}
+        counts = {name: counts_of(values) for name, values in flat.items()}
         distinct = len(set().union(*counts.values()))
         total = sum(map(len, flat.values()))
-        if distinct <= _MOST_TEXTS and (distinct <= _SHOWN_VALUES or 2 * distinct < total):
+        if distinct <= _MOST_TEXTS and (
+            distinct <= _SHOWN_VALUES or 2 * distinct < total
+        ):
             return _of_counts(counts, rows, compared, by_value=False)
     measured = ""
     if feature.kind not in _NUMBERS:
@@ -157,14 +160,6 @@ def _numbers(values: pa.Array) -> Floats:
     return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
 
 
-def _counts(values: pa.Array) -> dict[str, int]:
-    """Returns how often each value occurs, by its text."""
-    found = pc.value_counts(values)
-    names, counts = found.field("values"), found.field("counts")
-    texts = pc.cast(names, pa.string()).to_pylist()
-    return dict(zip(texts, counts.to_pylist(), strict=True))
-
-
 def _few_whole(samples: Mapping[str, Floats]) -> Frequent | None:
     """Returns the counts of whole numbers, if there are few of them."""
     every = np.unique(np.concatenate([*samples.values(), np.empty(0)]))
@@ -173,9 +168,7 @@ def _few_whole(samples: Mapping[str, Floats]) -> Frequent | None:
     counts = {
         name: {
             f"{int(value)}": int(count)
-            for value, count in zip(
-                every, _count_each(values, every), strict=True
-            )
+            for value, count in zip(every, _count_each(values, every), strict=True)
         }
         for name, values in samples.items()
     }

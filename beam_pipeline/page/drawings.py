@@ -29,10 +29,8 @@ def overlay(histogram: Histogram, colours: Sequence[int], title: str) -> str:
     shares = [
         np.array(counts) / max(sum(counts), 1) for counts in histogram.counts.values()
     ]
-    edges = np.array(histogram.edges)
-    span = edges[-1] / 2 - edges[0] / 2
-    xs = (edges / 2 - edges[0] / 2) / span * _WIDTH
-    # Bins of other widths would need densities; all have one width, but for rounding.
+    # All bins are equally wide.
+    xs = np.linspace(0, _WIDTH, len(histogram.edges))
     top = max(float(each.max()) for each in shares) or 1.0
     paths = []
     for number, (each, colour) in enumerate(zip(shares, colours, strict=False)):
@@ -54,11 +52,7 @@ def _steps(xs: npt.NDArray[np.float64], ys: npt.NDArray[np.float64]) -> str:
 
 
 def bar(share: float, colour: int) -> str:
-    """Returns a bar whose length is a share of the whole width.
-
-    >>> bar(0.25, 0)[-41:]
-    '<rect class="c0" width="25" height="6"/></svg>'[-41:]
-    """
+    """Returns a bar whose length is a share of the whole width."""
     width = f"{100 * min(max(share, 0), 1):.1f}".removesuffix(".0")
     return (
         '<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" '

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Histogram", "Spread", "histogram_of", "spread_of"]
+__all__ = ["Floats", "Histogram", "Spread", "histogram_of", "spread_of"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -14,6 +14,8 @@ _BINS = 32
 # A range this many times that of the middle 99 % hides it: the ends are cut off.
 _LONG_TAIL = 5
 _MIDDLE = (0.005, 0.995)
+# Beyond, a float has no halves between whole numbers.
+_MOST_WHOLE = 2**51
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,22 +39,29 @@ class Histogram:
       edges: n + 1 ascending numbers.
       counts: of each sample, n numbers.
       outside: how many numbers of all samples are beyond the edges.
+      whole: whether the numbers are whole.
     """
 
     edges: tuple[float, ...]
     counts: Mapping[str, tuple[int, ...]]
     outside: int
+    whole: bool
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest number that the bins hold."""
+        inner = 0.5 if self.whole else 0.0
+        return self.edges[0] + inner, self.edges[-1] - inner
 
 
 def spread_of(values: Floats) -> Spread | None:
     """Returns mean and quantiles of finite numbers; None for none."""
     if not len(values):
         return None
-    least, lower, median, upper, most = map(
-        float, np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
-    )
-    # Of large numbers the sum may be infinite.
-    mean = least + float(np.mean(values / 2 - least / 2)) * 2
+    least, lower, median, upper, most = _quantiles(values, (0, 0.25, 0.5, 0.75, 1))
+    # The sum of large floats may be infinite.
+    scale = max(-least, most) or 1.0
+    mean = float(np.mean(values / scale)) * scale
     return Spread(len(values), mean, least, lower, median, upper, most)
 
 
@@ -67,20 +76,26 @@ def histogram_of(samples: Mapping[str, Floats], *, whole: bool) -> Histogram | N
     if not len(every):
         return None
     low, high = float(every.min()), float(every.max())
-    inner = [float(x) for x in np.quantile(every, _MIDDLE)]
+    inner = _quantiles(every, _MIDDLE)
     if high / 2 - low / 2 > _LONG_TAIL * (inner[1] / 2 - inner[0] / 2) > 0:
         low, high = inner
+    whole = whole and max(-low, high) < _MOST_WHOLE
     edges = _edges(low, high, whole=whole)
     counts = {
         name: tuple(np.histogram(values, edges)[0].tolist())
         for name, values in samples.items()
     }
     inside = sum(map(sum, counts.values()))
-    return Histogram(tuple(edges.tolist()), counts, len(every) - inside)
+    return Histogram(tuple(edges.tolist()), counts, len(every) - inside, whole)
+
+
+def _quantiles(values: Floats, shares: tuple[float, ...]) -> list[float]:
+    # Numbers that are there: between two large ones the difference may be infinite.
+    return [*map(float, np.quantile(values, shares, method="inverted_cdf"))]
 
 
 def _edges(low: float, high: float, *, whole: bool) -> Floats:
-    if whole and high - low < 2**52:
+    if whole:
         low, high = np.floor(low), np.ceil(high)
         width = max(np.ceil((high - low + 1) / _BINS), 1)
         bins = int((high - low) // width) + 1

@@ -4,7 +4,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,12 +85,18 @@ class _Reader:
         features = dataset.features
         label = counts.facts.feature.name if counts else ""
         boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
-        named = features.get("filename")
-        name = "filename" if named and named.kind is Kind.TEXT else ""
+        named = (
+            name
+            for name, feature in features.items()
+            if name.rpartition("/")[2] == "filename" and feature.kind is Kind.TEXT
+        )
+        name = next(named, "")
         self._dataset, self._image = dataset, image
         self._label, self._boxes, self._name = label, boxes, name
         self._names = [n for n in (image.name, label, boxes, name) if n]
-        self._classes = dict(zip(_ids(counts), counts.names, strict=True)) if counts else {}
+        self._classes = (
+            dict(zip(counts.ids, counts.names, strict=True)) if counts else {}
+        )
 
     def data(self, split: str, positions: Sequence[int]) -> list[bytes | None]:
         """Returns the images' bytes."""
@@ -113,15 +119,13 @@ class _Reader:
         boxes = [] if boxes is None else [*boxes]
         thumbnail = draw(data, boxes) if data else None
         name = str(row[self._name] or "") if self._name else ""
-        return Picture(
-            thumbnail, split, position, name, self._named(row), len(boxes)
-        )
+        return Picture(thumbnail, split, position, name, self._named(row), len(boxes))
 
     def _bytes(self, row: Mapping[str, Any]) -> bytes | None:
         data = row[self._image.name]
         if self._image.is_list:
             data = None if data is None or not len(data) else data[0]
-        return data
+        return None if data is None else bytes(data)
 
     def _named(self, row: Mapping[str, Any]) -> str:
         if not self._label or row[self._label] is None:
@@ -129,12 +133,6 @@ class _Reader:
         ids = np.ravel(row[self._label]).tolist()
         names = dict.fromkeys(self._classes.get(each, str(each)) for each in ids)
         return ", ".join(names)
-
-
-def _ids(counts: ClassCounts) -> Iterable[int]:
-    if counts.facts.feature.kind is Kind.LABEL:
-        return range(len(counts.names))
-    return map(int, counts.names)
 
 
 def pictures(
@@ -149,14 +147,15 @@ def pictures(
     """
     reader = _Reader(dataset, image, counts)
     if counts is None:
+        names: list[str | None]
         shown, names, totals = [0], [None], [sum(map(len, samples))]
-        ids, each = [0], _UNLABELLED_EACH
+        each = _UNLABELLED_EACH
     else:
         most, each = share_of_each(len(counts.names), len(samples))
         shown = sorted(ends_of(counts.totals, most))
-        names, totals, ids = [*counts.names], counts.totals, [*_ids(counts)]
+        names, totals = [*counts.names], counts.totals
     found: dict[str, dict[int, list[Picture]]] = {}
-    wanted = np.array([ids[n] for n in shown], np.int64)
+    wanted = np.array(shown, np.int64)
     for sample in samples:
         rows, classes = _rows_of_classes(sample, counts)
         is_wanted = np.isin(classes, wanted)
@@ -166,22 +165,20 @@ def pictures(
         read = zip(positions.tolist(), reader.read(sample.split, numbers), strict=True)
         by_row = dict(read)
         found[sample.split] = {
-            id_: [by_row[row] for row in rows.tolist()] for id_, rows in places.items()
+            n: [by_row[row] for row in rows.tolist()] for n, rows in places.items()
         }
     return [
         PictureClass(
             names[n],
             totals[n],
-            {s.split: found[s.split].get(ids[n], []) for s in samples},
+            {s.split: found[s.split].get(n, []) for s in samples},
         )
         for n in shown
     ]
 
 
-def _rows_of_classes(
-    sample: Sample, counts: ClassCounts | None
-) -> tuple[Longs, Longs]:
-    """Returns pairs of a row and a class that it has."""
+def _rows_of_classes(sample: Sample, counts: ClassCounts | None) -> tuple[Longs, Longs]:
+    """Returns pairs of a row and the number of a class that it has."""
     every = np.arange(len(sample))
     if counts is None:
         return every, np.zeros(len(sample), np.int64)
@@ -192,15 +189,18 @@ def _rows_of_classes(
     while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
         parents = parents[pc.list_parent_indices(column).to_numpy()]
         column = pc.list_flatten(column)
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
-    classes = column.drop_null().cast(pa.int64()).to_numpy()
+    known = pa.array(counts.ids, column.type)
+    numbers = pc.index_in(column, known, skip_nulls=True)
+    valid = numbers.is_valid().to_numpy(zero_copy_only=False)
+    classes = numbers.drop_null().cast(pa.int64()).to_numpy()
     pairs = np.unique(np.stack((parents[valid], classes)), axis=1)
     return pairs[0], pairs[1]
 
 
 def within(found: Sequence[PictureClass], budget: int) -> list[PictureClass]:
-    """Returns the pictures that fit into a number of bytes: first one of each class
-    and split, then a second of each, and so on.
+    """Returns the pictures that fit into a number of bytes.
+
+    First one of each class and split, then a second of each, and so on.
     """
     kept: dict[tuple[int, str], list[Picture]] = collections.defaultdict(list)
     ranks = max((len(p) for c in found for p in c.splits.values()), default=0)
@@ -253,7 +253,7 @@ def equal_images(
     shared = prints[times > 1]
     reader = _Reader(dataset, image, counts)
     found = []
-    for fingerprint in shared[: _MOST_EQUAL]:
+    for fingerprint in shared[:_MOST_EQUAL]:
         places = []
         for known, rows, number in firsts:
             place = int(np.searchsorted(known, fingerprint))

@@ -52,14 +52,10 @@ class Sample:
 def image_of(manifest: Manifest) -> Feature | None:
     """Returns the first image that records have; None for none."""
     images = (each.feature for each in manifest.features)
-    return next(
-        (e for e in images if e.kind is Kind.IMAGE and not e.internal), None
-    )
+    return next((e for e in images if e.kind is Kind.IMAGE and not e.internal), None)
 
 
-def sample_split(
-    dataset: OpenDataset, manifest: Manifest, split: SplitFacts
-) -> Sample:
+def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) -> Sample:
     """Reads the first records of each shard of a split.
 
     Raises:

@@ -39,9 +39,8 @@ def number_text(number: float) -> str:
 
 def value_text(number: float, feature: Feature, measured: str) -> str:
     """Returns a value of a feature: a number, or an instant without its fraction."""
-    if feature.kind is Kind.TIMESTAMP and not measured:
-        if abs(number) < 2**63:
-            text = instant_text(int(number), feature.unit)
-            if text:
-                return text.partition(".")[0].removesuffix("Z").replace("T", " ")
+    if feature.kind is Kind.TIMESTAMP and not measured and abs(number) < 2**63:
+        text = instant_text(int(number), feature.unit)
+        if text:
+            return text.partition(".")[0].removesuffix("Z").replace("T", " ")
     return number_text(number)

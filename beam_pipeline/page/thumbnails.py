@@ -18,7 +18,15 @@ from PIL import Image, ImageDraw
 from transforms.core.image.choices import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
 
-__all__ = ["MOST_THUMBNAILS", "SIDE", "Thumbnail", "chosen", "draw", "share_of_each"]
+__all__ = [
+    "MOST_THUMBNAILS",
+    "SIDE",
+    "Longs",
+    "Thumbnail",
+    "chosen",
+    "draw",
+    "share_of_each",
+]
 
 MOST_THUMBNAILS = 3_000
 SIDE = 96
@@ -120,7 +128,8 @@ def _in_rgb(image: Image.Image) -> Image.Image:
         values = np.asarray(image, np.float64)
         most = max(float(np.nanmax(values, initial=0)), 1.0)
         scale = 255 / (65_535 if most > 255 else 255)
-        return Image.fromarray(np.uint8(np.clip(values * scale, 0, 255))).convert("RGB")
+        grey = np.clip(values * scale, 0, 255).astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB")
     if image.mode in ("LA", "PA", "RGBA", "P"):
         rgba = image.convert("RGBA")
         under = Image.new("RGBA", rgba.size, "#808080")
@@ -136,5 +145,6 @@ def _draw_boxes(image: Image.Image, boxes: Sequence[Sequence[float]]) -> None:
             continue
         left, right = sorted(min(max(float(x), 0), 1) * width for x in box[::2])
         top, bottom = sorted(min(max(float(y), 0), 1) * height for y in box[1::2])
-        canvas.rectangle((left - 1, top - 1, right + 1, bottom + 1), outline=_BOX_EDGE)
-        canvas.rectangle((left, top, right, bottom), outline=_BOX)
+        # WebP stores colours at half the resolution: a line of one pixel loses its own.
+        canvas.rectangle((left - 2, top - 2, right + 2, bottom + 2), outline=_BOX_EDGE)
+        canvas.rectangle((left - 1, top - 1, right + 1, bottom + 1), None, _BOX, 2)

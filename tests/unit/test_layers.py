@@ -238,6 +238,16 @@ def test_no_tensorflow(module: str) -> None:
     }
 
 
+def test_jinja_is_imported_by_the_page_only() -> None:
+    """Every other command works, and starts, without it."""
+    found = {
+        module
+        for module in MODULES
+        if any(name.partition(".")[0] == "jinja2" for name, _ in imports(module))
+    }
+    assert found == {"beam_pipeline.page.build"}
+
+
 def test_beam_is_imported_where_it_is_wired_only() -> None:
     """Only stages, their parameters, and code that builds and runs them use Beam."""
     found = {module for module in MODULES if imports_beam(module)}
