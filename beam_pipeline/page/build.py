@@ -119,11 +119,12 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "equal_count": equal[1],
         "programs": _programs(dataset),
         "notes": manifest.run.get("notes", []),
-        "directory": dataset.directory,
+        "cut": 0,
     }
     template = _template()
     rest = template.render(**facts, gallery=within(shown, 0)).encode()
     gallery = within(shown, MOST_BYTES - len(rest) - len(MARK))
+    facts["cut"] = _count(shown) - _count(gallery)
     page = MARK + template.render(**facts, gallery=gallery)
     if (size := len(page.encode())) > MOST_BYTES:
         raise UsageError(
@@ -132,6 +133,10 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
             f"are too long."
         )
     return page
+
+
+def _count(found: Sequence[PictureClass]) -> int:
+    return sum(len(some) for each in found for some in each.splits.values())
 
 
 def _check_sizes(dataset: Dataset) -> None:

@@ -79,6 +79,9 @@ def test_commands_that_read(
         shown = found.replace(f"{server.url}/measures", str(local_measures))
         assert shown.split() == local.split()
     assert "sound" in program.run("verify", f"{server.url}/measures").out
+    page = tmp_path / "measures.html"
+    program.run("report", f"{server.url}/measures", "-o", page)
+    assert manifest_at(server, "measures").digest in page.read_text()
     shard = sorted(local_measures.glob("*train*"))[0]
     assert program.run("head", f"{server.url}/measures/{shard.name}", "-n", "1").out
     data = bytearray(shard.read_bytes())

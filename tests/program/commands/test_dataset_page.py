@@ -1,129 +1,333 @@
-"""`report`: the page says what the manifest says, is safe, and loads nothing."""
+"""`report`, and `convert --report`: the page of a dataset."""
 
 import html
-import json
+import html.parser
+import io
 import pathlib
 import re
-import shutil
 
 import pytest
+from PIL import Image
 
-from tests.support.datasets import animals, write_dataset
+from beam_pipeline.page.build import MOST_BYTES
+from beam_pipeline.reader_programs import READERS
+from tests.support import coco
+from tests.support.datasets import Row, Splits, animals, write_dataset
+from tests.support.outputs import dataset as facts_of
 from tests.support.runs import command, convert
+from tests.support.sources import write_csv
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path
 
-# What makes a browser load something, or run it.
-_LOADS = re.compile(
-    r"<script|<link|<iframe|<object|<embed|\son[a-z]+=|javascript:|@import"
-    r"|(?:src|srcset|poster|action)\s*=\s*(?![\"']?data:)|url\((?!['\"]?(?:data:|#))",
-    re.IGNORECASE,
-)
+# Elements that HTML does not close.
+_VOID = {"meta", "img", "br"}
 
 
-def page_of(dataset: Folder, *options: object) -> str:
-    """Returns the page that `report` writes of a dataset."""
-    path = dataset.with_name(f"{dataset.name}.report.html")
-    run = command("report", dataset, *options)
+class Page(html.parser.HTMLParser):
+    """A page: its elements, its text, and that every element is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        """All text, with single spaces."""
+        return " ".join(" ".join(self.texts).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of each element of a kind."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def page_of(target: Folder) -> tuple[Page, str]:
+    """Runs `report`; returns the page, checked for what holds for all of them."""
+    run = command("report", target)
     assert run.code == 0, run.err
-    return path.read_text(encoding="utf-8")
+    text = target.with_name(f"{target.name}.report.html").read_text()
+    assert len(text.encode()) <= MOST_BYTES
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object"} & {t for t, _ in page.elements}
+    for _, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "xlink:href", "action"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("#", "data:image/webp;base64,"))
+    style = text.partition("<style>")[2].partition("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+    return page, text
 
 
-def text_of(page: str) -> str:
-    """Returns what a reader sees of a page, in one line."""
-    plain = re.sub(r"<(style|title)>.*?</\1>", " ", page, flags=re.S)
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", plain)).split())
+@pytest.fixture(scope="module")
+def images(photos: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The images of the sample, converted."""
+    output = tmp_path_factory.mktemp("page") / "photos"
+    convert(photos, output)
+    return output
 
 
-def test_images(photos: Folder, tmp_path: Folder) -> None:
-    """Counts, classes and pictures; beside the dataset, which stays as it is."""
-    convert(photos, tmp_path / "set")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()}
-    page = page_of(tmp_path / "set")
-    text = text_of(page)
-    manifest = json.loads(before["manifest.json"])["dataset"]
-    assert manifest["digest"][:12] in text
-    for split in manifest["splits"]:
-        assert f"{split['name']} {split['records']}" in text
-        for counts in split["classes"].values():
-            assert all(f"{count} " in text for count in counts.values())
-    assert 60 <= page.count("data:image/webp;base64,") <= 3_000
-    assert not _LOADS.search(page)
-    assert len(page.encode()) < 5_000_000
-    after = {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir()}
-    assert after == before
+def test_it_says_what_the_manifest_says(images: Folder) -> None:
+    """Records, digest, splits, and the count of each class in each split."""
+    page, _ = page_of(images)
+    facts = facts_of(images)
+    assert facts["digest"] in page.text
+    read = facts["account"]["read"]
+    assert f"{read} read = {read} written + 0 rejected + 0 skipped adds up" in page.text
+    assert "not verified as a whole" in page.text
+    for split in facts["splits"]:
+        assert f"{split['name']} {split['records']}" in page.text
+    label = next(iter(facts["splits"][0]["classes"]))
+    for name in {name for s in facts["splits"] for name in s["classes"][label]}:
+        counts = [split["classes"][label].get(name, 0) for split in facts["splits"]]
+        shown = r" [\d.]+ % ".join(map(str, counts))
+        assert re.search(rf"\b{name} {shown}", page.text), name
 
 
-def test_the_same_page_twice(photos: Folder, tmp_path: Folder) -> None:
-    """From a run of its own, too; `convert --report` writes it, in a new folder."""
-    pages = []
-    for workers in (1, 2):
-        convert(photos, tmp_path / "new/set", "--report", "--workers", workers)
-        pages.append((tmp_path / "new/set.report.html").read_bytes())
-        shutil.rmtree(tmp_path / "new")
-    assert pages[0] == pages[1]
-
-
-def test_texts_are_escaped(tmp_path: Folder) -> None:
-    """Names of classes, features and values are never markup."""
-    evil = "<script>alert(1)</script>"
-    features = (
-        Feature("<b>n", Kind.INT64),
-        Feature("word", Kind.TEXT),
-        Feature("label", Kind.LABEL, is_label=True),
+def test_pictures_of_each_class_and_split(images: Folder) -> None:
+    """At most 12 of each; each says what it shows."""
+    page, _ = page_of(images)
+    expected = sum(
+        min(count, 12)
+        for split in facts_of(images)["splits"]
+        for counts in split["classes"].values()
+        for count in counts.values()
     )
-    rows = [
-        {"<b>n": n, "word": evil, "label": f"{evil}\" onload='x{n % 2}"}
-        for n in range(9)
-    ]
-    write_dataset(tmp_path / "set", {"train": [rows[:6]], "test": [rows[6:]]}, features)
-    page = page_of(tmp_path / "set")
-    assert "<script" not in page
-    assert "<b>n" not in page
-    assert "alert(1)" in text_of(page)
+    assert len(page.all("img")) == expected > 0
+    assert all(attributes["alt"] for attributes in page.all("img"))
 
 
-@pytest.mark.parametrize("counts", [(1,), (0,), (3, 0, 2)])
-def test_few_records(tmp_path: Folder, counts: tuple[int, ...]) -> None:
-    """One record, none at all, and shards without any."""
-    write_dataset(tmp_path / "set", {"train": animals(*counts), "test": []})
-    text = text_of(page_of(tmp_path / "set", "--verify"))
-    assert f"{sum(counts)} written" in text
+def test_a_program_for_each_reader(images: Folder) -> None:
+    """The text that `schema --as` prints."""
+    _, text = page_of(images)
+    shown = html.unescape(text)
+    for reader in READERS:
+        assert command("schema", images, "--as", reader).out.strip() in shown
 
 
-def test_rejects_are_shown(tmp_path: Folder) -> None:
-    """By reason, with an example."""
-    lines = ["a,b", *(f"{n},{n}" for n in range(50)), "x,1"]
-    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
-    spec = ("--max-reject-rate", "0.5", "--spec", tmp_path / "spec.yaml")
-    (tmp_path / "spec.yaml").write_text("features: {a: {kind: int64}}\n")
-    convert(tmp_path / "rows.csv", tmp_path / "set", *spec)
-    text = text_of(page_of(tmp_path / "set"))
-    assert "not_an_integer" in text
+def test_two_runs_give_the_same_bytes(images: Folder, tmp_path: Folder) -> None:
+    """Nothing on the page comes from the time, or the order of work."""
+    for name in ("a.html", "b.html"):
+        assert command("report", images, "-o", tmp_path / name).code == 0
+    first = (tmp_path / "a.html").read_bytes()
+    assert first == (tmp_path / "b.html").read_bytes()
 
 
-def test_another_file_is_not_replaced(tmp_path: Folder) -> None:
-    """Only a page of this program is."""
-    write_dataset(tmp_path / "set", {"train": animals(3)})
-    path = tmp_path / "mine.html"
-    path.write_text("<p>mine</p>")
-    run = command("report", tmp_path / "set", "-o", path)
+def test_it_is_beside_the_dataset(images: Folder) -> None:
+    """The dataset is as it was, and sound."""
+    before = sorted(path.name for path in images.iterdir())
+    page, _ = page_of(images)
+    assert sorted(path.name for path in images.iterdir()) == before
+    assert command("report", images, "--verify", "--quiet").code == 0
+    again = images.with_name("photos.report.html").read_text()
+    assert "not verified as a whole" not in Page(again).text
+    assert "not verified as a whole" in page.text
+
+
+def test_hostile_names(tmp_path: Folder) -> None:
+    """HTML in names of classes, columns and values is text on the page."""
+    script = "<script>alert(1)</script>"
+    image = "<img src=x onerror=alert(2)>"
+    rows = (f'{n},"{(script, image)[n % 2]}","\'""&amp;{n % 3}"' for n in range(40))
+    source = write_csv(tmp_path / "rows.csv", f'"{image}",kind,"a""\'b"', rows)
+    convert(source, tmp_path / "out", "--label-column", "kind")
+    page, text = page_of(tmp_path / "out")
+    assert script in page.text
+    assert image in page.text
+    assert script not in text
+    assert image not in text
+
+
+def test_long_names(tmp_path: Folder) -> None:
+    """They are shortened."""
+    names = [f"{'column' * 40}{n}" for n in range(60)]
+    rows = (",".join(f"{'v' * 900}{r * n % 7}" for n in range(60)) for r in range(30))
+    convert(write_csv(tmp_path / "rows.csv", ",".join(names), rows), tmp_path / "out")
+    page, _ = page_of(tmp_path / "out")
+    assert max(map(len, page.text.partition("Open it")[0].split())) <= 120
+
+
+def test_damaged_and_equal_images(tmp_path: Folder) -> None:
+    """Rejects by reason with an example; images of both splits side by side."""
+    for split in ("train", "test"):
+        for kind, colour in (("a", "red"), ("b", "blue")):
+            folder = tmp_path / "in" / split / kind
+            folder.mkdir(parents=True)
+            Image.new("RGB", (8, 8), colour).save(folder / "0.png")
+            Image.new("RGB", (8, 9 + len(split)), colour).save(folder / "1.png")
+        (tmp_path / "in" / split / "a" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\nx")
+    convert(tmp_path / "in", tmp_path / "out", "--max-reject-rate", "0.5")
+    page, _ = page_of(tmp_path / "out")
+    assert "damaged_image 2" in page.text
+    assert "bad.png" in page.text
+    assert "2 images among the 8 records read" in page.text
+    assert len(page.all("img")) == 8 + 4
+
+
+def test_images_that_cannot_be_decoded(tmp_path: Folder) -> None:
+    """Their places say so; the others are shown."""
+    out = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(out, "PNG")
+    files = (out.getvalue(), out.getvalue()[:60], b"no image")
+    rows: list[Row] = [{"image": data, "label": "a"} for data in files]
+    features = (Feature("image", Kind.IMAGE), Feature("label", Kind.LABEL))
+    write_dataset(tmp_path / "set", {"train": [rows]}, features)
+    page, _ = page_of(tmp_path / "set")
+    assert len(page.all("img")) == 1
+    assert page.text.count("cannot be decoded") == 2
+
+
+def test_detection(tmp_path: Folder) -> None:
+    """Classes of boxes are counted, and pictures say how many boxes they have."""
+    convert(coco.tree(tmp_path / "in", coco.EXAMPLE), tmp_path / "out")
+    page, _ = page_of(tmp_path / "out")
+    assert "image/object/class/text 3 classes" in page.text
+    alts = [attributes["alt"] or "" for attributes in page.all("img")]
+    assert any("box" in alt for alt in alts)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_tables(tmp_path: Folder, compression: str) -> None:
+    """Every kind of value, missing ones and bytes that are no text, in any shards."""
+    splits: Splits = {
+        "train": animals(30, 20),
+        "test": animals(9, start=90),
+        "none": [[]],
+    }
+    write_dataset(tmp_path / "set", splits, compression=compression)
+    page, _ = page_of(tmp_path / "set")
+    for name in ("id", "weight", "tame", "note", "raw", "animal"):
+        assert name in page.text
+    assert not page.all("img")
+    assert "drift" in page.text
+
+
+def test_one_record(tmp_path: Folder) -> None:
+    """There is nothing to compare, and nothing fails."""
+    write_dataset(tmp_path / "set", {"train": animals(1)})
+    page, _ = page_of(tmp_path / "set")
+    assert "is the line" not in page.text
+
+
+def test_many_classes(tmp_path: Folder) -> None:
+    """The largest and the smallest are listed, and the page says so."""
+    rows = (f"{n},c{n % 3_000:05}" for n in range(5_000))
+    source = write_csv(tmp_path / "rows.csv", "n,kind", rows)
+    convert(source, tmp_path / "out", "--label-column", "kind")
+    page, _ = page_of(tmp_path / "out")
+    assert "The 30 largest and 30 smallest of 3,000 are shown." in page.text
+
+
+def test_many_columns(tmp_path: Folder) -> None:
+    """600 features: 500 with a chart, all listed."""
+    names = [f"x{n}" for n in range(600)]
+    rows = (",".join(str(r * n % 97 / 4) for n in range(600)) for r in range(200))
+    source = write_csv(tmp_path / "rows.csv", ",".join(names), rows)
+    convert(source, tmp_path / "out", "--splits", "train=0.8,test=0.2")
+    page, _ = page_of(tmp_path / "out")
+    assert len(page.all("article")) == 600
+    assert sum("plot" in (a.get("class") or "") for a in page.all("svg")) <= 500
+
+
+class TestPlace:
+    def test_only_pages_are_replaced(self, images: Folder, tmp_path: Folder) -> None:
+        """What is not ours stays; a page is replaced."""
+        other = tmp_path / "other.html"
+        other.write_text("<!doctype html>\n<p>mine")
+        run = command("report", images, "-o", other)
+        assert run.code == 2
+        assert "may only replace a report" in run.err
+        assert other.read_text() == "<!doctype html>\n<p>mine"
+        page = tmp_path / "page.html"
+        for _ in range(2):
+            assert command("report", images, "-o", page).code == 0
+
+    def test_not_in_the_dataset(self, images: Folder) -> None:
+        """Its folder holds what the manifest names."""
+        run = command("report", images, "-o", images / "page.html")
+        assert run.code == 2
+        assert not (images / "page.html").exists()
+
+    def test_no_dataset(self, images: Folder, tmp_path: Folder) -> None:
+        """A folder without a manifest, or a single shard, is refused."""
+        shard = next(images.glob("*.tfrecord*"))
+        for target in (tmp_path, shard, tmp_path / "missing"):
+            run = command("report", target, "-o", tmp_path / "x.html")
+            assert run.code == 2
+            assert run.err.startswith("error: ")
+            assert not (tmp_path / "x.html").exists()
+
+    def test_damage(self, tmp_path: Folder) -> None:
+        """A damaged shard is an error that names it, with and without --verify."""
+        write_dataset(tmp_path / "set", {"train": animals(30)})
+        shard = next((tmp_path / "set").glob("*.tfrecord*"))
+        data = bytearray(shard.read_bytes())
+        data[40] ^= 1
+        shard.write_bytes(data)
+        for options in ((), ("--verify",)):
+            run = command("report", tmp_path / "set", *options)
+            assert run.code == 1
+            assert shard.name in run.out + run.err
+            assert "Traceback" not in run.err
+            assert not (tmp_path / "set.report.html").exists()
+
+
+def test_convert_report(small: Folder, tmp_path: Folder) -> None:
+    """The page is written after the run, also where the dataset is up to date."""
+    page = tmp_path / "out.report.html"
+    convert(small, tmp_path / "out", "--report")
+    first = page.read_bytes()
+    assert b"20 read" in first
+    page.unlink()
+    convert(small, tmp_path / "out", "--report")
+    assert page.read_bytes() == first
+
+
+def test_convert_report_is_refused_before_the_run(
+    small: Folder, tmp_path: Folder
+) -> None:
+    """What is in its place is not replaced, and nothing is converted."""
+    (tmp_path / "out.report.html").write_text("mine")
+    run = command("convert", small, tmp_path / "out", "--report")
     assert run.code == 2
-    assert path.read_text() == "<p>mine</p>"
-    path.unlink()
-    for _ in range(2):
-        assert command("report", tmp_path / "set", "-o", path, "--quiet").code == 0
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out.report.html").read_text() == "mine"
 
 
-def test_damage(tmp_path: Folder) -> None:
-    """A damaged record ends it with an error; no page is left."""
-    write_dataset(tmp_path / "set", {"train": animals(3)})
-    (shard,) = (tmp_path / "set").glob("*.tfrecord-*")
+def test_a_folder_that_the_job_makes(small: Folder, tmp_path: Folder) -> None:
+    """The page is written beside a dataset whose folder was not there before."""
+    convert(small, tmp_path / "new/rows", "--report")
+    assert (tmp_path / "new/rows.report.html").exists()
+
+
+def test_a_damaged_dataset(small: Folder, tmp_path: Folder) -> None:
+    """An error names the shard, and no page is left."""
+    convert(small, tmp_path / "rows")
+    (shard,) = (tmp_path / "rows").glob("*.tfrecord-*")
     data = bytearray(shard.read_bytes())
     data[40] ^= 1
     shard.write_bytes(data)
-    run = command("report", tmp_path / "set")
+    run = command("report", tmp_path / "rows")
     assert run.code == 1
     assert shard.name in run.err
-    assert not (tmp_path / "set.report.html").exists()
+    assert not (tmp_path / "rows.report.html").exists()
