@@ -39,19 +39,14 @@ class Histogram:
       edges: n + 1 ascending numbers.
       counts: of each sample, n numbers.
       outside: how many numbers of all samples are beyond the edges.
-      whole: whether the numbers are whole.
+      ends: the range of numbers that are shown; whole numbers are in the middle of
+        their bins, so these reach further.
     """
 
     edges: tuple[float, ...]
     counts: Mapping[str, tuple[int, ...]]
     outside: int
-    whole: bool
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The least and the largest number that the bins hold."""
-        inner = 0.5 if self.whole else 0.0
-        return self.edges[0] + inner, self.edges[-1] - inner
+    ends: tuple[float, float]
 
 
 def spread_of(values: Floats) -> Spread | None:
@@ -86,7 +81,7 @@ def histogram_of(samples: Mapping[str, Floats], *, whole: bool) -> Histogram | N
         for name, values in samples.items()
     }
     inside = sum(map(sum, counts.values()))
-    return Histogram(tuple(edges.tolist()), counts, len(every) - inside, whole)
+    return Histogram(tuple(edges.tolist()), counts, len(every) - inside, (low, high))
 
 
 def _quantiles(values: Floats, shares: tuple[float, ...]) -> list[float]:
