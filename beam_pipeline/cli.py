@@ -116,7 +116,6 @@ def cli() -> None:
 )
 @click.option(
     "--report",
-    "with_page",
     is_flag=True,
     help="Write OUTPUT.report.html, which shows the dataset.",
 )
@@ -126,7 +125,7 @@ def convert(
     ctx: click.Context,
     /,
     report_json: str | None,
-    with_page: bool,
+    report: bool,
     quiet: bool,
     **flags: Any,
 ) -> int:
@@ -147,7 +146,7 @@ def convert(
         known=flags,
         beam_flags=ctx.obj["beam_flags"],
         report_json=report_json,
-        with_page=with_page,
+        with_page=report,
         quiet=quiet,
     )
 

@@ -23,6 +23,7 @@ LEFT_OUT = {
     "worker_env": "of another engine",
     "worker_timeout": "of another engine",
     "shared_output": "of another engine",
+    "report": "the launcher has gone when there is a dataset to show",
     "report_json": "the launcher's disk is gone when it could be read",
     "quiet": "what is printed is the launcher's log",
     "vocabulary_lock": "it is written after the job, by whom nobody waits",

@@ -65,7 +65,14 @@ def test_options_become_keywords(said: str, expected: str) -> None:
 def test_every_option_of_a_job_is_translated() -> None:
     """No option of `convert` that is a setting is left in a message."""
     flags = re.findall(r"--[a-z][a-z-]+", command("convert", "--help").out)
-    others = {"--spec", "--report-json", "--quiet", "--help", "--feature-name"}
+    others = {
+        "--spec",
+        "--report",
+        "--report-json",
+        "--quiet",
+        "--help",
+        "--feature-name",
+    }
     for flag in set(flags) - others:
         assert "--" not in in_python(f"give {flag} here"), flag
 
