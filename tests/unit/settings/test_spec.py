@@ -607,7 +607,7 @@ def test_every_setting_has_a_flag() -> None:
             for parameter in command.params
             if isinstance(parameter, click.Parameter)
         }
-        extra = {"spec", "report_json", "with_page", "quiet"}
+        extra = {"spec", "report_json", "report", "quiet"}
         # What a spec says of its features is too much for flags.
         assert flags - extra == set(Spec.model_fields) - {"features"}
 
