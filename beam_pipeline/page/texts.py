@@ -12,7 +12,7 @@ _MOST_CHARACTERS = 80
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """Returns a text on one line, at most so many characters long.
+    """Returns a text on one line, cut to at most this many characters.
 
     >>> shortened("a" * 100, 5)
     'aaaa…'

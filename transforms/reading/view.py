@@ -27,7 +27,7 @@ from transforms.reading.stream import Columns, regrouped
 
 __all__ = ["RecordView", "Split", "View"]
 
-# What is read and decoded together: at most so many rows, and about so many bytes.
+# The most rows, and about the most bytes, that are read and decoded together.
 # Rows among which a limited search looks at a time.
 _LIMITED_ROWS = 16_384
 _TOGETHER = 4_096
@@ -275,7 +275,7 @@ class View(_Sequence):
         return self._with(Selection.whole(Listed(chosen)))
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yields the rows as Arrow batches of so many, the last of fewer.
+        """Yields the rows as Arrow batches of `rows` rows; the last may have fewer.
 
         Labels are ids; with `labels="names"` they are names, in one dictionary for all
         batches. See `transforms.reading.stream`.
