@@ -339,6 +339,55 @@ def export(target: str, output: str, **choice: Any) -> int:
     return export_command.run(target, output, **choice)
 
 
+@cli.command()
+@click.argument("target", metavar="DATASET", type=LOCATION)
+@click.argument("output", metavar="OUT", type=LOCATION)
+@click.option("--split", default="", help="Take this split only.")
+@click.option("--label", default="", help="Take this class only.")
+@click.option("--where", default="", help="Take records that fulfil this condition.")
+@click.option(
+    "--drop-keys",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Leave out the records of these keys, one a line.",
+)
+@click.option(
+    "--key-feature",
+    default="",
+    metavar="NAME",
+    help="The feature that holds the keys; else the key column.",
+)
+@click.option(
+    "--relabel",
+    default="",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Give classes other names: CSV with a line OLD,NEW for each.",
+)
+@click.option(
+    "--relabel-feature",
+    default="",
+    metavar="NAME",
+    help="The feature whose classes these are; else the label.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the dataset at OUT.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def subset(target: str, output: str, **choice: Any) -> int:
+    """Write a part of a dataset as a dataset of its own, its records copied as stored.
+
+    Shards that nothing changes are not copied: OUT gets them as hard links.
+
+    \b
+      beam-tfrecord subset out/photos out/hats --label hat
+      beam-tfrecord subset out/rows out/rows-2 --drop-keys erased.txt --key-feature id
+      beam-tfrecord subset out/photos out/photos-2 --relabel names.csv
+    """
+    from beam_pipeline.commands import subset as subset_command
+
+    return subset_command.run(target, output, **choice)
+
+
 @cli.command(
     epilog="Exit codes: 0 there is an output for every file, whatever was skipped; 1 "
     "there is none for some; 2 wrong usage.",

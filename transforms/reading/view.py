@@ -224,6 +224,11 @@ class View(_Sequence):
             yield self._split.records.origin(self._selection.at(place))
 
     @property
+    def positions(self) -> Longs:
+        """The number of each row's record in its split, from 0; an int64 array."""
+        return self._selection.span(0, len(self))
+
+    @property
     def records(self) -> "RecordView":
         """The same items as serialised tf.train.Examples."""
         return RecordView(self._split, self._selection)

@@ -1,0 +1,224 @@
+"""Which records of a dataset a subset holds, and which of them get another class."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.reading.choice import condition_of, label_of
+from beam_pipeline.reading.open_dataset import OpenDataset
+from beam_pipeline.subsets.request import Keys, Request
+from transforms.core.arrays import is_list
+from transforms.core.class_changes import ClassChanges, class_changes
+from transforms.core.manifest import Manifest
+from transforms.core.schema import Kind
+from transforms.errors import SpecError, UsageError, nearest
+from transforms.reading.view import View
+
+__all__ = ["Chosen", "Mask", "Relabelling", "choose", "relabelling_of"]
+
+Mask = npt.NDArray[np.bool_]
+
+_ROWS = 65_536
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Relabelling:
+    """New class names of a feature.
+
+    Attributes:
+      feature: its name.
+      changes: of its classes.
+    """
+
+    feature: str
+    changes: ClassChanges
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """The records of a subset.
+
+    Attributes:
+      kept: split -> n bools for its n records; other splits are left out whole.
+      relabelled: split -> n bools, true where a class id changes; splits without any
+        are left out.
+      skipped: how many records were left out, by reason.
+      unknown_keys: how many keys are those of no record that was looked at.
+    """
+
+    kept: dict[str, Mask]
+    relabelled: dict[str, Mask]
+    skipped: dict[str, int]
+    unknown_keys: int = 0
+
+
+def relabelling_of(
+    dataset: OpenDataset, manifest: Manifest, request: Request
+) -> Relabelling | None:
+    """Returns what becomes of the classes; None where nothing was asked.
+
+    Raises:
+      UsageError: it is not clear of which feature they are.
+      SpecError: there is no such feature, or no such class.
+    """
+    if not request.relabel:
+        return None
+    labels = [n for n, each in dataset.features.items() if each.kind is Kind.LABEL]
+    name = request.relabel_feature
+    if name and name not in labels:
+        raise SpecError(
+            f"--relabel-feature must name a label; there is no label {name!r}"
+            f"{nearest(name, labels)}."
+        )
+    if not name:
+        found = label_of(dataset)
+        if found is None and len(labels) != 1:
+            shown = f"several labels: {', '.join(labels)}" if labels else "no label"
+            raise UsageError(
+                f"It must be clear whose classes get new names; {dataset.path} has "
+                f"{shown}. Name one with --relabel-feature."
+            )
+        name = labels[0] if found is None else found.name
+    (facts,) = (each for each in manifest.features if each.feature.name == name)
+    return Relabelling(name, class_changes(facts.classes, request.relabel))
+
+
+def choose(
+    dataset: OpenDataset, request: Request, relabelling: Relabelling | None
+) -> Chosen:
+    """Returns which records a subset holds.
+
+    Reads the features that were asked about, of every record that may be left out.
+    Memory is some bytes a record.
+
+    Args:
+      dataset: opened with class names.
+      request: what is asked of the subset.
+      relabelling: of its classes.
+
+    Raises:
+      SpecError: a split, class, feature or condition is none of the dataset's.
+      UsageError: the feature with the keys must be named.
+      DamageError: a record is damaged.
+    """
+    condition = condition_of(dataset, request.label, request.where)
+    skipped: collections.Counter[str] = collections.Counter()
+    kept, relabelled = {}, {}
+    search = None if request.dropped is None else _Search(dataset, request.dropped)
+    for name in dataset:
+        if request.split and name != request.split:
+            skipped["other_split"] += dataset.splits[name] or 0
+    for name in [request.split] if request.split else [*dataset]:
+        view = dataset[name]
+        mask = np.ones(len(view), np.bool_)
+        if condition:
+            mask[:] = False
+            mask[view.where(condition).positions] = True
+            skipped["condition"] += int(np.count_nonzero(~mask))
+        if search is not None:
+            hit = search.hits(view) & mask
+            skipped["dropped_key"] += int(np.count_nonzero(hit))
+            mask &= ~hit
+        kept[name] = mask
+        if relabelling is not None and relabelling.changes.ids:
+            touched = _touched(view, relabelling) & mask
+            if touched.any():
+                relabelled[name] = touched
+    unknown = 0 if search is None else search.unknown
+    counts = {reason: count for reason, count in sorted(skipped.items()) if count}
+    return Chosen(kept, relabelled, counts, unknown)
+
+
+class _Search:
+    """Looks for the records of some keys."""
+
+    def __init__(self, dataset: OpenDataset, dropped: Keys) -> None:
+        name = dropped.feature
+        if not name:
+            raise UsageError(
+                f"The feature that holds the keys must be named with --key-feature; "
+                f"{dataset.path} was made without a key column. It has: "
+                f"{', '.join(dataset.features)}."
+            )
+        if name not in dataset.features:
+            raise SpecError(
+                f"--key-feature must name a feature; there is no {name!r}"
+                f"{nearest(name, dataset.features)}."
+            )
+        self._name = name
+        self._keys = pa.array(sorted(dropped.keys), pa.large_string())
+        self._seen = np.zeros(len(self._keys), np.bool_)
+
+    @property
+    def unknown(self) -> int:
+        """How many keys no record has had."""
+        return int(np.count_nonzero(~self._seen))
+
+    def hits(self, view: View) -> Mask:
+        """Returns n bools, true for records that have one of the keys."""
+        parts = [np.zeros(0, np.bool_)]
+        for batch in view.select([self._name]).batches(_ROWS):
+            column = batch.column(0)
+            values, rows = _flat(column)
+            places = pc.index_in(_as_text(values, self._name), self._keys)
+            found = places.is_valid().to_numpy(zero_copy_only=False)
+            self._seen[places.drop_null().to_numpy()] = True
+            hit = np.zeros(len(column), np.bool_)
+            hit[rows[found]] = True
+            parts.append(hit)
+        return np.concatenate(parts)
+
+
+def _touched(view: View, relabelling: Relabelling) -> Mask:
+    """Returns n bools, true for records with a class that gets another id."""
+    classes = view.features[relabelling.feature].vocabulary or ()
+    names = pa.array([classes[each] for each in relabelling.changes.ids], pa.string())
+    parts = [np.zeros(0, np.bool_)]
+    for batch in view.select([relabelling.feature]).batches(_ROWS):
+        column = batch.column(0)
+        values, rows = _flat(column)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        found = pc.is_in(values.cast(pa.string()), names)
+        hit = np.zeros(len(column), np.bool_)
+        hit[rows[found.to_numpy(zero_copy_only=False)]] = True
+        parts.append(hit)
+    return np.concatenate(parts)
+
+
+def _flat(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Returns the values of a column, of lists all of theirs, and whose they are."""
+    rows = np.arange(len(column))
+    while is_list(column.type):
+        rows = rows[pc.list_parent_indices(column).to_numpy()]
+        column = pc.list_flatten(column)
+    return column, rows
+
+
+def _as_text(values: pa.Array, name: str) -> pa.Array:
+    """Returns keys as a file of keys spells them."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values = values.dictionary_decode()
+        kind = values.type
+    if not (
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        raise UsageError(
+            f"Keys are whole numbers or texts; the feature {name!r} is {kind}. Name "
+            f"another with --key-feature."
+        )
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid as error:
+        raise UsageError(
+            f"Keys that are bytes must be UTF-8; the feature {name!r} holds others."
+        ) from error

@@ -1,0 +1,279 @@
+"""The shards of a subset, and what is true of their records."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.subsets.chosen_rows import Chosen, Relabelling
+from beam_pipeline.subsets.kept_facts import (
+    Counted,
+    classes_by_name,
+    counts_left,
+    open_features,
+    summarized,
+)
+from beam_pipeline.subsets.shard_copies import Changed, copy_some, copy_whole
+from transforms.core.manifest import FeatureFacts, ShardFacts, SplitFacts
+from transforms.core.schema import Kind
+from transforms.core.statistics import Statistics
+from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.work.store import Store
+
+__all__ = ["KeptShards"]
+
+Opened = Callable[[str], BinaryIO]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """A shard of the dataset, and which of its records the subset holds."""
+
+    split: str
+    facts: ShardFacts
+    places: slice
+
+
+class KeptShards:
+    """Writes the shards of a subset, and says what is true of them.
+
+    Args:
+      dataset: that it is of.
+      chosen: its records.
+      relabelling: of its classes; None for none.
+      opened: opens a file of the dataset.
+
+    Attributes:
+      whole, changed: how many shards are those of the dataset, and how many are not.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        chosen: Chosen,
+        relabelling: Relabelling | None,
+        opened: Opened,
+    ) -> None:
+        self._dataset = dataset
+        self._chosen = chosen
+        self._relabelling = relabelling
+        self._opened = opened
+        manifest = dataset.manifest
+        self._features = [f.feature for f in manifest.features if f.feature.record_keys]
+        self._gone = {split.name: Counted() for split in manifest.splits}
+        self._seen = {split.name: Counted() for split in manifest.splits}
+        self._kept: list[_Piece] = []
+        self._cut: list[_Piece] = []
+        self._dropped: list[_Piece] = []
+        for split in manifest.splits:
+            self._sort(split)
+        self.whole, self.changed = len(self._kept), len(self._cut)
+
+    def _sort(self, split: SplitFacts) -> None:
+        """Tells shards that stay as they are from those that are cut or left out."""
+        mask = self._chosen.kept.get(split.name)
+        touched = self._chosen.relabelled.get(split.name)
+        start = 0
+        for facts in split.shards:
+            places = slice(start, start + facts.records)
+            piece = _Piece(split.name, facts, places)
+            start = places.stop
+            if mask is None:
+                self._dropped.append(piece)
+            elif mask[places].all() and (touched is None or not touched[places].any()):
+                self._kept.append(piece)
+            else:
+                self._cut.append(piece)
+
+    def write(self, store: Store) -> tuple[SplitFacts, ...]:
+        """Writes the shards to where a store has them; returns the splits."""
+        written: dict[str, ShardFacts] = {}
+        for piece in self._kept:
+            name = piece.facts.file
+            store.announce(name)
+            copy_whole(
+                self._dataset.path(name),
+                os.path.join(store.dataset, name),
+                piece.facts,
+                attempts=store.attempts,
+            )
+            written[name] = piece.facts
+        for piece in self._cut:
+            store.announce(piece.facts.file)
+            written[piece.facts.file] = self._write_cut(piece, store)
+        splits = [
+            s for s in self._dataset.manifest.splits if s.name in self._chosen.kept
+        ]
+        return tuple(
+            SplitFacts(split.name, tuple(written[s.file] for s in split.shards))
+            for split in splits
+        )
+
+    def _write_cut(self, piece: _Piece, store: Store) -> ShardFacts:
+        name = piece.facts.file
+        facts, gone, seen = copy_some(
+            self._dataset.path(name),
+            os.path.join(store.dataset, name),
+            piece.facts,
+            self._chosen.kept[piece.split][piece.places],
+            self._changed(piece),
+            self._features,
+            compression=self._dataset.manifest.compression,
+            attempts=store.attempts,
+            opened=self._opened,
+        )
+        self._gone[piece.split].add(gone.facts)
+        self._seen[piece.split].add(seen.facts)
+        return facts
+
+    def _changed(self, piece: _Piece) -> Changed | None:
+        touched = self._chosen.relabelled.get(piece.split)
+        if touched is None or self._relabelling is None:
+            return None
+        key, ids = self._relabelling.feature, self._relabelling.changes.ids
+        return Changed(touched[piece.places], key, ids)
+
+    def facts(
+        self, splits: Sequence[SplitFacts]
+    ) -> tuple[tuple[SplitFacts, ...], tuple[FeatureFacts, ...]]:
+        """Returns the splits with their classes, and what is true of each feature.
+
+        Reads what must be read for it: of shards that the subset has not, or has as
+        they are, those with fewer bytes.
+
+        Args:
+          splits: as `write` returned them.
+        """
+        unread = [*self._dropped], [*self._kept]
+        sizes = [sum(piece.facts.bytes for piece in part) for part in unread]
+        by_rest = sizes[0] <= sizes[1]
+        if by_rest:
+            self._read(self._dropped, self._gone)
+            found = self._by_rest()
+        else:
+            self._read(self._kept, self._seen)
+            found = _merged(self._seen)
+        before = {split.name: split.classes for split in self._dataset.manifest.splits}
+        classes: dict[str, dict[str, dict[str, int]]] = {s.name: {} for s in splits}
+        features = []
+        records = sum(split.records for split in splits)
+        for facts in self._dataset.manifest.features:
+            name = facts.feature.name
+            names, ids = self._names(facts)
+            total: dict[int, int] | None = {}
+            for split in splits:
+                counts = self._counts(facts, split.name, before[split.name], by_rest)
+                if counts is None:
+                    total = None
+                    continue
+                by_name = classes_by_name(facts.feature, counts, names, ids)
+                if by_name or facts.feature.kind is Kind.LABEL:
+                    classes[split.name][name] = by_name
+                if total is not None:
+                    for number, count in counts.items():
+                        new = ids.get(number, number)
+                        total[new] = total.get(new, 0) + count
+            statistics = found.get(name, Statistics())
+            if ids:
+                statistics = _with_ids(statistics, total, len(names))
+            feature = facts.feature
+            if feature.vocabulary is not None and names != tuple(facts.classes):
+                feature = dataclasses.replace(feature, vocabulary=names)
+            always = statistics.present == records
+            features.append(FeatureFacts(feature, statistics, names, always))
+        return (
+            tuple(
+                dataclasses.replace(split, classes=classes[split.name])
+                for split in splits
+            ),
+            tuple(features),
+        )
+
+    def _counts(
+        self,
+        facts: FeatureFacts,
+        split: str,
+        before: Mapping[str, Mapping[str, int]],
+        by_rest: bool,
+    ) -> dict[int, int] | None:
+        name = facts.feature.name
+        if name not in before:
+            return None
+        if by_rest:
+            gone = self._gone[split].facts.get(name, Statistics())
+            return counts_left(facts, before[name], gone)
+        counts = self._seen[split].facts.get(name, Statistics()).classes
+        return None if counts is None else dict(counts)
+
+    def _names(self, facts: FeatureFacts) -> tuple[tuple[str, ...], Mapping[int, int]]:
+        """Returns the class names of a feature, and which ids have changed."""
+        if self._relabelling is None or facts.feature.name != self._relabelling.feature:
+            return tuple(facts.classes), {}
+        return self._relabelling.changes.names, self._relabelling.changes.ids
+
+    def _by_rest(self) -> dict[str, Statistics]:
+        """Returns what is true of each feature, from what was left out."""
+        whole = [f for f in self._dataset.manifest.features if f.feature.record_keys]
+        gone, seen = _merged(self._gone), Counted(_merged(self._seen))
+        wanted = open_features(whole, gone, seen.facts)
+        for piece in self._kept:
+            if not wanted:
+                break
+            path = self._dataset.path(piece.facts.file)
+            for payloads in self._payloads(path, piece.facts):
+                seen.add(summarized(payloads, wanted, path))
+                by_name = {f.feature.name: f for f in whole}
+                wanted = open_features(
+                    [by_name[each.name] for each in wanted], gone, seen.facts
+                )
+                if not wanted:
+                    break
+        exact = {each.name for each in wanted}
+        out = {}
+        for facts in whole:
+            name, before = facts.feature.name, facts.statistics
+            present = before.present - gone.get(name, Statistics()).present
+            ends = seen.facts.get(name, Statistics()) if name in exact else before
+            out[name] = (
+                dataclasses.replace(ends, present=present, classes={})
+                if present
+                else Statistics()
+            )
+        return out
+
+    def _read(self, pieces: Sequence[_Piece], into: Mapping[str, Counted]) -> None:
+        for piece in pieces:
+            path = self._dataset.path(piece.facts.file)
+            for payloads in self._payloads(path, piece.facts):
+                into[piece.split].add(summarized(payloads, self._features, path))
+
+    def _payloads(self, path: str, facts: ShardFacts) -> Iterator[PayloadBatch]:
+        with self._opened(path) as file:
+            reader = TFRecordReader(
+                file,
+                compression=self._dataset.manifest.compression,
+                allow_empty=not facts.records,
+            )
+            yield from reader.batches()
+
+
+def _merged(parts: Mapping[str, Counted]) -> dict[str, Statistics]:
+    out = Counted()
+    for part in parts.values():
+        out.add(part.facts)
+    return out.facts
+
+
+def _with_ids(
+    statistics: Statistics, counts: Mapping[int, int] | None, classes: int
+) -> Statistics:
+    """Returns the range of class ids after some of them have changed."""
+    if not statistics.present:
+        return statistics
+    # Of classes too many to be counted the ends are not known.
+    present = range(classes) if counts is None else [n for n, c in counts.items() if c]
+    if not present:
+        return statistics
+    return dataclasses.replace(statistics, minimum=min(present), maximum=max(present))

@@ -1,0 +1,318 @@
+"""`subset`: a part of a dataset as a dataset of its own."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import open_dataset
+from tests.support.datasets import Row, animals, write_dataset
+from tests.support.runs import Run, command, convert
+from transforms.core.manifest import Manifest
+from transforms.core.tfrecord import TFRecordReader
+
+Folder = pathlib.Path
+
+NAMES = ("고양이", "dog", "goat")
+ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A converted table with a key column, missing values and classes."""
+    folder = tmp_path_factory.mktemp("people")
+    lines = [
+        f"{number},name{number},{number % 90 or ''},{('cat', 'dog', 'hat')[number % 3]}"
+        for number in range(ROWS)
+    ]
+    (folder / "rows.csv").write_text("\n".join(["id,name,age,kind", *lines, ""]))
+    convert(
+        folder / "rows.csv",
+        folder / "set",
+        *("--splits", "train=0.8,test=0.2", "--key-column", "id"),
+        *("--label-column", "kind", "--shards", "8"),
+    )
+    return folder / "set"
+
+
+def subset(source: Folder, output: Folder, *options: object) -> Run:
+    """Runs `subset`; the result must be sound."""
+    run = command("subset", source, output, *options)
+    assert run.code == 0, run.err
+    checked = command("verify", output)
+    assert checked.code == 0, checked.out
+    return run
+
+
+def manifest_of(folder: Folder) -> Manifest:
+    return Manifest.from_bytes((folder / "manifest.json").read_bytes())
+
+
+def rows_of(folder: Folder) -> dict[str, list[dict[str, Any]]]:
+    dataset = open_dataset(folder, labels="names")
+    return {split: [*dataset[split]] for split in dataset}
+
+
+def shared(one: Folder, other: Folder) -> set[str]:
+    """Returns the names of files that both folders hold as one file."""
+    names = {*os.listdir(one)} & {*os.listdir(other)}
+    return {name for name in names if os.path.samefile(one / name, other / name)}
+
+
+def test_erased_people_are_gone(people: Folder, tmp_path: Folder) -> None:
+    """Only the shards that hold them are written again; their keys are nowhere."""
+    keys = ["5", "17", str(ROWS - 1)]
+    (tmp_path / "keys").write_text("\r\n".join([*keys, "", "987654321"]))
+    out = tmp_path / "out"
+    run = subset(people, out, "--drop-keys", tmp_path / "keys")
+    before, after = rows_of(people), rows_of(out)
+    gone = {int(key) for key in keys}
+    assert after == {
+        split: [row for row in rows if row["id"] not in gone]
+        for split, rows in before.items()
+    }
+    touched = 16 - len(shared(people, out))
+    assert 1 <= touched <= 3
+    assert f"{touched} shard" in run.out
+    assert "1 of the keys to drop are those of no record" in run.out
+    manifest = manifest_of(out)
+    (said,) = manifest.settings["subsets"]
+    assert said["dropped_keys"]["keys"] == 4
+    assert said["dropped_keys"]["feature"] == "id"
+    assert manifest.account.skipped == {"dropped_key": 3}
+    assert manifest.account.balance == 0
+    for path in out.iterdir():
+        assert f"name{ROWS - 1}".encode() not in path.read_bytes()
+    assert b"987654321" not in (out / "manifest.json").read_bytes()
+
+
+def test_people_are_erased_in_place(people: Folder, tmp_path: Folder) -> None:
+    """The dataset may be its own output, with --overwrite."""
+    place = tmp_path / "set"
+    subset(people, place, "--where", "id >= 0")
+    (tmp_path / "keys").write_text("name7\n")
+    options = ("--drop-keys", tmp_path / "keys", "--key-feature", "name")
+    refused = command("subset", place, place, *options)
+    assert refused.code == 2
+    assert "--overwrite" in refused.err
+    subset(place, place, *options, "--overwrite")
+    assert sum(map(len, rows_of(place).values())) == ROWS - 1
+    steps = manifest_of(place).settings["subsets"]
+    assert [*map(sorted, steps)] == [["where"], ["dropped_keys"]]
+    assert sorted(os.listdir(tmp_path)) == ["keys", "set"]
+
+
+def test_split_class_and_condition(people: Folder, tmp_path: Folder) -> None:
+    """They choose records, as they do for `head` and `export`."""
+    out = tmp_path / "out"
+    choice = ("--split", "train", "--label", "cat", "--where", "age > 50")
+    subset(people, out, *choice)
+    view = open_dataset(people, labels="names")["train"]
+    wanted = [*view.where("age > 50 and kind == 'cat'")]
+    assert rows_of(out) == {"train": wanted}
+    manifest = manifest_of(out)
+    assert manifest.splits[0].classes == {
+        "kind": {"cat": len(wanted), "dog": 0, "hat": 0}
+    }
+    ages = [row["age"] for row in wanted]
+    facts = {each.feature.name: each.statistics for each in manifest.features}
+    assert (facts["age"].minimum, facts["age"].maximum) == (min(ages), max(ages))
+    assert len(manifest.splits[0].shards) == 8
+
+
+def test_a_subset_depends_on_input_and_arguments_alone(
+    people: Folder, tmp_path: Folder
+) -> None:
+    """Twice the same: the same digest, and the same bytes of all files but one."""
+    for name in ("one", "two"):
+        subset(people, tmp_path / name, "--where", "age > 30")
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert manifest_of(one).digest == manifest_of(two).digest
+    for path in one.iterdir():
+        if path.name != "manifest.json":
+            assert path.read_bytes() == (two / path.name).read_bytes()
+
+
+def test_a_new_name_touches_no_record(people: Folder, tmp_path: Folder) -> None:
+    """A class that is only called otherwise keeps its id."""
+    (tmp_path / "names.csv").write_text("old,new\ndog,hound\n")
+    out = tmp_path / "out"
+    subset(people, out, "--relabel", tmp_path / "names.csv")
+    assert len(shared(people, out)) == 16
+    assert manifest_of(out).features[-1].classes == ("cat", "hound", "hat")
+    assert (out / "kind.labels.txt").read_text().split() == ["cat", "hound", "hat"]
+    found = {row["kind"] for rows in rows_of(out).values() for row in rows}
+    assert found == {"cat", "hound", "hat"}
+
+
+def test_merged_classes_keep_the_ids_of_the_others(
+    people: Folder, tmp_path: Folder
+) -> None:
+    """Records of a class that goes to another get its id; it stays without any."""
+    (tmp_path / "names.csv").write_text("dog,cat\n")
+    out = tmp_path / "out"
+    subset(people, out, "--relabel", tmp_path / "names.csv")
+    before, after = rows_of(people), rows_of(out)
+    assert after == {
+        split: [
+            row | {"kind": {"dog": "cat"}.get(row["kind"], row["kind"])} for row in r
+        ]
+        for split, r in before.items()
+    }
+    assert manifest_of(out).features[-1].classes == ("cat", "dog", "hat")
+    assert manifest_of(out).splits[0].classes["kind"]["dog"] == 0
+
+
+def as_stated(manifest: Manifest) -> Any:
+    """Returns what an independently written manifest states as well."""
+    features = [
+        dataclasses.replace(
+            each,
+            statistics=dataclasses.replace(each.statistics, classes={}),
+            always_present=None,
+        ).to_json()
+        for each in manifest.features
+    ]
+    return features, manifest.splits
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    gone=st.sets(st.integers(0, 29), max_size=29),
+    split=st.sampled_from(["", "train", "test"]),
+    new=st.dictionaries(
+        st.sampled_from(NAMES), st.sampled_from([*NAMES, "x", "y"]), max_size=3
+    ),
+    compression=st.sampled_from(["none", "gzip"]),
+)
+def test_a_subset_is_what_writing_its_rows_gives(
+    gone: set[int], split: str, new: dict[str, str], compression: str
+) -> None:
+    """Records, shards, counts and ranges are those of a dataset written anew."""
+    shards = {"train": animals(7, 0, 9, 4), "test": animals(3, 7, start=20)}
+    with tempfile.TemporaryDirectory() as place:
+        root = Folder(place)
+        write_dataset(root / "set", shards, compression=compression)
+        options: list[object] = ["--split", split] if split else []
+        if gone:
+            (root / "keys").write_text("\n".join(map(str, gone)))
+            options += ["--drop-keys", root / "keys", "--key-feature", "id"]
+        if new:
+            lines = [f"{a},{b}\n" for a, b in new.items()]
+            (root / "names").write_text("".join(lines), encoding="utf-8")
+            options += ["--relabel", root / "names"]
+        kept = {
+            name: [
+                [changed(row, new) for row in rows if row["id"] not in gone]
+                for rows in s
+            ]
+            for name, s in shards.items()
+            if split in ("", name)
+        }
+        run = command("subset", root / "set", root / "out", *options)
+        if not any(rows for each in kept.values() for rows in each):
+            assert run.code == 4
+            assert "at least one record" in run.err
+            return
+        assert run.code == 0, run.err
+        found = manifest_of(root / "out")
+        names = found.features[-1].classes
+        wanted = write_dataset(
+            root / "new", kept, compression=compression, classes={"animal": names}
+        )
+        assert as_stated(found) == as_stated(wanted)
+        assert command("verify", root / "out", "--quiet").code == 0
+
+
+def changed(row: Row, new: dict[str, str]) -> Row:
+    return {**row, "animal": new.get(row["animal"], row["animal"])}
+
+
+def test_long_records_and_zlib(tmp_path: Folder) -> None:
+    """Records that are read in pieces are copied whole."""
+    rows = [{"id": n, "raw": bytes([n]) * (3 << 20)} for n in range(4)]
+    from tests.support.datasets import ANIMALS
+
+    features = [each for each in ANIMALS if each.name in ("id", "raw")]
+    for compression in ("none", "zlib"):
+        source = tmp_path / compression
+        write_dataset(source, {"train": [rows]}, features, compression=compression)
+        out = tmp_path / f"{compression}-out"
+        subset(source, out, "--where", "id != 2")
+        (shard,) = manifest_of(out).splits[0].shards
+        before, after = (
+            [*TFRecordReader(str(folder / shard.file))] for folder in (source, out)
+        )
+        assert after == [before[0], before[1], before[3]]
+
+
+def test_what_cannot_be_asked(people: Folder, tmp_path: Folder) -> None:
+    """Each mistake says what to do, and leaves nothing behind."""
+    keys, names = tmp_path / "keys", tmp_path / "names"
+    keys.write_text("5\n")
+    names.write_text("wolf,dog\n")
+    empty = tmp_path / "empty"
+    empty.write_text("\n\n")
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "mine.txt").write_text("kept")
+    write_dataset(tmp_path / "set", {"train": animals(3)})
+    out = tmp_path / "out"
+    for source, target, options, code, words in (
+        (people, out, ("--split", "trian"), 2, "no split 'trian'"),
+        (people, out, ("--where", "id <"), 2, "condition"),
+        (people, out, ("--where", "id < 0"), 4, "at least one record"),
+        (people, out, ("--drop-keys", empty), 4, "one key a line"),
+        (people, out, ("--drop-keys", tmp_path / "none"), 1, "none"),
+        (people, out, ("--drop-keys", keys, "--key-feature", "x"), 2, "--key-feature"),
+        (people, out, ("--key-feature", "id"), 2, "--drop-keys"),
+        (people, out, ("--relabel", names), 2, "there is no 'wolf'"),
+        (people, out, ("--relabel-feature", "kind"), 2, "--relabel"),
+        (people, foreign, (), 2, "mine.txt"),
+        (people, people / "below", (), 2, "outside of the dataset"),
+        (tmp_path / "set", out, ("--drop-keys", keys), 2, "--key-feature"),
+    ):
+        run = command("subset", source, target, *options)
+        assert run.code == code, (options, run)
+        assert words in run.err, (options, run.err)
+        assert "Traceback" not in run.err
+    assert sorted(os.listdir(tmp_path)) == ["empty", "foreign", "keys", "names", "set"]
+    assert os.listdir(foreign) == ["mine.txt"]
+
+
+def test_a_damaged_shard_stops_it(tmp_path: Folder) -> None:
+    """Whether it is read or only linked: nothing is left at the output."""
+    write_dataset(tmp_path / "set", {"train": animals(5, 5)})
+    path = sorted((tmp_path / "set").glob("*tfrecord*"))[1]
+    data = path.read_bytes()
+    for spoilt in (data[:-1], data[:-1] + bytes([data[-1] ^ 1])):
+        path.write_bytes(spoilt)
+        condition = "id < 7" if len(spoilt) == len(data) else "id < 100"
+        run = command(
+            "subset", tmp_path / "set", tmp_path / "out", "--where", condition
+        )
+        assert run.code == 1, run
+        assert path.name in run.err
+        assert os.listdir(tmp_path) == ["set"]
+
+
+def test_where_links_are_refused_bytes_are_copied(
+    people: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file system gets copies, whose checksums are compared."""
+
+    def refused(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refused)
+    out = tmp_path / "out"
+    subset(people, out)
+    assert not shared(people, out)
+    assert manifest_of(out).splits == manifest_of(people).splits
+    assert json.loads((out / "dataset_info.json").read_text())

@@ -1,0 +1,177 @@
+"""`subset`, killed or failed at every file operation: old or new, whole, no litter."""
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from beam_pipeline.commands import subset
+from tests.conftest import Headline
+from tests.support.datasets import animals, write_dataset
+from tests.support.direct_run import COMMITTED, REFUSED, forked
+from tests.support.file_operations import watched
+from tests.support.runs import command
+from tests.support.stress import count
+from transforms.storage import folders, retry
+
+Folder = pathlib.Path
+
+# Of the operations of a run, each 7th is tried where not all are.
+STEP = count(7, 1)
+# What the target is before: nothing, another dataset, or the source itself.
+CASES = ("fresh", "overwrite", "in place", "without exchange")
+
+
+class Place:
+    """A folder with a dataset, and the target of its subset."""
+
+    def __init__(self, root: Folder, case: str) -> None:
+        self.case = case
+        root.mkdir()
+        shards = {"train": animals(6, 6, 6), "test": animals(4, start=50)}
+        self.work, self.saved = root / "work", root / "saved"
+        self.work.mkdir()
+        write_dataset(self.work / "set", shards)
+        self.out = self.work / ("set" if case == "in place" else "out")
+        if case in ("overwrite", "without exchange"):
+            write_dataset(self.out, {"train": animals(2)}, name="other")
+        self.names = sorted({*os.listdir(self.work), self.out.name})
+        self.old = self.found()
+        shutil.copytree(self.work, self.saved)
+        assert forked(self.run) == COMMITTED
+        self.new = self.found()
+        assert self.new not in (None, self.old)
+        self.reset()
+
+    def run(self) -> None:
+        retry.POLICY = dataclasses.replace(retry.POLICY, first_pause=0.0)
+        if self.case == "without exchange":
+            folders.exchange = lambda source, target: False
+        where = "id != 3 and id != 51"
+        subset.run(
+            str(self.work / "set"),
+            str(self.out),
+            where=where,
+            overwrite=True,
+            quiet=True,
+        )
+
+    def reset(self) -> None:
+        shutil.rmtree(self.work)
+        shutil.copytree(self.saved, self.work)
+
+    def found(self) -> dict[str, str] | None:
+        """Returns the files of the dataset at the target; None for none.
+
+        A manifest whose files are not all there, or not as it says, is an error.
+        """
+        path = self.out / "manifest.json"
+        if not path.exists():
+            return None
+        assert command("verify", self.out, "--quiet").code == 0
+        out = {"": json.loads(path.read_text())["dataset"]["digest"]}
+        for each in self.out.iterdir():
+            if each != path:
+                out[each.name] = hashlib.sha256(each.read_bytes()).hexdigest()
+        return out
+
+    def check_view(self) -> str:
+        """Returns what a reader finds now; the source is always whole."""
+        assert command("verify", self.work / "set", "--quiet").code == 0
+        found = self.found()
+        if found == self.new:
+            return "new"
+        assert found == self.old or self.case == "without exchange"
+        return "old"
+
+    def check_end(self) -> None:
+        """Runs again, undisturbed: the new dataset, and nothing beside it."""
+        if self.found() != self.new or self.case != "in place":
+            assert forked(self.run) == COMMITTED
+        else:
+            # The subset of a subset is another one; only the litter must go.
+            command("clean", self.out, "--quiet")
+        assert self.found() == self.new
+        assert sorted(os.listdir(self.work)) == self.names
+
+
+def operations(place: Place) -> int:
+    """Returns the number of operations of an undisturbed run."""
+    read_end, write_end = os.pipe()
+
+    def counted() -> None:
+        seen: list[str] = []
+        with watched(lambda what, path: seen.append(what)):
+            place.run()
+        assert "link" in seen
+        os.write(write_end, str(len(seen)).encode())
+
+    assert forked(counted) == COMMITTED
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        total = int(pipe.read())
+    place.reset()
+    return total
+
+
+def at_operation(place: Place, number: int, act: Callable[[], None]) -> int:
+    """Runs with an act at the number-th operation; returns how the run ended."""
+
+    def disturbed() -> None:
+        seen = 0
+
+        def hook(what: str, path: str) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == number + 1:
+                act()
+
+        with watched(hook):
+            place.run()
+
+    return forked(disturbed)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_at_every_operation(
+    case: str, tmp_path: Folder, headline: Headline
+) -> None:
+    """A reader finds the old or the new dataset whole, and a rerun ends clean."""
+    place = Place(tmp_path / "place", case)
+    total = operations(place)
+    views = {"old": 0, "new": 0}
+    for number in range(0, total, STEP):
+        assert at_operation(place, number, kill) == -signal.SIGKILL
+        views[place.check_view()] += 1
+        place.check_end()
+        place.reset()
+    headline("H1", f"subset, {case}: of {total} kill points {views}, 0 failures")
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("case", CASES)
+def test_an_error_at_every_operation(case: str, code: int, tmp_path: Folder) -> None:
+    """The run ends well after a retry, or with an error and the old data intact."""
+    place = Place(tmp_path / "place", case)
+
+    def fail() -> None:
+        raise OSError(code, os.strerror(code))
+
+    for number in range(0, operations(place), STEP):
+        status = at_operation(place, number, fail)
+        assert status in (COMMITTED, REFUSED)
+        view = place.check_view()
+        assert status == REFUSED or view == "new"
+        place.check_end()
+        place.reset()

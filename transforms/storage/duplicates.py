@@ -1,0 +1,53 @@
+"""A second name for the bytes of a file, without reading them."""
+
+import errno
+import functools
+import os
+
+from transforms.storage import object_clients
+from transforms.storage.file_systems import asked
+from transforms.storage.paths import is_remote, split_remote
+
+__all__ = ["duplicate"]
+
+# What file systems say that link no files, or not these two.
+_NO_LINKS = frozenset(
+    (
+        *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS),
+        *(errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTSUP),
+    )
+)
+
+
+def duplicate(source: str, target: str) -> bool:
+    """Gives a file another name, too; in an object store, makes the store copy it.
+
+    On a disk both names are those of one file (a hard link).
+
+    Args:
+      source: the file.
+      target: the name, which is not taken.
+
+    Returns:
+      Whether it was done; else nothing has changed, and the bytes must be copied: the
+      two are on different file systems, say.
+
+    Raises:
+      OSError: the file cannot be found, or the store cannot copy it.
+    """
+    if is_remote(source) != is_remote(target):
+        return False
+    if not is_remote(target):
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        return True
+    (place, key), (new_place, new_key) = split_remote(source), split_remote(target)
+    client = object_clients.client_of(target)
+    if client is None or place != new_place:
+        return False
+    asked(target, functools.partial(client.copy, key, new_key))
+    return True
