@@ -388,6 +388,36 @@ def subset(target: str, output: str, **choice: Any) -> int:
     return subset_command.run(target, output, **choice)
 
 
+@cli.command(epilog="Exit codes: 0 nothing differs; 1 something does; 2 wrong usage.")
+@click.argument("first", metavar="A", type=LOCATION)
+@click.argument("second", metavar="B", type=LOCATION)
+@click.option(
+    "--key",
+    default="",
+    metavar="NAME",
+    help="The feature that tells records apart; else what the catalogues say.",
+)
+@click.option("--exact", is_flag=True, help="Read every record of both.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Show at most this number of examples of each kind.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(first: str, second: str, **options: Any) -> int:
+    """Show which records of dataset A are changed, moved, added or gone in B.
+
+    \b
+      beam-tfrecord diff out/rows out/rows-2
+      beam-tfrecord diff out/rows out/rows-2 --key id --json
+    """
+    from beam_pipeline.commands import diff as diff_command
+
+    return diff_command.run(first, second, **options)
+
+
 @cli.command(
     epilog="Exit codes: 0 there is an output for every file, whatever was skipped; 1 "
     "there is none for some; 2 wrong usage.",

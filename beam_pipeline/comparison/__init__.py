@@ -1,0 +1,1 @@
+"""Two datasets, compared record by record."""

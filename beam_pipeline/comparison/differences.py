@@ -1,0 +1,384 @@
+"""What differs between two datasets: records, where they are, and their features."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.comparison.pairs import Pairs, Side, paired
+from beam_pipeline.comparison.rows import (
+    ORIGIN,
+    Asked,
+    Rows,
+    catalogues_of,
+    rows_of_catalogue,
+    rows_read,
+)
+from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.reading.reading_plan import Found, find_records
+from transforms.core.schema import Feature, Kind
+from transforms.errors import DamageError, UsageError
+from transforms.reading.catalogue import Catalogue
+
+__all__ = ["KINDS", "Differences", "Example", "compare"]
+
+Longs = npt.NDArray[np.int64]
+
+KINDS = {
+    "added": "in the second alone",
+    "gone": "in the first alone",
+    "changed": "other content, the same class",
+    "relabelled": "another class",
+    "moved": "in another split",
+}
+_KEY = "_key"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Example:
+    """A record that differs.
+
+    Attributes:
+      key: what it is known by; empty for its content.
+      first, second: where it is in each dataset; empty for nowhere.
+      first_class, second_class: its class there; empty for none.
+    """
+
+    key: str
+    first: str
+    second: str
+    first_class: str
+    second_class: str
+
+    def to_json(self) -> dict[str, str]:
+        """Returns plain JSON, without what is empty."""
+        return {name: text for name, text in dataclasses.asdict(self).items() if text}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Differences:
+    """What differs between two datasets.
+
+    Attributes:
+      known_by: what records are known by: names of columns; empty for their content.
+      reads: "catalogues", "records", or "digests" where these are the same.
+      records: of the first and of the second dataset.
+      equal: how many records do not differ.
+      counts: how many differ, by the words of `KINDS`. A record can be both moved and
+        changed, or moved and relabelled.
+      examples: some of each kind.
+      features: name -> how it differs.
+    """
+
+    known_by: tuple[str, ...]
+    reads: str
+    records: tuple[int, int]
+    equal: int
+    counts: Mapping[str, int]
+    examples: Mapping[str, tuple[Example, ...]]
+    features: Mapping[str, str]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing differs."""
+        return not any(self.counts.values()) and not self.features
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON."""
+        return {
+            "is_equal": self.is_equal,
+            "known_by": list(self.known_by),
+            "reads": self.reads,
+            "records": list(self.records),
+            "equal": self.equal,
+            **self.counts,
+            "features": dict(self.features),
+            "examples": {
+                kind: [each.to_json() for each in found]
+                for kind, found in self.examples.items()
+                if found
+            },
+        }
+
+
+def compare(
+    first: str, second: str, *, key: str = "", exact: bool = False, limit: int = 5
+) -> Differences:
+    """Compares two datasets, or folders of TFRecord files, record by record.
+
+    By their catalogues where both have one, else by reading the shards that are not
+    the same file. Memory is some 60 bytes a record and the keys.
+
+    Args:
+      first, second: paths.
+      key: the feature that tells records apart; empty for the key in the catalogues,
+        or origin and row there; or the key column of both; or the content.
+      exact: read every record, whatever manifests and catalogues state.
+      limit: examples of each kind.
+
+    Raises:
+      UsageError, SpecError: there is nothing to compare, or no such feature.
+      DamageError: a file is damaged.
+    """
+    found = find_records(first, {}), find_records(second, {})
+    features = _features(*found)
+    label = _label(*found)
+    datasets = [_dataset(each) for each in (first, second)]
+    digests = {None if each is None else each.manifest.digest for each in datasets}
+    if len(digests) == 1 and None not in digests and not exact:
+        return _same(found[0], features)
+    both = _rows(found, datasets, key, label, exact=exact)
+    sides = _sides(both.one, both.other)
+    return _differences(both, sides, paired(*sides), features, limit)
+
+
+def _dataset(path: str) -> Dataset | None:
+    """Returns the dataset at a path; None for files that no manifest names."""
+    try:
+        target = open_target(path)
+    except (UsageError, DamageError):
+        return None
+    return target if isinstance(target, Dataset) else None
+
+
+def _features(first: Found, second: Found) -> dict[str, str]:
+    """Returns how features differ, by their names."""
+    one, other = (
+        {feature.name: _said(feature) for feature in each.features}
+        for each in (first, second)
+    )
+    out = {}
+    for name in dict.fromkeys((*one, *other)):
+        if name not in other:
+            out[name] = "in the first alone"
+        elif name not in one:
+            out[name] = "in the second alone"
+        elif one[name][0] != other[name][0]:
+            out[name] = f"{one[name][0]} in the first, {other[name][0]} in the second"
+        elif one[name][1] != other[name][1]:
+            out[name] = "other class names, or in another order"
+    return out
+
+
+def _said(feature: Feature) -> tuple[str, tuple[str, ...]]:
+    sizes = ", ".join("any" if size is None else str(size) for size in feature.shape)
+    kind = f"{feature.kind} of shape ({sizes})" if feature.shape else str(feature.kind)
+    return kind, tuple(feature.vocabulary or ())
+
+
+def _label(first: Found, second: Found) -> str:
+    """Returns the label that both have, with class names; empty for none."""
+    names = []
+    for found in (first, second):
+        labels = [
+            each
+            for each in found.features
+            if each.kind is Kind.LABEL and not each.shape and each.vocabulary
+        ]
+        main = [each for each in labels if each.is_label] or labels
+        names.append(main[0].name if len(main) == 1 else "")
+    return names[0] if names[0] == names[1] else ""
+
+
+def _same(found: Found, features: Mapping[str, str]) -> Differences:
+    records = sum(shard.records or 0 for _, shard in found.shards)
+    return Differences(
+        *((), "digests", (records, records), records),
+        counts=dict.fromkeys(KINDS, 0),
+        examples={},
+        features=features,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Both:
+    """The records of two datasets, and how they are known.
+
+    Attributes:
+      asked: the columns.
+      reads: see `Differences`.
+      same: how many records are in shards that are the same in both.
+    """
+
+    one: Rows
+    other: Rows
+    asked: Asked
+    reads: str
+    same: int = 0
+
+
+def _rows(
+    found: tuple[Found, Found],
+    datasets: list[Dataset | None],
+    key: str,
+    label: str,
+    *,
+    exact: bool,
+) -> _Both:
+    catalogues = []
+    if not exact:
+        catalogues = [catalogues_of(each) for each in datasets if each is not None]
+    if len(catalogues) == 2 and all(catalogues):
+        asked = _asked(catalogues, key, label)
+        if asked is not None:
+            one, other = (rows_of_catalogue(each, asked) for each in catalogues)
+            return _Both(one, other, asked, "catalogues")
+    key = key or _key_column(found, datasets)
+    asked = Asked((key,) if key else (), label)
+    without = [frozenset[str](), frozenset[str]()]
+    same = 0
+    if not exact and _classes(found[0], label) == _classes(found[1], label):
+        without, same = _same_shards(*found)
+    one, other = (
+        rows_read(each, asked, without=left)
+        for each, left in zip(found, without, strict=True)
+    )
+    return _Both(one, other, asked, "records", same)
+
+
+def _key_column(found: tuple[Found, Found], datasets: list[Dataset | None]) -> str:
+    """Returns the feature that both datasets were made with as key; empty for none."""
+    columns = {
+        "" if each is None else str(each.manifest.settings.get("key_column") or "")
+        for each in datasets
+    }
+    name = columns.pop() if len(columns) == 1 else ""
+    known = [{feature.name for feature in each.features} for each in found]
+    return name if all(name in names for names in known) else ""
+
+
+def _asked(
+    catalogues: list[dict[str, Catalogue]], key: str, label: str
+) -> Asked | None:
+    """Returns what is looked at in catalogues; None where they lack the key."""
+    columns = [
+        set(catalogue.schema.names)
+        for each in catalogues
+        for catalogue in each.values()
+    ]
+    shared = set.intersection(*columns)
+    label = label if label in shared else ""
+    if key:
+        return Asked((key,), label) if key in shared else None
+    if _KEY in shared:
+        return Asked((_KEY,), label)
+    return Asked(ORIGIN if shared.issuperset(ORIGIN) else (), label)
+
+
+def _classes(found: Found, label: str) -> tuple[str, ...]:
+    return next(
+        (tuple(f.vocabulary or ()) for f in found.features if f.name == label), ()
+    )
+
+
+def _same_shards(first: Found, second: Found) -> tuple[list[frozenset[str]], int]:
+    """Returns the paths of shards that are stated to be the same, and their records."""
+    there: dict[tuple[object, ...], list[str]] = {}
+    for split, shard in second.shards:
+        if shard.crc32c is not None:
+            facts = (split, shard.bytes, shard.crc32c, shard.records)
+            there.setdefault(facts, []).append(shard.path)
+    one, other, records = set(), set(), 0
+    for split, shard in first.shards:
+        rivals = there.get((split, shard.bytes, shard.crc32c, shard.records))
+        if rivals:
+            one.add(shard.path)
+            other.add(rivals.pop())
+            records += shard.records or 0
+    return [frozenset(one), frozenset(other)], records
+
+
+def _sides(one: Rows, other: Rows) -> tuple[Side, Side]:
+    """Returns what pairs are made from: numbers that mean the same in both."""
+    names = [*dict.fromkeys((*one.splits, *other.splits))]
+    splits = [
+        np.array([names.index(name) for name in rows.splits], np.int64)[rows.split]
+        for rows in (one, other)
+    ]
+    ids = one.payload, other.payload
+    if one.identity:
+        count = len(one)
+        found = np.zeros(count + len(other), np.int64)
+        for mine, others in zip(one.identity, other.identity, strict=True):
+            codes = _codes(mine, others)
+            found = np.unique(
+                found * (int(codes.max(initial=0)) + 2) + codes + 1, return_inverse=True
+            )[1].astype(np.int64)
+        ids = found[:count], found[count:]
+    return (
+        Side(ids[0], splits[0], one.payload),
+        Side(ids[1], splits[1], other.payload),
+    )
+
+
+def _codes(one: pa.Array, other: pa.Array) -> Longs:
+    """Returns a number for each value of two columns; -1 for missing ones."""
+    if one.type != other.type:
+        one, other = (each.cast(pa.large_string()) for each in (one, other))
+    both = pa.concat_arrays([one, other]).dictionary_encode()
+    codes: Longs = pc.fill_null(both.indices, -1).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int64)
+
+
+def _differences(
+    both: _Both,
+    sides: tuple[Side, Side],
+    pairs: Pairs,
+    features: Mapping[str, str],
+    limit: int,
+) -> Differences:
+    one, other = both.one, both.other
+    first, second = pairs.first, pairs.second
+    moved = sides[0].splits[first] != sides[1].splits[second]
+    relabelled = np.zeros(len(first), np.bool_)
+    if one.label is not None and other.label is not None:
+        mine = _codes(one.label, other.label)
+        relabelled = mine[: len(one)][first] != mine[len(one) :][second]
+    changed = (one.payload[first] != other.payload[second]) & ~relabelled
+    differs = {"changed": changed, "relabelled": relabelled, "moved": moved}
+    examples: dict[str, tuple[Example, ...]] = {
+        "added": tuple(_example(both, None, n) for n in pairs.added[:limit].tolist()),
+        "gone": tuple(_example(both, n, None) for n in pairs.gone[:limit].tolist()),
+    }
+    for kind, mask in differs.items():
+        places = np.flatnonzero(mask)
+        places = places[np.argsort(first[places])][:limit]
+        examples[kind] = tuple(
+            _example(both, *each)
+            for each in zip(
+                first[places].tolist(), second[places].tolist(), strict=True
+            )
+        )
+    return Differences(
+        both.asked.identity,
+        both.reads,
+        (len(one) + both.same, len(other) + both.same),
+        both.same + int(np.count_nonzero(~(changed | relabelled | moved))),
+        counts={
+            "added": len(pairs.added),
+            "gone": len(pairs.gone),
+            **{kind: int(np.count_nonzero(mask)) for kind, mask in differs.items()},
+        },
+        examples=examples,
+        features=features,
+    )
+
+
+def _example(both: _Both, first: int | None, second: int | None) -> Example:
+    one, other = both.one, both.other
+    if first is not None:
+        key = one.key(first)
+    else:
+        assert second is not None, "it is in one of them"
+        key = other.key(second)
+    return Example(
+        key,
+        "" if first is None else one.place(first),
+        "" if second is None else other.place(second),
+        "" if first is None else one.class_of(first),
+        "" if second is None else other.class_of(second),
+    )

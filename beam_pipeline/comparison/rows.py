@@ -1,0 +1,241 @@
+"""What is known of every record of a dataset: by its catalogue, or by its shards."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.reading.reading_plan import Found
+from transforms.core.schema import Feature, Kind
+from transforms.errors import DamageError, SpecError, nearest
+from transforms.formats.tfrecord_files.shards import Shard
+from transforms.reading.catalogue import Catalogue
+from transforms.reading.catalogue_of_shards import rows_of_shard
+
+__all__ = ["ORIGIN", "Asked", "Rows", "catalogues_of", "rows_of_catalogue", "rows_read"]
+
+Longs = npt.NDArray[np.int64]
+
+ORIGIN = ("_origin", "_row")
+_FOLDER = "catalogue/"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """Columns that are looked at.
+
+    Attributes:
+      identity: what records are known by; empty for their content.
+      label: a feature with class names; empty for none.
+    """
+
+    identity: tuple[str, ...] = ()
+    label: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """The n records of a dataset, in order.
+
+    Attributes:
+      splits: their names.
+      split: of each record, a place in `splits`.
+      shard: of each record, its number in the split.
+      payload: size and CRC32C of each record as one number.
+      identity: columns of n values; none where records are known by their content.
+      label: n class names; None for none.
+    """
+
+    splits: tuple[str, ...]
+    split: Longs
+    shard: Longs
+    payload: Longs
+    identity: tuple[pa.Array, ...] = ()
+    label: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def place(self, number: int) -> str:
+        """Returns where a record is, for a person."""
+        split, shard = int(self.split[number]), int(self.shard[number])
+        same = (self.split[:number] == split) & (self.shard[:number] == shard)
+        name = self.splits[split]
+        where = f"shard {shard:,}, record {int(np.count_nonzero(same)):,}"
+        return f"{name}, {where}" if name else where
+
+    def key(self, number: int) -> str:
+        """Returns what a record is known by, for a person; empty for its content."""
+        return ", row ".join(str(column[number].as_py()) for column in self.identity)
+
+    def class_of(self, number: int) -> str:
+        """Returns the class of a record; empty for none."""
+        return "" if self.label is None else str(self.label[number].as_py() or "")
+
+
+def catalogues_of(dataset: Dataset) -> dict[str, Catalogue]:
+    """Returns the catalogue of each split; empty where one has none.
+
+    Raises:
+      DamageError: a catalogue is damaged, or has other rows than the split.
+      OSError: one cannot be read.
+    """
+    names = sorted(each.file for each in dataset.manifest.beside)
+    out = {}
+    for split in dataset.manifest.splits:
+        start = f"{_FOLDER}{split.name}-"
+        parts = [
+            name
+            for name in names
+            if name.startswith(start) and "-" not in name[len(start) :].split("-of-")[0]
+        ]
+        if not parts:
+            return {}
+        catalogue = Catalogue([dataset.path(name) for name in parts])
+        if len(catalogue) != split.records:
+            raise DamageError(
+                f"{catalogue.path} and the other parts must have a row for each of the "
+                f"{split.records:,} records of {split.name!r}; found "
+                f"{len(catalogue):,}. Compare with --exact."
+            )
+        out[split.name] = catalogue
+    return out
+
+
+def rows_of_catalogue(catalogues: dict[str, Catalogue], asked: Asked) -> Rows:
+    """Returns the records of a dataset without opening a shard.
+
+    Raises:
+      SpecError: a catalogue lacks a column.
+      DamageError, OSError: one is damaged, or cannot be read.
+    """
+    names = ("_shard", "_size", "_crc32c", *asked.identity)
+    wanted = [*names, asked.label] if asked.label else [*names]
+    parts = [
+        _Part(number, *_told(batch, asked))
+        for number, catalogue in enumerate(catalogues.values())
+        for batch in catalogue.batches(wanted, 0, len(catalogue))
+    ]
+    return _rows(tuple(catalogues), parts, asked)
+
+
+def rows_read(found: Found, asked: Asked, *, without: frozenset[str]) -> Rows:
+    """Returns the records of TFRecord files by reading them.
+
+    Args:
+      found: the files.
+      asked: what is looked at; the identity is features.
+      without: paths of shards that are left out.
+
+    Raises:
+      SpecError: there is no such feature, or records cannot be known by it.
+      TFRecordError: a file is damaged.
+      ExampleError: a record does not hold what a feature must.
+    """
+    known = {feature.name: feature for feature in found.features}
+    for name in asked.identity:
+        if name not in known:
+            raise SpecError(
+                f"--key must name a feature of both datasets; there is no {name!r}"
+                f"{nearest(name, known)}."
+            )
+        if known[name].is_list or known[name].kind in (Kind.BOX, Kind.TENSOR):
+            raise SpecError(
+                f"--key must name a feature of one value; {name!r} is a "
+                f"{_kind(known[name])}."
+            )
+    names = [*asked.identity, *([asked.label] if asked.label else [])]
+    features = [known[name] for name in dict.fromkeys(names)]
+    splits = found.splits or ("",)
+    parts = []
+    numbers: dict[str, int] = {}
+    for split, shard in found.shards:
+        number = numbers[split] = numbers.get(split, -1) + 1
+        if shard.path in without:
+            continue
+        parts += _parts_of(shard, splits.index(split), number, features, asked)
+    return _rows(splits, parts, asked)
+
+
+def _kind(feature: Feature) -> str:
+    return f"list of {feature.kind}s" if feature.is_list else str(feature.kind)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """Some consecutive records."""
+
+    split: int
+    shard: Longs
+    payload: Longs
+    identity: tuple[pa.Array, ...]
+    label: pa.Array | None
+
+
+def _parts_of(
+    shard: Shard, split: int, number: int, features: Sequence[Feature], asked: Asked
+) -> list[_Part]:
+    """Returns the records of a shard, of which the payloads are let go at once."""
+    names = {each.name: each.vocabulary for each in features}
+    parts = []
+    for columns in rows_of_shard(shard.path, number, features):
+        told = dict(columns)
+        for name, vocabulary in names.items():
+            if vocabulary:
+                classes = pa.array(vocabulary, pa.string())
+                told[name] = classes.take(told[name])
+        parts.append(_Part(split, *_told(told, asked)))
+    return parts
+
+
+def _told(
+    columns: pa.RecordBatch | dict[str, pa.Array], asked: Asked
+) -> tuple[Longs, Longs, tuple[pa.Array, ...], pa.Array | None]:
+    """Returns what a part tells of its records, in the order of `_Part`."""
+    size, crc = (
+        columns[name].to_numpy(zero_copy_only=False).astype(np.int64)
+        for name in ("_size", "_crc32c")
+    )
+    return (
+        columns["_shard"].to_numpy(zero_copy_only=False).astype(np.int64),
+        size << 32 | crc,
+        tuple(_comparable(columns[name]) for name in asked.identity),
+        _comparable(columns[asked.label]) if asked.label else None,
+    )
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Returns a column of integers, or of values as texts or bytes."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return column.cast(pa.large_binary())
+    return column.cast(pa.large_string())
+
+
+def _rows(splits: tuple[str, ...], parts: Sequence[_Part], asked: Asked) -> Rows:
+    none = np.empty(0, np.int64)
+    split = [np.full(len(part.shard), part.split, np.int64) for part in parts]
+    identity = tuple(
+        _chained([part.identity[number] for part in parts])
+        for number in range(len(asked.identity))
+    )
+    labels = [part.label for part in parts if part.label is not None]
+    return Rows(
+        splits,
+        np.concatenate([none, *split]),
+        np.concatenate([none, *(part.shard for part in parts)]),
+        np.concatenate([none, *(part.payload for part in parts)]),
+        identity,
+        _chained(labels) if asked.label else None,
+    )
+
+
+def _chained(arrays: Sequence[pa.Array]) -> pa.Array:
+    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())

@@ -1,0 +1,178 @@
+"""`diff`: which records differ between two datasets."""
+
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from beam_pipeline.comparison.rows import (
+    Asked,
+    Rows,
+    rows_of_catalogue,
+    rows_read,
+)
+from beam_pipeline.reading.reading_plan import find_records
+from tests.support.datasets import Row, animals, write_dataset
+from tests.support.runs import command
+from transforms.reading.catalogue import Catalogue
+
+Folder = pathlib.Path
+
+WORDS = ("added", "gone", "changed", "relabelled", "moved")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """Thirty animals in two splits."""
+    folder = tmp_path_factory.mktemp("diff") / "first"
+    write_dataset(folder, {"train": animals(10, 10), "test": animals(10, start=20)})
+    return folder
+
+
+def diff(*arguments: object) -> tuple[dict[str, Any], list[int]]:
+    """Runs `diff --json`; returns what it prints, and its counts."""
+    run = command("diff", *arguments, "--json")
+    assert run.err == ""
+    found = json.loads(run.out)
+    counts = [found[word] for word in WORDS]
+    assert run.code == (0 if found["is_equal"] else 1)
+    return found, counts
+
+
+def second(folder: Folder) -> Folder:
+    """Writes what the first dataset might be later: one of each difference."""
+    train: list[Row] = [row for shard in animals(10, 10) for row in shard]
+    test: list[Row] = [*animals(10, start=20)[0]]
+    del train[3]  # gone
+    train[5] = {**train[5], "note": "altered"}
+    train[7] = {**train[7], "animal": "dog" if train[7]["animal"] != "dog" else "goat"}
+    test.append(train.pop(9))  # moved
+    train += animals(2, start=100)[0]  # added
+    write_dataset(folder, {"train": [train[::-1]], "test": [test]})
+    return folder
+
+
+def test_each_kind_of_difference(first: Folder, tmp_path: Folder) -> None:
+    """By a key, with an example of each, whatever the order and the shards."""
+    found, counts = diff(first, second(tmp_path / "second"), "--key", "id")
+    assert counts == [2, 1, 1, 1, 1]
+    assert found["equal"] == 26
+    assert found["records"] == [30, 31]
+    assert found["known_by"] == ["id"]
+    examples = found["examples"]
+    assert examples["gone"][0]["key"] == "3"
+    assert [each["key"] for each in examples["added"]] == ["101", "100"]
+    assert examples["moved"] == [
+        {
+            "key": "10",
+            "first": "train, shard 1, record 0",
+            "second": "test, shard 0, record 10",
+            "first_class": "dog",
+            "second_class": "dog",
+        }
+    ]
+    (relabelled,) = examples["relabelled"]
+    assert relabelled["first_class"] != relabelled["second_class"]
+
+
+def test_without_a_key_content_decides(first: Folder, tmp_path: Folder) -> None:
+    """A changed record is then one that is gone and one that is added."""
+    found, counts = diff(first, second(tmp_path / "second"))
+    assert counts == [4, 3, 0, 0, 1]
+    assert found["known_by"] == []
+
+
+def test_equal_datasets(first: Folder, tmp_path: Folder) -> None:
+    """In other shards and another order they are equal; by digest nothing is read."""
+    shards = [
+        [row for shard in animals(10, 10) for row in shard][::-1],
+        [],
+    ]
+    other = tmp_path / "other"
+    write_dataset(
+        other,
+        {"test": animals(10, start=20), "train": shards},
+        compression="gzip",
+    )
+    for options in ((), ("--key", "id"), ("--exact",)):
+        found, counts = diff(first, other, *options)
+        assert counts == [0] * 5
+        assert (found["equal"], found["reads"]) == (30, "records")
+    assert diff(first, first)[0]["reads"] == "digests"
+    run = command("diff", first, other)
+    assert run.code == 0
+    assert "equal       30" in run.out
+
+
+def test_only_shards_that_differ_are_read(first: Folder, tmp_path: Folder) -> None:
+    """What the manifests call the same file is not opened, unless --exact is given."""
+    other = tmp_path / "other"
+    train: Sequence[Sequence[Row]] = [animals(10)[0], animals(9, start=10)[0]]
+    write_dataset(other, {"train": train, "test": animals(10, start=20)})
+    shard = next(other.glob("*train*00000-of*"))
+    shard.write_bytes(b"spoilt")
+    found, counts = diff(first, other, "--key", "id")
+    assert counts == [0, 1, 0, 0, 0]
+    assert found["equal"] == 29
+    run = command("diff", first, other, "--exact")
+    assert run.code == 1
+    assert shard.name in run.err
+
+
+def test_features_that_differ(first: Folder, tmp_path: Folder) -> None:
+    """They make datasets different, even without a record that does."""
+    from tests.support.datasets import ANIMALS
+
+    other = tmp_path / "other"
+    write_dataset(
+        other,
+        {"train": animals(10, 10), "test": animals(10, start=20)},
+        [each for each in ANIMALS if each.name != "raw"],
+    )
+    found, counts = diff(first, other)
+    assert counts == [0] * 5
+    assert found["features"] == {"raw": "in the first alone"}
+    assert not found["is_equal"]
+
+
+def same_rows(one: Rows, other: Rows) -> None:
+    for name in ("split", "shard", "payload"):
+        assert (getattr(one, name) == getattr(other, name)).all(), name
+    assert one.splits == other.splits
+    assert one.label == other.label
+    assert one.identity == other.identity
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_catalogues_tell_what_records_tell(tmp_path: Folder, compression: str) -> None:
+    """Size, checksum, key and class of every record are those that are stored."""
+    source = tmp_path / "set"
+    write_dataset(
+        source,
+        {"train": animals(10, 0, 7), "test": animals(5, start=20)},
+        compression=compression,
+    )
+    run = command("index", source, "-o", tmp_path / "beside", "--catalogue")
+    assert run.code == 0, run.err
+    catalogues = {
+        split: Catalogue(
+            [str(tmp_path / f"beside/catalogue/{split}-00000-of-00001.pq")]
+        )
+        for split in ("train", "test")
+    }
+    asked = Asked(("id",), "animal")
+    found = find_records(str(source), {})
+    read = rows_read(found, asked, without=frozenset())
+    same_rows(rows_of_catalogue(catalogues, asked), read)
+    assert len(read) == 22
+
+
+def test_what_cannot_be_asked(first: Folder, tmp_path: Folder) -> None:
+    """Mistakes end with 2 and say what to write."""
+    other = second(tmp_path / "second")
+    run = command("diff", first, other, "--key", "idd")
+    assert run.code == 2
+    assert "there is no 'idd'" in run.err
+    assert command("diff", first, tmp_path / "nowhere").code == 2
