@@ -2,9 +2,9 @@
 
 import sys
 
+from beam_pipeline.copies.request import Request, read_keys, read_relabelling
+from beam_pipeline.copies.subset import Made, make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
-from beam_pipeline.subsets.request import Request, read_keys, read_relabelling
-from beam_pipeline.subsets.subset import Made, make_subset
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import shown_reading

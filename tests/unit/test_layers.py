@@ -96,13 +96,13 @@ PROGRAM = {
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.reading": "settings planning.features datasets",
-    "beam_pipeline.subsets": "version reading datasets",
+    "beam_pipeline.copies": "version reading datasets",
     "beam_pipeline.comparison": "reading datasets",
     "beam_pipeline.reader_programs": "terminal",
     "beam_pipeline.page": "terminal datasets reading reader_programs",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning planning.features running "
-        "datasets reading reader_programs page subsets "
+        "datasets reading reader_programs page copies "
         "comparison"
     ),
     "beam_pipeline": (

@@ -5,16 +5,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
-from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.subsets.chosen_rows import Chosen, Relabelling
-from beam_pipeline.subsets.kept_facts import (
+from beam_pipeline.copies.chosen_rows import Chosen, Relabelling
+from beam_pipeline.copies.kept_facts import (
     Counted,
     classes_by_name,
     counts_left,
     open_features,
     summarized,
 )
-from beam_pipeline.subsets.shard_copies import Changed, copy_some, copy_whole
+from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole
+from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import FeatureFacts, ShardFacts, SplitFacts
 from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics

@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.copies.request import Keys, Request
 from beam_pipeline.reading.choice import condition_of, label_of
 from beam_pipeline.reading.open_dataset import OpenDataset
-from beam_pipeline.subsets.request import Keys, Request
 from transforms.core.arrays import is_list
 from transforms.core.class_changes import ClassChanges, class_changes
 from transforms.core.manifest import Manifest

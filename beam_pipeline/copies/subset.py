@@ -12,16 +12,16 @@ from typing import BinaryIO
 
 import google_crc32c
 
-from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.reading.open_dataset import open_dataset
-from beam_pipeline.subsets.chosen_rows import (
+from beam_pipeline.copies.chosen_rows import (
     Chosen,
     Relabelling,
     choose,
     relabelling_of,
 )
-from beam_pipeline.subsets.kept_shards import KeptShards
-from beam_pipeline.subsets.request import Request
+from beam_pipeline.copies.kept_shards import KeptShards
+from beam_pipeline.copies.request import Request
+from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.version import __version__
 from transforms import files
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map

@@ -8,8 +8,8 @@ from typing import BinaryIO
 import google_crc32c
 import numpy as np
 
-from beam_pipeline.subsets.chosen_rows import Mask
-from beam_pipeline.subsets.kept_facts import Counted, summarized
+from beam_pipeline.copies.chosen_rows import Mask
+from beam_pipeline.copies.kept_facts import Counted, summarized
 from transforms import files
 from transforms.core.example.replaced_ids import replaced_ids
 from transforms.core.manifest import ShardFacts

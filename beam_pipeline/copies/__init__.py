@@ -1,0 +1,1 @@
+"""Datasets made of datasets: their records are copied as they are stored."""

@@ -1,1 +1,0 @@
-"""A part of a dataset as a dataset of its own, its records copied as they are."""
