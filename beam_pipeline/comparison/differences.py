@@ -111,7 +111,7 @@ def compare(
     """Compares two datasets, or folders of TFRecord files, record by record.
 
     By their catalogues where both have one, else by reading the shards that are not
-    the same file. Memory is some 60 bytes a record and the keys.
+    the same file. Memory is some 300 bytes a record.
 
     Args:
       first, second: paths.

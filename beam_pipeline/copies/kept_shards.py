@@ -132,8 +132,8 @@ class KeptShards:
         touched = self._chosen.relabelled.get(piece.split)
         if touched is None or self._relabelling is None:
             return None
-        key, ids = self._relabelling.feature, self._relabelling.changes.ids
-        return Changed(touched[piece.places], key, ids)
+        ids = {self._relabelling.feature: self._relabelling.changes.ids}
+        return Changed(touched[piece.places], ids)
 
     def facts(
         self, splits: Sequence[SplitFacts]

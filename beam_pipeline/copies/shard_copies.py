@@ -31,13 +31,11 @@ class Changed:
 
     Attributes:
       mask: n bools, one for each record of a shard.
-      key: of the class ids in the records.
-      ids: class id -> the new one.
+      ids: by the key of the class ids in the records: class id -> the new one.
     """
 
     mask: Mask
-    key: str
-    ids: Mapping[int, int]
+    ids: Mapping[str, Mapping[int, int]]
 
 
 def copy_whole(source: str, target: str, facts: ShardFacts, *, attempts: str) -> None:
@@ -103,7 +101,7 @@ def copy_some(
       facts: what the manifest states of the shard.
       kept: n bools, one for each record.
       changed: which of those get other class ids; None for none.
-      features: to be looked at.
+      features: to be looked at; none for a copy of which all is known.
       compression: of both.
       attempts: see `transforms.files.create`.
       opened: opens the shard.
@@ -135,7 +133,7 @@ def copy_some(
                     break
                 mask = kept[span]
                 for part, counted in ((~mask, gone), (mask, seen)):
-                    if part.any():
+                    if features and part.any():
                         counted.add(summarized(_some(payloads, part), features, source))
                 _write(writer, payloads, mask, change[span], changed)
             reader.check_stated(
@@ -200,6 +198,7 @@ def _write(
             for place in range(first, stop):
                 record = payloads.payload(place)
                 if changed is not None and change[place]:
-                    record = replaced_ids(record, changed.key, changed.ids)
+                    for key, ids in changed.ids.items():
+                        record = replaced_ids(record, key, ids)
                 writer.write(record)
     flush()
