@@ -388,6 +388,24 @@ def subset(target: str, output: str, **choice: Any) -> int:
     return subset_command.run(target, output, **choice)
 
 
+@cli.command()
+@click.argument("paths", metavar="A B... OUT", nargs=-1, type=LOCATION)
+@click.option("--overwrite", is_flag=True, help="Replace the dataset at OUT.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def merge(paths: tuple[str, ...], overwrite: bool, quiet: bool) -> int:
+    """Write several datasets as one, their class ids joined by name.
+
+    They have the same features. Splits of one name are joined. The classes of A keep
+    their ids; those that only the others have follow.
+
+    \b
+      beam-tfrecord merge out/photos out/new-photos out/all-photos
+    """
+    from beam_pipeline.commands import merge as merge_command
+
+    return merge_command.run(paths, overwrite=overwrite, quiet=quiet)
+
+
 @cli.command(epilog="Exit codes: 0 nothing differs; 1 something does; 2 wrong usage.")
 @click.argument("first", metavar="A", type=LOCATION)
 @click.argument("second", metavar="B", type=LOCATION)

@@ -2,13 +2,14 @@
 
 import sys
 
+from beam_pipeline.commands.copied import print_splits
 from beam_pipeline.copies.request import Request, read_keys, read_relabelling
 from beam_pipeline.copies.subset import Made, make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.terminal import standard_error
-from beam_pipeline.terminal.printing import print_prose, print_text, printable
+from beam_pipeline.terminal.printing import print_prose, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
-from beam_pipeline.terminal.words import count_text, size_text
+from beam_pipeline.terminal.words import count_text
 from transforms.errors import UsageError
 from transforms.storage.paths import plain
 
@@ -77,16 +78,7 @@ def run(
 
 def _print(output: str, made: Made) -> None:
     manifest = made.manifest
-    rows = [("split", "records", "shards", "size")]
-    rows += [
-        (s.name, f"{s.records:,}", f"{len(s.shards):,}", size_text(s.bytes))
-        for s in manifest.splits
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        first, *others = map(printable, row)
-        cells = (text.rjust(n) for text, n in zip(others, widths[1:], strict=True))
-        print_text("  ".join((first.ljust(widths[0]), *cells)))
+    print_splits(manifest)
     skipped = sum(manifest.account.skipped.values())
     print_prose(
         f"committed {printable(output)}: {count_text(manifest.records, 'record')} of "

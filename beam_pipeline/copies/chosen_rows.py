@@ -31,10 +31,12 @@ class Relabelling:
 
     Attributes:
       feature: its name.
+      key: of the class ids in the records.
       changes: of its classes.
     """
 
     feature: str
+    key: str
     changes: ClassChanges
 
 
@@ -84,7 +86,8 @@ def relabelling_of(
             )
         name = labels[0] if found is None else found.name
     (facts,) = (each for each in manifest.features if each.feature.name == name)
-    return Relabelling(name, class_changes(facts.classes, request.relabel))
+    changes = class_changes(facts.classes, request.relabel)
+    return Relabelling(name, facts.feature.record_keys[0], changes)
 
 
 def choose(

@@ -23,6 +23,7 @@ __all__ = [
     "counts_left",
     "open_features",
     "summarized",
+    "with_ids",
 ]
 
 _ENDS = ("min", "max", "fewest", "most")
@@ -142,3 +143,22 @@ def classes_by_name(
     for number, count in counts.items():
         changed[ids.get(number, number)] += count
     return {name: changed[number] for number, name in enumerate(names)}
+
+
+def with_ids(
+    statistics: Statistics, counts: Mapping[int, int] | None, classes: int
+) -> Statistics:
+    """Returns the range of class ids after some of them have changed.
+
+    Args:
+      statistics: of the label before.
+      counts: class id -> records, of the new ids; None where they were not counted.
+      classes: how many there are.
+    """
+    if not statistics.present:
+        return statistics
+    # Of classes too many to be counted the ends are not known.
+    present = range(classes) if counts is None else [n for n, c in counts.items() if c]
+    if not present:
+        return statistics
+    return dataclasses.replace(statistics, minimum=min(present), maximum=max(present))

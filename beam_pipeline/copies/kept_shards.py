@@ -12,6 +12,7 @@ from beam_pipeline.copies.kept_facts import (
     counts_left,
     open_features,
     summarized,
+    with_ids,
 )
 from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole
 from beam_pipeline.datasets.dataset import Dataset
@@ -132,7 +133,7 @@ class KeptShards:
         touched = self._chosen.relabelled.get(piece.split)
         if touched is None or self._relabelling is None:
             return None
-        ids = {self._relabelling.feature: self._relabelling.changes.ids}
+        ids = {self._relabelling.key: self._relabelling.changes.ids}
         return Changed(touched[piece.places], ids)
 
     def facts(
@@ -177,7 +178,7 @@ class KeptShards:
                         total[new] = total.get(new, 0) + count
             statistics = found.get(name, Statistics())
             if ids:
-                statistics = _with_ids(statistics, total, len(names))
+                statistics = with_ids(statistics, total, len(names))
             feature = facts.feature
             if feature.vocabulary is not None and names != tuple(facts.classes):
                 feature = dataclasses.replace(feature, vocabulary=names)
@@ -264,16 +265,3 @@ def _merged(parts: Mapping[str, Counted]) -> dict[str, Statistics]:
     for part in parts.values():
         out.add(part.facts)
     return out.facts
-
-
-def _with_ids(
-    statistics: Statistics, counts: Mapping[int, int] | None, classes: int
-) -> Statistics:
-    """Returns the range of class ids after some of them have changed."""
-    if not statistics.present:
-        return statistics
-    # Of classes too many to be counted the ends are not known.
-    present = range(classes) if counts is None else [n for n, c in counts.items() if c]
-    if not present:
-        return statistics
-    return dataclasses.replace(statistics, minimum=min(present), maximum=max(present))

@@ -1,0 +1,335 @@
+"""Several datasets as one: their shards side by side, class ids joined by name.
+
+The classes of the first dataset keep their ids; new classes of the others follow. So
+only records of the others can need new ids, and all other shards stay as they are.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from beam_pipeline.copies.kept_facts import with_ids
+from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
+from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole
+from beam_pipeline.datasets.dataset import Dataset
+from transforms.core.label_map import LABEL_MAP_NAME
+from transforms.core.manifest import (
+    Account,
+    FeatureFacts,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.core.naming import ShardName
+from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import MAX_CLASSES, Statistics
+from transforms.errors import InputError, UsageError
+from transforms.formats.tfrecord_files.dataset import row_feature
+from transforms.work.store import Store
+
+__all__ = ["Merged", "join_datasets"]
+
+# Feature -> class id -> the new one.
+_Ids = Mapping[str, Mapping[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Merged:
+    """Datasets that were published as one.
+
+    Attributes:
+      manifest: of the new dataset.
+      whole, changed: how many shards stayed as they were, and how many got class ids.
+    """
+
+    manifest: Manifest
+    whole: int
+    changed: int
+
+
+def join_datasets(
+    datasets: Sequence[Dataset],
+    directory: str,
+    *,
+    overwrite: bool = False,
+    opened: Callable[[str], BinaryIO],
+    say: Callable[[str], None] = lambda _text: None,
+) -> Merged:
+    """Writes several datasets as one.
+
+    Args:
+      datasets: two or more, with the same features.
+      directory: where the new one goes.
+      overwrite: whether a dataset there is replaced.
+      opened: opens a file of one of the datasets for reading.
+      say: called with what a person should know meanwhile.
+
+    Raises:
+      UsageError: a dataset is named twice.
+      InputError: their features or compression differ.
+      TargetError: the output holds a dataset, or something else.
+      DamageError: a dataset is damaged. Nothing was published.
+    """
+    _check(datasets)
+    place = look_at(directory, datasets, overwrite=overwrite)
+    classes = _classes(datasets)
+    shards = [_Part(dataset, _new_ids(dataset, classes)) for dataset in datasets]
+    splits = [*dict.fromkeys(s.name for d in datasets for s in d.manifest.splits)]
+    counts = collections.Counter[bool]()
+
+    def build(store: Store) -> Manifest:
+        counts.clear()
+        written = [
+            _split(name, shards, classes, store, opened, counts) for name in splits
+        ]
+        manifest = _manifest(datasets, written, classes)
+        return with_sidecars(manifest, {}, store)
+
+    decides = ["merge", [each.manifest.digest for each in datasets]]
+    manifest = publish_copy(place, decides, build, say)
+    return Merged(manifest, counts[False], counts[True])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """One of the datasets, and which of its class ids change."""
+
+    dataset: Dataset
+    ids: _Ids
+
+    def changed(self, split: SplitFacts) -> dict[str, Mapping[int, int]]:
+        """Returns the ids that change in a split, by their key in the records."""
+        out = {}
+        for facts in self.dataset.manifest.features:
+            ids = self.ids.get(facts.feature.name, {})
+            counts = split.classes.get(facts.feature.name)
+            if counts is not None:
+                names = facts.classes
+                ids = {old: new for old, new in ids.items() if counts.get(names[old])}
+            if ids:
+                out[facts.feature.record_keys[0]] = ids
+        return out
+
+
+def _check(datasets: Sequence[Dataset]) -> None:
+    """Raises where datasets do not fit together."""
+    first = datasets[0]
+    known = {each.name: each for each in _features(first)}
+    digests = [each.manifest.digest for each in datasets]
+    for number, other in enumerate(datasets[1:], 1):
+        if digests[number] in digests[:number]:
+            raise UsageError(
+                f"Datasets that are merged must differ; {other.directory!r} is the "
+                f"same as one before it. Name each once."
+            )
+        if other.manifest.compression != first.manifest.compression:
+            raise InputError(
+                f"Datasets that are merged must be compressed alike; "
+                f"{first.directory!r} has {first.manifest.compression!r}, "
+                f"{other.directory!r} has {other.manifest.compression!r}. Convert one "
+                f"with --compression."
+            )
+        found = {each.name: each for each in _features(other)}
+        for name in dict.fromkeys((*known, *found)):
+            if known.get(name) != found.get(name):
+                raise InputError(
+                    f"Datasets that are merged must have the same features; {name!r} "
+                    f"is {_said(known.get(name))} in {first.directory!r} and "
+                    f"{_said(found.get(name))} in {other.directory!r}. Convert one "
+                    f"with --drop, or with another kind of this feature."
+                )
+
+
+def _features(dataset: Dataset) -> list[Feature]:
+    """Returns what decides how records are read; class names do not."""
+    return [
+        dataclasses.replace(row_feature(facts), vocabulary=None)
+        for facts in dataset.manifest.features
+    ]
+
+
+def _said(feature: Feature | None) -> str:
+    if feature is None:
+        return "absent"
+    facts = {k: v for k, v in feature.to_json().items() if k not in ("name", "missing")}
+    kind = facts.pop("kind")
+    return f"{kind} {facts}" if facts else str(kind)
+
+
+def _classes(datasets: Sequence[Dataset]) -> dict[str, tuple[str, ...]]:
+    """Returns the class names of each label, those of the first dataset first."""
+    found: dict[str, dict[str, None]] = {}
+    for dataset in datasets:
+        for facts in dataset.manifest.features:
+            if facts.feature.kind is Kind.LABEL:
+                names = found.setdefault(facts.feature.name, {})
+                names.update(dict.fromkeys(facts.classes))
+    return {feature: tuple(names) for feature, names in found.items()}
+
+
+def _new_ids(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> _Ids:
+    out = {}
+    for facts in dataset.manifest.features:
+        names = classes.get(facts.feature.name, ())
+        places = {name: number for number, name in enumerate(names)}
+        ids = {old: places[name] for old, name in enumerate(facts.classes)}
+        out[facts.feature.name] = {old: new for old, new in ids.items() if old != new}
+    return out
+
+
+def _split(
+    name: str,
+    parts: Sequence[_Part],
+    classes: Mapping[str, Sequence[str]],
+    store: Store,
+    opened: Callable[[str], BinaryIO],
+    counts: collections.Counter[bool],
+) -> SplitFacts:
+    """Writes the shards of a split, those of the first dataset first."""
+    found = [
+        (part, split, facts)
+        for part in parts
+        for split in part.dataset.manifest.splits
+        if split.name == name
+        for facts in split.shards
+    ]
+    first = parts[0].dataset.manifest
+    shards = []
+    for number, (part, split, facts) in enumerate(found):
+        file = str(ShardName(first.name, name, number, len(found), first.compression))
+        ids = part.changed(split) if facts.records else {}
+        counts[bool(ids)] += 1
+        shards.append(_copied(part.dataset, facts, file, ids, store, opened))
+    own = [split for part in parts for split in part.dataset.manifest.splits]
+    return SplitFacts(
+        name, tuple(shards), _counts([s for s in own if s.name == name], classes)
+    )
+
+
+def _copied(
+    dataset: Dataset,
+    facts: ShardFacts,
+    file: str,
+    ids: Mapping[str, Mapping[int, int]],
+    store: Store,
+    opened: Callable[[str], BinaryIO],
+) -> ShardFacts:
+    """Writes a shard under a new name; returns its facts."""
+    store.announce(file)
+    source, target = dataset.path(facts.file), os.path.join(store.dataset, file)
+    if not ids:
+        copy_whole(source, target, facts, attempts=store.attempts)
+        return dataclasses.replace(facts, file=file)
+    every = np.ones(facts.records, np.bool_)
+    copied, _, _ = copy_some(
+        *(source, target, facts),
+        kept=every,
+        changed=Changed(every, ids),
+        features=(),
+        compression=dataset.manifest.compression,
+        attempts=store.attempts,
+        opened=opened,
+    )
+    return copied
+
+
+def _counts(
+    splits: Sequence[SplitFacts], classes: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, int]]:
+    """Returns feature -> class name (or integer, as text) -> records."""
+    out = {}
+    for feature in dict.fromkeys(name for split in splits for name in split.classes):
+        counts: collections.Counter[str] = collections.Counter()
+        if any(split.records and feature not in split.classes for split in splits):
+            continue  # too many to be counted
+        for split in splits:
+            counts.update(split.classes.get(feature, {}))
+        if feature in classes:
+            out[feature] = {name: counts[name] for name in classes[feature]}
+        elif len(counts) <= MAX_CLASSES:
+            values = sorted(counts, key=int)
+            out[feature] = {value: counts[value] for value in values}
+    return out
+
+
+def _manifest(
+    datasets: Sequence[Dataset],
+    splits: Sequence[SplitFacts],
+    classes: Mapping[str, tuple[str, ...]],
+) -> Manifest:
+    manifests = [dataset.manifest for dataset in datasets]
+    first = manifests[0]
+    records = sum(each.records for each in manifests)
+    shards = [s for each in manifests for split in each.splits for s in split.shards]
+    digests = [each.digest for each in manifests]
+    notes: collections.Counter[str] = collections.Counter()
+    for each in manifests:
+        notes.update(each.image_notes)
+    settings: dict[str, Any] = {
+        "merged": [
+            {"name": each.name, "digest": each.digest, "records": each.records}
+            for each in manifests
+        ]
+    }
+    keys = {str(each.settings.get("key_column") or "") for each in manifests}
+    if len(keys) == 1 and "" not in keys:
+        settings["key_column"] = keys.pop()
+    files = {facts.file for each in manifests for facts in each.files}
+    return Manifest(
+        name=first.name,
+        compression=first.compression,
+        features=tuple(
+            _facts(facts, manifests, splits, classes, records)
+            for facts in first.features
+        ),
+        splits=tuple(splits),
+        files=(),
+        account=Account(read=records, written=records),
+        inputs={
+            "files": len(shards),
+            "bytes": sum(shard.bytes for shard in shards),
+            "sha256": hashlib.sha256("".join(digests).encode()).hexdigest(),
+        },
+        settings=settings,
+        image_notes=dict(sorted(notes.items())),
+        run={
+            "merged_from": [dataset.directory for dataset in datasets],
+            "notes": [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
+            if LABEL_MAP_NAME in files
+            else [],
+        },
+    )
+
+
+def _facts(
+    facts: FeatureFacts,
+    manifests: Sequence[Manifest],
+    splits: Sequence[SplitFacts],
+    classes: Mapping[str, tuple[str, ...]],
+    records: int,
+) -> FeatureFacts:
+    """Returns what is true of a feature in all datasets."""
+    feature = facts.feature
+    alike = [f for m in manifests for f in m.features if f.feature.name == feature.name]
+    merged = functools.reduce(Statistics.merge, (each.statistics for each in alike))
+    statistics = dataclasses.replace(merged, classes={})
+    names = classes.get(feature.name, ())
+    if any(tuple(each.classes) != names for each in alike):
+        places = {name: number for number, name in enumerate(names)}
+        counts: collections.Counter[int] | None = collections.Counter()
+        for split in splits:
+            by_name = split.classes.get(feature.name)
+            if by_name is None and split.records:
+                counts = None
+            elif by_name is not None and counts is not None:
+                counts.update({places[name]: n for name, n in by_name.items()})
+        statistics = with_ids(statistics, counts, len(names))
+    if feature.vocabulary is not None:
+        feature = dataclasses.replace(feature, vocabulary=names)
+    return FeatureFacts(feature, statistics, names, statistics.present == records)

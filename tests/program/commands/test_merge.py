@@ -1,0 +1,151 @@
+"""`merge`: several datasets as one, their class ids joined by name."""
+
+import dataclasses
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import open_dataset
+from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
+from tests.support.runs import command
+from transforms.core.manifest import Manifest
+
+Folder = pathlib.Path
+
+NAMES = st.sampled_from(["ant", "bee", "cat", "dog"])
+
+
+def manifest_of(folder: Folder) -> Manifest:
+    return Manifest.from_bytes((folder / "manifest.json").read_bytes())
+
+
+def as_stated(manifest: Manifest) -> Any:
+    """Returns what an independently written manifest states as well."""
+    features = [
+        dataclasses.replace(each, always_present=None).to_json()
+        for each in manifest.features
+    ]
+    return features, manifest.splits
+
+
+def rows(start: int, classes: list[str]) -> list[Row]:
+    return [
+        {**animal(start + number), "animal": name}
+        for number, name in enumerate(classes)
+    ]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    first=st.lists(NAMES, min_size=1, max_size=6),
+    second=st.lists(NAMES, min_size=1, max_size=6),
+    third=st.lists(NAMES, min_size=1, max_size=6),
+    compression=st.sampled_from(["none", "gzip"]),
+)
+def test_merged_datasets_are_what_writing_their_rows_gives(
+    first: list[str], second: list[str], third: list[str], compression: str
+) -> None:
+    """Records, shards, ids, counts and ranges are those of a dataset written anew."""
+    parts: list[dict[str, list[list[Row]]]] = [
+        {"train": [rows(0, first), []], "test": [rows(10, first[:2])]},
+        {"test": [rows(20, second)], "extra": [rows(30, second)]},
+        {"train": [rows(40, third)]},
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        root = Folder(place)
+        for number, shards in enumerate(parts):
+            write_dataset(root / f"{number}", shards, compression=compression)
+        run = command("merge", *(root / f"{n}" for n in range(3)), root / "out")
+        assert run.code == 0, run.err
+        found = manifest_of(root / "out")
+        names = found.features[-1].classes
+        order = [*sorted({*first}), *sorted({*second}), *sorted({*third})]
+        assert list(names) == [*dict.fromkeys(order)]
+        together: dict[str, list[list[Row]]] = {"train": [], "test": [], "extra": []}
+        for shards in parts:
+            for split, more in shards.items():
+                together[split] += more
+        wanted = write_dataset(
+            root / "new", together, compression=compression, classes={"animal": names}
+        )
+        assert as_stated(found) == as_stated(wanted)
+        assert command("verify", root / "out", "--quiet").code == 0
+
+
+def test_shards_whose_ids_stay_are_links(tmp_path: Folder) -> None:
+    """Only those are written in which a class has another id now."""
+    one, other, out = (tmp_path / name for name in ("one", "other", "out"))
+    write_dataset(one, {"train": animals(6, 6)})
+    apes = [rows(50, ["ape", "dog"])]
+    write_dataset(other, {"train": apes, "test": animals(3, start=70)}, name="others")
+    run = command("merge", one, other, out)
+    assert run.code == 0, run.err
+    assert "4 shards" not in run.out
+    names = sorted(path.name for path in out.glob("*tfrecord*"))
+    assert names == [
+        "animals-test.tfrecord-00000-of-00001",
+        *(f"animals-train.tfrecord-0000{n}-of-00003" for n in range(3)),
+    ]
+    links = [name for name in names if (out / name).stat().st_nlink == 2]
+    assert links == names[1:3]
+    dataset = open_dataset(out, labels="names")
+    found = [row["animal"] for row in dataset["train"]]
+    assert found[-2:] == ["ape", "dog"]
+    manifest = manifest_of(out)
+    assert [each["records"] for each in manifest.settings["merged"]] == [12, 5]
+    assert manifest.account.balance == 0
+
+
+def test_what_cannot_be_merged(tmp_path: Folder) -> None:
+    """Each mistake says what to do, and leaves nothing behind."""
+    write_dataset(tmp_path / "one", {"train": animals(3)})
+    write_dataset(tmp_path / "two", {"train": animals(4)})
+    write_dataset(tmp_path / "gzip", {"train": animals(5)}, compression="gzip")
+    fewer = [each for each in ANIMALS if each.name != "note"]
+    write_dataset(tmp_path / "fewer", {"train": animals(6)}, fewer)
+    there = sorted(os.listdir(tmp_path))
+    for names, code, words in (
+        (("one", "out"), 2, "Two or more"),
+        (("one", "one", "out"), 2, "Name each once"),
+        (("one", "gzip", "out"), 4, "--compression"),
+        (("one", "fewer", "out"), 4, "'note'"),
+        (("one", "none", "out"), 2, "none"),
+        (("one", "two", "gzip"), 2, "--overwrite"),
+        (("one", "two", "one/below"), 2, "outside of the dataset"),
+    ):
+        run = command("merge", *(tmp_path / name for name in names))
+        assert run.code == code, (names, run)
+        assert words in run.err, (names, run.err)
+        assert "Traceback" not in run.err
+    assert sorted(os.listdir(tmp_path)) == there
+
+
+def test_a_dataset_grows_in_place(tmp_path: Folder) -> None:
+    """The first dataset may be the output, with --overwrite."""
+    write_dataset(tmp_path / "all", {"train": animals(3)})
+    write_dataset(tmp_path / "new", {"train": animals(2, start=10)})
+    all_, new = tmp_path / "all", tmp_path / "new"
+    run = command("merge", all_, new, all_, "--overwrite", "--quiet")
+    assert run.code == 0, run.err
+    assert run.out == ""
+    assert [row["id"] for row in open_dataset(all_)["train"]] == [0, 1, 2, 10, 11]
+
+
+@pytest.mark.parametrize("compression", ["none", "zlib"])
+def test_a_damaged_dataset_stops_it(tmp_path: Folder, compression: str) -> None:
+    """Nothing is left at the output."""
+    for name, start in (("one", 0), ("two", 10)):
+        shards = [rows(start, ["cat" if start else "dog", "ant"])]
+        write_dataset(tmp_path / name, {"train": shards}, compression=compression)
+    path = next((tmp_path / "two").glob("*tfrecord*"))
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    run = command("merge", *(tmp_path / name for name in ("one", "two", "out")))
+    assert run.code == 1
+    assert path.name in run.err
+    assert sorted(os.listdir(tmp_path)) == ["one", "two"]
