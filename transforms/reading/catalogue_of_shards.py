@@ -127,22 +127,25 @@ def rows_of_shard(
     """
     # Labels as ids: names would be looked up for each record.
     rows = TypedRows(tuple(dataclasses.replace(f, vocabulary=None) for f in features))
-    reader = TFRecordReader(path, allow_empty=True)
     addresses = _addresses(path)
-    for payloads in reader.batches():
-        first, count = payloads.first_record, len(payloads)
-        plain = reader.compression is Compression.NONE
-        columns = own_columns(
-            number,
-            payloads.offsets if plain else None,
-            payloads.lengths,
-            _payload_crcs(payloads),
-            addresses=None if addresses is None else addresses[first : first + count],
-        )
-        if features:
-            batch = rows.batch(payloads, path)
-            columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
-        yield columns
+    with files.opened(path) as file:
+        reader = TFRecordReader(file, allow_empty=True)
+        for payloads in reader.batches():
+            first, count = payloads.first_record, len(payloads)
+            plain = reader.compression is Compression.NONE
+            columns = own_columns(
+                number,
+                payloads.offsets if plain else None,
+                payloads.lengths,
+                _payload_crcs(payloads),
+                addresses=None
+                if addresses is None
+                else addresses[first : first + count],
+            )
+            if features:
+                batch = rows.batch(payloads, path)
+                columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield columns
 
 
 def _addresses(path: str) -> Addresses | None:

@@ -1,0 +1,65 @@
+"""`subset`, `merge` and `diff` of datasets in buckets."""
+
+from pathlib import Path
+
+from tests.storage.conftest import Server
+from tests.storage.fault_proxy import FaultProxy
+from tests.storage.program import Program, assert_same, assert_whole, manifest_at
+
+
+def test_subsets(server: Server, local_measures: Path, tmp_path: Path) -> None:
+    """To a bucket, from one, inside one and in place: the same bytes as locally."""
+    program = Program(server, tmp_path)
+    choice = ("--where", "animal != 'cat'", "--split", "train")
+    program.run("subset", local_measures, tmp_path / "here", *choice)
+    server.write_tree("set", local_measures)
+    source = f"{server.url}/set"
+    program.run("subset", source, tmp_path / "fetched", *choice)
+    for path in (tmp_path / "here").iterdir():
+        if path.name != "manifest.json":
+            assert (tmp_path / "fetched" / path.name).read_bytes() == path.read_bytes()
+    program.run("subset", local_measures, f"{server.url}/sent", *choice)
+    assert_same(server, "sent", tmp_path / "here")
+    program.run("subset", source, f"{server.url}/inside", *choice)
+    assert_same(server, "inside", tmp_path / "here")
+    refused = program.run("subset", source, f"{server.url}/inside", code=2)
+    assert "--overwrite" in refused.err
+    program.run("subset", source, source, *choice, "--overwrite")
+    assert_same(server, "set", tmp_path / "here")
+
+
+def test_the_store_copies_shards(
+    server: Server, local_measures: Path, tmp_path: Path
+) -> None:
+    """What a subset and a merged dataset take as it is does not pass this machine."""
+    server.write_tree("set", local_measures)
+    source, out = f"{server.url}/set", f"{server.url}/out"
+    (tmp_path / "names").write_text("cat,lion\n")
+    with FaultProxy(server.endpoint) as proxy:
+        program = Program(server.through(proxy.endpoint), tmp_path)
+        program.run("subset", source, out, "--relabel", tmp_path / "names")
+        assert not _shards_read(proxy, server)
+        program.run("verify", source)
+        assert _shards_read(proxy, server)
+    manifest = assert_whole(server, "out")
+    assert any("lion" in each.classes for each in manifest.features)
+    before = manifest_at(server, "set")
+    shards = [[s.crc32c for s in each.shards] for each in before.splits]
+    assert [[s.crc32c for s in each.shards] for each in manifest.splits] == shards
+    program = Program(server, tmp_path)
+    program.run("merge", source, out, f"{server.url}/both")
+    assert assert_whole(server, "both").records == 2 * before.records
+    done = program.run("diff", source, out, code=1)
+    assert "relabelled" in done.out
+    assert program.run("diff", source, local_measures).code == 0
+
+
+def _shards_read(proxy: FaultProxy, server: Server) -> list[str]:
+    """Returns the requests for the content of shards."""
+    asked = [each.target for each in proxy.requests if each.method == "GET"]
+    # In Google's store a GET without `alt=media` asks for the size alone.
+    return [
+        each
+        for each in asked
+        if "measures-t" in each and (server.store == "s3" or "alt=media" in each)
+    ]
