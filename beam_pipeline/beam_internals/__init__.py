@@ -1,6 +1,7 @@
 """All that depends on names which Beam may change: what is patched or subclassed.
 
     shortcuts.py      patches two functions, which Beam calls thousands of times
+    notebooks.py      patches a function that only notebooks need
     loading.py        imports Beam beside planning, without libraries it can spare
     forked.py         its local runner, with workers that were forked beforehand
     runners.py        its runners for engines; patches how it starts job servers

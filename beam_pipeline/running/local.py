@@ -9,6 +9,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.beam_internals.forked import local_runner
+from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import SERVICE_TIMEOUT, Engine, Place, Submitted
@@ -78,7 +79,7 @@ def run_job(
     rules = job.store.rules
     if engine is not None and place is not None and rules is not None:
         cached = beam_shortcuts() if engine.caches_graph else contextlib.nullcontext()
-        with collected_retries(), _quiet_beam(), cached:
+        with collected_retries(), _quiet_beam(), plain_labels(), cached:
             engine.run(
                 lambda pipeline: build(pipeline, job, between=hooks.between),
                 place,
@@ -101,6 +102,7 @@ def run_job(
         collected_retries() as notes,
         _pool(workers) as pool,
         _quiet_beam(),
+        plain_labels(),
         beam_shortcuts(),
         local_runner(pool) as runner,
     ):
@@ -125,7 +127,7 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Su
     Raises:
       BeamTFRecordError: it was not taken.
     """
-    with collected_retries(), _quiet_beam():
+    with collected_retries(), _quiet_beam(), plain_labels():
         return engine.submit(lambda pipeline: build(pipeline, job), place, hooks)
 
 

@@ -8,6 +8,7 @@ import ast
 import importlib
 import inspect
 import os
+import pathlib
 import subprocess
 import sys
 from typing import Any
@@ -25,6 +26,7 @@ from apache_beam.transforms import core, environments
 from apache_beam.utils import subprocess_server
 
 from beam_pipeline.beam_internals import forked, runners
+from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.table import ENGINES
 
@@ -92,6 +94,46 @@ def test_shortcuts_of_two_builders() -> None:
     assert core.get_function_args_defaults is not plain[0]
     second.__exit__(None, None, None)
     assert (core.get_function_args_defaults, PipelineOptions.view_as) == plain
+
+
+# notebooks.py
+
+
+def test_notebooks_of_alter_label_if_ipython(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam asks for it at each stage; in a notebook it imports what needs pandas 2."""
+    module: Any = beam.pipeline
+    assert parameters(module.alter_label_if_ipython) == ["transform", "pvalueish"]
+    asked = []
+
+    def noted(transform: Any, pvalueish: Any) -> None:
+        asked.append(transform)
+
+    monkeypatch.setattr(module, "alter_label_if_ipython", noted)
+    first, second = plain_labels(), plain_labels()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    beam.Pipeline(runner="FnApiRunner") | beam.Create([1])
+    assert not asked
+    second.__exit__(None, None, None)
+    beam.Pipeline(runner="FnApiRunner") | beam.Create([1])
+    assert asked
+
+
+def test_notebooks_convert_without_beams_interactive_environment(
+    tmp_path: pathlib.Path,
+) -> None:
+    """`convert` in IPython imports none of it."""
+    (tmp_path / "rows.csv").write_text("number\n1\n2\n")
+    code = (
+        "import sys\n"
+        "from apache_beam.utils import interactive_utils\n"
+        "interactive_utils.is_in_ipython = lambda: True\n"
+        "import beam_tfrecord\n"
+        "assert beam_tfrecord.convert('rows.csv', 'out').records == 2\n"
+        "assert 'apache_beam.runners.interactive' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
 # loading.py
