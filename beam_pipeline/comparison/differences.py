@@ -14,10 +14,10 @@ from beam_pipeline.comparison.rows import (
     ORIGIN,
     Asked,
     Rows,
-    catalogues_of,
     rows_of_catalogue,
     rows_read,
 )
+from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reading.reading_plan import Found, find_records
 from transforms.core.schema import Feature, Kind

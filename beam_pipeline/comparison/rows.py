@@ -7,20 +7,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.reading_plan import Found
 from transforms.core.schema import Feature, Kind
-from transforms.errors import DamageError, SpecError, nearest
+from transforms.errors import SpecError, nearest
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
 
-__all__ = ["ORIGIN", "Asked", "Rows", "catalogues_of", "rows_of_catalogue", "rows_read"]
+__all__ = ["ORIGIN", "Asked", "Rows", "rows_of_catalogue", "rows_read"]
 
 Longs = npt.NDArray[np.int64]
 
 ORIGIN = ("_origin", "_row")
-_FOLDER = "catalogue/"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,35 +72,6 @@ class Rows:
     def class_of(self, number: int) -> str:
         """Returns the class of a record; empty for none."""
         return "" if self.label is None else str(self.label[number].as_py() or "")
-
-
-def catalogues_of(dataset: Dataset) -> dict[str, Catalogue]:
-    """Returns the catalogue of each split; empty where one has none.
-
-    Raises:
-      DamageError: a catalogue is damaged, or has other rows than the split.
-      OSError: one cannot be read.
-    """
-    names = sorted(each.file for each in dataset.manifest.beside)
-    out = {}
-    for split in dataset.manifest.splits:
-        start = f"{_FOLDER}{split.name}-"
-        parts = [
-            name
-            for name in names
-            if name.startswith(start) and "-" not in name[len(start) :].split("-of-")[0]
-        ]
-        if not parts:
-            return {}
-        catalogue = Catalogue([dataset.path(name) for name in parts])
-        if len(catalogue) != split.records:
-            raise DamageError(
-                f"{catalogue.path} and the other parts must have a row for each of the "
-                f"{split.records:,} records of {split.name!r}; found "
-                f"{len(catalogue):,}. Compare with --exact."
-            )
-        out[split.name] = catalogue
-    return out
 
 
 def rows_of_catalogue(catalogues: dict[str, Catalogue], asked: Asked) -> Rows:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,9 @@ from transforms.core.class_changes import ClassChanges, class_changes
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
 from transforms.errors import SpecError, UsageError, nearest
-from transforms.reading.view import View
+from transforms.reading.catalogue import Catalogue
 
-__all__ = ["Chosen", "Mask", "Relabelling", "choose", "relabelling_of"]
+__all__ = ["Chosen", "Columns", "Mask", "Relabelling", "choose", "relabelling_of"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -90,16 +91,48 @@ def relabelling_of(
     return Relabelling(name, facts.feature.record_keys[0], changes)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Columns:
+    """What tells values of records: the catalogue where it has them, else the shards.
+
+    Attributes:
+      dataset: opened with class names.
+      catalogues: of its splits; empty for none.
+    """
+
+    dataset: OpenDataset
+    catalogues: Mapping[str, Catalogue]
+
+    @property
+    def names(self) -> list[str]:
+        """The features, and what else every catalogue has."""
+        schemas = [catalogue.schema.names for catalogue in self.catalogues.values()]
+        shared = (
+            [n for n in schemas[0] if all(n in s for s in schemas)] if schemas else []
+        )
+        return [*dict.fromkeys((*self.dataset.features, *shared))]
+
+    def of(self, split: str, name: str) -> Iterator[pa.Array]:
+        """Yields a column of a split, in the order of its records."""
+        catalogue = self.catalogues.get(split)
+        if catalogue is not None and name in catalogue.schema.names:
+            batches = catalogue.batches([name], 0, len(catalogue))
+        else:
+            batches = self.dataset[split].select([name]).batches(_ROWS)
+        for batch in batches:
+            yield batch.column(0)
+
+
 def choose(
-    dataset: OpenDataset, request: Request, relabelling: Relabelling | None
+    columns: Columns, request: Request, relabelling: Relabelling | None
 ) -> Chosen:
     """Returns which records a subset holds.
 
-    Reads the features that were asked about, of every record that may be left out.
+    Reads the columns that were asked about, of every record that may be left out.
     Memory is some bytes a record.
 
     Args:
-      dataset: opened with class names.
+      columns: of the dataset.
       request: what is asked of the subset.
       relabelling: of its classes.
 
@@ -108,10 +141,11 @@ def choose(
       UsageError: the feature with the keys must be named.
       DamageError: a record is damaged.
     """
+    dataset = columns.dataset
     condition = condition_of(dataset, request.label, request.where)
     skipped: collections.Counter[str] = collections.Counter()
     kept, relabelled = {}, {}
-    search = None if request.dropped is None else _Search(dataset, request.dropped)
+    search = None if request.dropped is None else _Search(columns, request.dropped)
     for name in dataset:
         if request.split and name != request.split:
             skipped["other_split"] += dataset.splits[name] or 0
@@ -123,12 +157,12 @@ def choose(
             mask[view.where(condition).positions] = True
             skipped["condition"] += int(np.count_nonzero(~mask))
         if search is not None:
-            hit = search.hits(view) & mask
+            hit = search.hits(name) & mask
             skipped["dropped_key"] += int(np.count_nonzero(hit))
             mask &= ~hit
         kept[name] = mask
         if relabelling is not None and relabelling.changes.ids:
-            touched = _touched(view, relabelling) & mask
+            touched = _touched(columns, name, relabelling) & mask
             if touched.any():
                 relabelled[name] = touched
     unknown = 0 if search is None else search.unknown
@@ -139,20 +173,20 @@ def choose(
 class _Search:
     """Looks for the records of some keys."""
 
-    def __init__(self, dataset: OpenDataset, dropped: Keys) -> None:
-        name = dropped.feature
+    def __init__(self, columns: Columns, dropped: Keys) -> None:
+        name, dataset = dropped.feature, columns.dataset
         if not name:
             raise UsageError(
                 f"The feature that holds the keys must be named with --key-feature; "
                 f"{dataset.path} was made without a key column. It has: "
                 f"{', '.join(dataset.features)}."
             )
-        if name not in dataset.features:
+        if name not in columns.names:
             raise SpecError(
                 f"--key-feature must name a feature; there is no {name!r}"
-                f"{nearest(name, dataset.features)}."
+                f"{nearest(name, columns.names)}."
             )
-        self._name = name
+        self._name, self._columns = name, columns
         self._keys = pa.array(sorted(dropped.keys), pa.large_string())
         self._seen = np.zeros(len(self._keys), np.bool_)
 
@@ -161,11 +195,10 @@ class _Search:
         """How many keys no record has had."""
         return int(np.count_nonzero(~self._seen))
 
-    def hits(self, view: View) -> Mask:
+    def hits(self, split: str) -> Mask:
         """Returns n bools, true for records that have one of the keys."""
         parts = [np.zeros(0, np.bool_)]
-        for batch in view.select([self._name]).batches(_ROWS):
-            column = batch.column(0)
+        for column in self._columns.of(split, self._name):
             values, rows = _flat(column)
             places = pc.index_in(_as_text(values, self._name), self._keys)
             found = places.is_valid().to_numpy(zero_copy_only=False)
@@ -176,13 +209,12 @@ class _Search:
         return np.concatenate(parts)
 
 
-def _touched(view: View, relabelling: Relabelling) -> Mask:
+def _touched(columns: Columns, split: str, relabelling: Relabelling) -> Mask:
     """Returns n bools, true for records with a class that gets another id."""
-    classes = view.features[relabelling.feature].vocabulary or ()
+    classes = columns.dataset.classes[relabelling.feature]
     names = pa.array([classes[each] for each in relabelling.changes.ids], pa.string())
     parts = [np.zeros(0, np.bool_)]
-    for batch in view.select([relabelling.feature]).batches(_ROWS):
-        column = batch.column(0)
+    for column in columns.of(split, relabelling.feature):
         values, rows = _flat(column)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()

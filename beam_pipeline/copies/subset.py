@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 from beam_pipeline.copies.chosen_rows import (
     Chosen,
+    Columns,
     Relabelling,
     choose,
     relabelling_of,
@@ -13,6 +14,7 @@ from beam_pipeline.copies.chosen_rows import (
 from beam_pipeline.copies.kept_shards import KeptShards
 from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
 from beam_pipeline.copies.request import Request
+from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.open_dataset import open_dataset
 from transforms import files
@@ -22,6 +24,9 @@ from transforms.errors import InputError
 from transforms.work.store import Store
 
 __all__ = ["Made", "make_subset"]
+
+# The column of a catalogue with the key of each record.
+_KEY = "_key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,9 +73,10 @@ def make_subset(
     """
     place = look_at(directory, [dataset], overwrite=overwrite)
     rows = open_dataset(dataset.directory, labels="names")
-    request = _with_key(request, dataset.manifest)
+    columns = Columns(rows, catalogues_of(dataset))
+    request = _with_key(request, dataset.manifest, columns)
     relabelling = relabelling_of(rows, dataset.manifest, request)
-    chosen = choose(rows, request, relabelling)
+    chosen = choose(columns, request, relabelling)
     if not any(mask.any() for mask in chosen.kept.values()):
         raise InputError(
             f"A subset must have at least one record; of the "
@@ -90,12 +96,14 @@ def make_subset(
     return Made(manifest, shards.whole, shards.changed, chosen.unknown_keys)
 
 
-def _with_key(request: Request, manifest: Manifest) -> Request:
+def _with_key(request: Request, manifest: Manifest, columns: Columns) -> Request:
     """Returns the request with the feature that holds the keys."""
     dropped = request.dropped
     if dropped is None or dropped.feature:
         return request
     key = str(manifest.settings.get("key_column") or "")
+    if _KEY in columns.names:
+        dropped = dataclasses.replace(dropped, feature=_KEY)
     known = {
         facts.feature.column or facts.feature.name: facts for facts in manifest.features
     }
