@@ -1,6 +1,6 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: quick check test test-lowest test-clusters test-readers stress bench bench-growth \
-	bench-engines docs settings clean
+.PHONY: quick check test test-lowest test-clusters test-readers test-tutorials stress \
+	bench bench-growth bench-engines docs settings clean
 
 BENCH_ARGS ?=
 
@@ -38,6 +38,12 @@ test-readers: bench/.venv/.stamp bench/.venv-ray/.stamp bench/.venv-torch/.stamp
 	./run_local.sh setup test
 	.venv/bin/python -m pytest tests/opens_in
 
+# The programs and notebooks of docs/tutorials; the last one in an environment with Airflow.
+test-tutorials: bench/.venv-tutorials/.stamp
+	bench/.venv-tutorials/bin/python -m pytest tests/tutorials
+	./run_local.sh setup test
+	.venv/bin/python -m pytest tests/clusters/test_airflow.py
+
 stress:
 	./run_local.sh stress
 
@@ -72,6 +78,13 @@ bench/.venv-torch/.stamp: bench/requirements-torch.txt
 	./run_local.sh setup
 	.venv/bin/python -m venv --clear bench/.venv-torch
 	bench/.venv-torch/bin/python -m pip install --quiet -r bench/requirements-torch.txt
+	touch $@
+
+bench/.venv-tutorials/.stamp: tests/tutorials/requirements.txt setup.py
+	./run_local.sh setup
+	.venv/bin/python -m venv --clear bench/.venv-tutorials
+	bench/.venv-tutorials/bin/python -m pip install --quiet -e . pytest \
+		-r tests/tutorials/requirements.txt
 	touch $@
 
 clean:

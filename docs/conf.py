@@ -16,7 +16,7 @@ project = "beam-tfrecord"
 copyright = "the beam-tfrecord authors"
 release = version = __version__
 
-extensions = ["myst_parser", "from_code"]
+extensions = ["myst_parser", "from_code", "notebook"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist"]
