@@ -634,6 +634,8 @@ def _stopped(number: int, stop: BaseException, arguments: Sequence[str]) -> NoRe
         outcome = f"; {COMMITTED_NOTE}"
     elif arguments[:1] == ["convert"]:
         outcome = "; nothing was committed. Run it again to go on"
+    elif arguments[:1] in (["subset"], ["merge"]):
+        outcome = "; nothing was committed"
     # After SIGHUP the terminal may be closed.
     with contextlib.suppress(OSError):
         standard_error.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")

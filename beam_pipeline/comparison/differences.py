@@ -9,20 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.comparison.both import Both, load_both
 from beam_pipeline.comparison.pairs import Pairs, Side, paired
 from beam_pipeline.comparison.rows import (
-    ORIGIN,
-    Asked,
     Rows,
-    rows_of_catalogue,
-    rows_read,
 )
-from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reading.reading_plan import Found, find_records
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, UsageError
-from transforms.reading.catalogue import Catalogue
 
 __all__ = ["KINDS", "Differences", "Example", "compare"]
 
@@ -35,7 +30,6 @@ KINDS = {
     "relabelled": "another class",
     "moved": "in another split",
 }
-_KEY = "_key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,7 +125,7 @@ def compare(
     digests = {None if each is None else each.manifest.digest for each in datasets}
     if len(digests) == 1 and None not in digests and not exact:
         return _same(found[0], features)
-    both = _rows(found, datasets, key, label, exact=exact)
+    both = load_both(found, datasets, key, label, exact=exact)
     sides = _sides(both.one, both.other)
     return _differences(both, sides, paired(*sides), features, limit)
 
@@ -194,104 +188,6 @@ def _same(found: Found, features: Mapping[str, str]) -> Differences:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Both:
-    """The records of two datasets, and how they are known.
-
-    Attributes:
-      asked: the columns.
-      reads: see `Differences`.
-      same: how many records are in shards that are the same in both.
-    """
-
-    one: Rows
-    other: Rows
-    asked: Asked
-    reads: str
-    same: int = 0
-
-
-def _rows(
-    found: tuple[Found, Found],
-    datasets: list[Dataset | None],
-    key: str,
-    label: str,
-    *,
-    exact: bool,
-) -> _Both:
-    catalogues = []
-    if not exact:
-        catalogues = [catalogues_of(each) for each in datasets if each is not None]
-    if len(catalogues) == 2 and all(catalogues):
-        asked = _asked(catalogues, key, label)
-        if asked is not None:
-            one, other = (rows_of_catalogue(each, asked) for each in catalogues)
-            return _Both(one, other, asked, "catalogues")
-    key = key or _key_column(found, datasets)
-    asked = Asked((key,) if key else (), label)
-    without = [frozenset[str](), frozenset[str]()]
-    same = 0
-    if not exact and _classes(found[0], label) == _classes(found[1], label):
-        without, same = _same_shards(*found)
-    one, other = (
-        rows_read(each, asked, without=left)
-        for each, left in zip(found, without, strict=True)
-    )
-    return _Both(one, other, asked, "records", same)
-
-
-def _key_column(found: tuple[Found, Found], datasets: list[Dataset | None]) -> str:
-    """Returns the feature that both datasets were made with as key; empty for none."""
-    columns = {
-        "" if each is None else str(each.manifest.settings.get("key_column") or "")
-        for each in datasets
-    }
-    name = columns.pop() if len(columns) == 1 else ""
-    known = [{feature.name for feature in each.features} for each in found]
-    return name if all(name in names for names in known) else ""
-
-
-def _asked(
-    catalogues: list[dict[str, Catalogue]], key: str, label: str
-) -> Asked | None:
-    """Returns what is looked at in catalogues; None where they lack the key."""
-    columns = [
-        set(catalogue.schema.names)
-        for each in catalogues
-        for catalogue in each.values()
-    ]
-    shared = set.intersection(*columns)
-    label = label if label in shared else ""
-    if key:
-        return Asked((key,), label) if key in shared else None
-    if _KEY in shared:
-        return Asked((_KEY,), label)
-    return Asked(ORIGIN if shared.issuperset(ORIGIN) else (), label)
-
-
-def _classes(found: Found, label: str) -> tuple[str, ...]:
-    return next(
-        (tuple(f.vocabulary or ()) for f in found.features if f.name == label), ()
-    )
-
-
-def _same_shards(first: Found, second: Found) -> tuple[list[frozenset[str]], int]:
-    """Returns the paths of shards that are stated to be the same, and their records."""
-    there: dict[tuple[object, ...], list[str]] = {}
-    for split, shard in second.shards:
-        if shard.crc32c is not None:
-            facts = (split, shard.bytes, shard.crc32c, shard.records)
-            there.setdefault(facts, []).append(shard.path)
-    one, other, records = set(), set(), 0
-    for split, shard in first.shards:
-        rivals = there.get((split, shard.bytes, shard.crc32c, shard.records))
-        if rivals:
-            one.add(shard.path)
-            other.add(rivals.pop())
-            records += shard.records or 0
-    return [frozenset(one), frozenset(other)], records
-
-
 def _sides(one: Rows, other: Rows) -> tuple[Side, Side]:
     """Returns what pairs are made from: numbers that mean the same in both."""
     names = [*dict.fromkeys((*one.splits, *other.splits))]
@@ -325,7 +221,7 @@ def _codes(one: pa.Array, other: pa.Array) -> Longs:
 
 
 def _differences(
-    both: _Both,
+    both: Both,
     sides: tuple[Side, Side],
     pairs: Pairs,
     features: Mapping[str, str],
@@ -368,7 +264,7 @@ def _differences(
     )
 
 
-def _example(both: _Both, first: int | None, second: int | None) -> Example:
+def _example(both: Both, first: int | None, second: int | None) -> Example:
     one, other = both.one, both.other
     if first is not None:
         key = one.key(first)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from beam_pipeline.comparison import both
 from beam_pipeline.comparison.rows import (
     Asked,
     Rows,
@@ -167,6 +168,29 @@ def test_catalogues_tell_what_records_tell(tmp_path: Folder, compression: str) -
     read = rows_read(found, asked, without=frozenset())
     same_rows(rows_of_catalogue(catalogues, asked), read)
     assert len(read) == 22
+
+
+def test_catalogues_are_compared_without_the_records(
+    first: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where both datasets have one, no shard is opened; the findings are the same."""
+    other = second(tmp_path / "second")
+    found = {}
+    for folder in (first, other):
+        beside = tmp_path / "beside" / folder.name
+        run = command("index", folder, "-o", beside, "--catalogue")
+        assert run.code == 0, run.err
+        found[str(folder)] = {
+            split: Catalogue([str(beside / f"catalogue/{split}-00000-of-00001.pq")])
+            for split in ("train", "test")
+        }
+    by_key, by_content = diff(first, other, "--key", "id"), diff(first, other)
+    monkeypatch.setattr(both, "catalogues_of", lambda each: found[each.directory])
+    monkeypatch.setattr(both, "rows_read", None)
+    for options, wanted in ((("--key", "id"), by_key), ((), by_content)):
+        told, counts = diff(first, other, *options)
+        assert counts == wanted[1]
+        assert told == {**wanted[0], "reads": "catalogues"}
 
 
 def test_what_cannot_be_asked(first: Folder, tmp_path: Folder) -> None:
