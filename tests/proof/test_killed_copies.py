@@ -1,4 +1,4 @@
-"""`subset`, killed or failed at every file operation: old or new, whole, no litter."""
+"""`subset` and `merge`, killed or failed at every file operation: old or new, whole."""
 
 import dataclasses
 import errno
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_pipeline.commands import subset
+from beam_pipeline.commands import merge, subset
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset
 from tests.support.direct_run import COMMITTED, REFUSED, forked
@@ -26,7 +26,7 @@ Folder = pathlib.Path
 # Of the operations of a run, each 7th is tried where not all are.
 STEP = count(7, 1)
 # What the target is before: nothing, another dataset, or the source itself.
-CASES = ("fresh", "overwrite", "in place", "without exchange")
+CASES = ("fresh", "overwrite", "in place", "without exchange", "merged")
 
 
 class Place:
@@ -40,7 +40,9 @@ class Place:
         self.work.mkdir()
         write_dataset(self.work / "set", shards)
         self.out = self.work / ("set" if case == "in place" else "out")
-        if case in ("overwrite", "without exchange"):
+        if case == "merged":
+            write_dataset(self.work / "more", {"train": [[{"id": 9, "animal": "ape"}]]})
+        if case in ("overwrite", "without exchange", "merged"):
             write_dataset(self.out, {"train": animals(2)}, name="other")
         self.names = sorted({*os.listdir(self.work), self.out.name})
         self.old = self.found()
@@ -54,6 +56,10 @@ class Place:
         retry.POLICY = dataclasses.replace(retry.POLICY, first_pause=0.0)
         if self.case == "without exchange":
             folders.exchange = lambda source, target: False
+        if self.case == "merged":
+            paths = [str(self.work / name) for name in ("set", "more", "out")]
+            merge.run(paths, overwrite=True, quiet=True)
+            return
         where = "id != 3 and id != 51"
         subset.run(
             str(self.work / "set"),
@@ -156,7 +162,9 @@ def test_killed_at_every_operation(
         views[place.check_view()] += 1
         place.check_end()
         place.reset()
-    headline("H1", f"subset, {case}: of {total} kill points {views}, 0 failures")
+    headline(
+        "H1", f"subset or merge, {case}: of {total} kill points {views}, 0 failures"
+    )
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
