@@ -1,5 +1,6 @@
 """The shards of a subset, and what is true of their records."""
 
+import collections
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -147,8 +148,10 @@ class KeptShards:
         Args:
           splits: as `write` returned them.
         """
-        unread = [*self._dropped], [*self._kept]
-        sizes = [sum(piece.facts.bytes for piece in part) for part in unread]
+        sizes = [
+            sum(piece.facts.bytes for piece in part)
+            for part in (self._dropped, self._kept)
+        ]
         by_rest = sizes[0] <= sizes[1]
         if by_rest:
             self._read(self._dropped, self._gone)
@@ -156,57 +159,51 @@ class KeptShards:
         else:
             self._read(self._kept, self._seen)
             found = _merged(self._seen)
-        before = {split.name: split.classes for split in self._dataset.manifest.splits}
         classes: dict[str, dict[str, dict[str, int]]] = {s.name: {} for s in splits}
         features = []
         records = sum(split.records for split in splits)
         for facts in self._dataset.manifest.features:
-            name = facts.feature.name
+            feature, statistics = facts.feature, found[facts.feature.name]
             names, ids = self._names(facts)
-            total: dict[int, int] | None = {}
-            for split in splits:
-                counts = self._counts(facts, split.name, before[split.name], by_rest)
+            total: collections.Counter[int] | None = collections.Counter()
+            for name, counts in self._counts(facts, by_rest=by_rest).items():
                 if counts is None:
                     total = None
                     continue
-                by_name = classes_by_name(facts.feature, counts, names, ids)
-                if by_name or facts.feature.kind is Kind.LABEL:
-                    classes[split.name][name] = by_name
+                by_name = classes_by_name(feature, counts, names, ids)
+                if by_name or feature.kind is Kind.LABEL:
+                    classes[name][feature.name] = by_name
                 if total is not None:
                     for number, count in counts.items():
-                        new = ids.get(number, number)
-                        total[new] = total.get(new, 0) + count
-            statistics = found.get(name, Statistics())
+                        total[ids.get(number, number)] += count
             if ids:
                 statistics = with_ids(statistics, total, len(names))
-            feature = facts.feature
             if feature.vocabulary is not None and names != tuple(facts.classes):
                 feature = dataclasses.replace(feature, vocabulary=names)
             always = statistics.present == records
             features.append(FeatureFacts(feature, statistics, names, always))
-        return (
-            tuple(
-                dataclasses.replace(split, classes=classes[split.name])
-                for split in splits
-            ),
-            tuple(features),
-        )
+        named = (dataclasses.replace(s, classes=classes[s.name]) for s in splits)
+        return tuple(named), tuple(features)
 
     def _counts(
-        self,
-        facts: FeatureFacts,
-        split: str,
-        before: Mapping[str, Mapping[str, int]],
-        by_rest: bool,
-    ) -> dict[int, int] | None:
+        self, facts: FeatureFacts, *, by_rest: bool
+    ) -> dict[str, Mapping[int, int] | None]:
+        """Returns by split: class id, before any changed, -> records; None: unknown."""
+        out: dict[str, Mapping[int, int] | None] = {}
         name = facts.feature.name
-        if name not in before:
-            return None
-        if by_rest:
-            gone = self._gone[split].facts.get(name, Statistics())
-            return counts_left(facts, before[name], gone)
-        counts = self._seen[split].facts.get(name, Statistics()).classes
-        return None if counts is None else dict(counts)
+        for split in self._dataset.manifest.splits:
+            if split.name not in self._chosen.kept:
+                continue
+            before = split.classes.get(name)
+            gone, seen = (
+                part[split.name].facts.get(name, Statistics())
+                for part in (self._gone, self._seen)
+            )
+            if by_rest:
+                out[split.name] = counts_left(facts, before, gone)
+            else:
+                out[split.name] = None if before is None else seen.classes
+        return out
 
     def _names(self, facts: FeatureFacts) -> tuple[tuple[str, ...], Mapping[int, int]]:
         """Returns the class names of a feature, and which ids have changed."""
