@@ -15,7 +15,7 @@ import functools
 import io
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from transforms.errors import source_error
@@ -66,6 +66,7 @@ __all__ = [
     "listed_so_far",
     "mapped",
     "names_in",
+    "names_with",
     "open_input",
     "open_unbuffered",
     "opened",
@@ -153,6 +154,28 @@ def standing(path: str) -> Standing:
 def names_in(folder: str) -> list[str]:
     """Returns the names of what is in a folder, in byte order; raises OSError."""
     return sorted(_storage(folder).names_in(folder), key=os.fsencode)
+
+
+def names_with(folder: str, inner: Collection[str]) -> list[str]:
+    """Returns the names in a folder; of some folders in it, what is in those instead.
+
+    That is, `index/a.u64` for the file `a.u64` in the folder `index`, if that is one of
+    `inner`. An empty one of those gives no name. A link to a folder counts as itself.
+
+    Raises OSError as `names_in`.
+    """
+    names = names_in(folder)
+    found = [name for name in names if name not in inner]
+    for name in names:
+        if name not in inner:
+            continue
+        path = os.path.join(folder, name)
+        if os.path.islink(path) or not is_folder(path):
+            found.append(name)
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            found += [f"{name}/{each}" for each in names_in(path)]
+    return sorted(found, key=os.fsencode)
 
 
 def entries_in(folder: str, root: str) -> list[FileEntry]:

@@ -6,9 +6,11 @@
      "derived": [...]}   files for readers that can be made again at any time
 
 A directory without `manifest.json` is not a dataset. The manifest names every other
-file of the directory with its size and CRC32C. An object store cannot exchange one
-directory for another: there, a dataset that replaced another has its files in a folder
-of their own below it, which `run` names; see `publishing.bucket`.
+file of the directory with its size and CRC32C. Derived files may be in the folders
+`index/` and `catalogue/` below it; all others are in the directory itself. An object
+store cannot exchange one directory for another: there, a dataset that replaced another
+has its files in a folder of their own below it, which `run` names; see
+`publishing.bucket`.
 """
 
 import dataclasses
@@ -26,6 +28,7 @@ from transforms.core.statistics import Statistics
 from transforms.errors import DamageError
 
 __all__ = [
+    "DERIVED_FOLDERS",
     "FORMAT",
     "MANIFEST_NAME",
     "REJECTS_NAME",
@@ -41,6 +44,8 @@ __all__ = [
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 REJECTS_NAME = "rejects.jsonl"
+DERIVED_FOLDERS = ("catalogue", "index")
+"""The folders below that of a dataset that may hold derived files."""
 _FOLDER = re.compile("data-[0-9a-f]{32}(-[0-9a-f]{12})?")
 
 
@@ -303,6 +308,12 @@ class Manifest:
         """Every file beside the shards and the manifest."""
         return (*self.files, *self.derived)
 
+    def catalogue_parts(self, split: str) -> tuple[str, ...]:
+        """The files of a split's catalogue, in order; none where there is none."""
+        of_split = re.compile(rf"catalogue/{re.escape(split)}-\d{{5,}}-of-\d{{5,}}\.pq")
+        names = [facts.file for facts in self.derived if of_split.fullmatch(facts.file)]
+        return tuple(sorted(names, key=lambda name: (len(name), name)))
+
     @property
     def folder(self) -> str:
         """The folder below the directory that holds the files; usually empty."""
@@ -430,9 +441,13 @@ class Manifest:
             run=dict(run),
             derived=tuple(map(DerivedFile.from_json, derived)),
         )
-        for name in (*manifest.file_names, *manifest.root_names):
+        below = {facts.file for facts in manifest.derived}
+        for name in {*manifest.file_names, *manifest.root_names}:
             # Files are opened and removed by these names, so none may leave the folder.
-            if name in ("", ".", "..") or "/" in name or "\0" in name:
+            folder, _, last = name.rpartition("/")
+            if folder and (folder not in DERIVED_FOLDERS or name not in below):
+                last = ""
+            if last in ("", ".", "..", *DERIVED_FOLDERS) or "\0" in last:
                 raise ValueError(f"{name!r} is not the name of a file")
         if manifest.folder and not _FOLDER.fullmatch(manifest.folder):
             raise ValueError(f"{manifest.folder!r} is not the name of its folder")

@@ -21,7 +21,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 
 from transforms import files
-from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
 from transforms.publishing.bucket.publication import overtaken
 from transforms.publishing.bucket.runs import Hold
@@ -132,7 +132,7 @@ class LocalTarget:
 
     def state(self) -> str:
         try:
-            names = files.names_in(self.directory)
+            names = files.names_with(self.directory, DERIVED_FOLDERS)
             if not names:
                 return ""
             data = files.read_bytes(os.path.join(self.directory, MANIFEST_NAME))
@@ -165,7 +165,7 @@ class LocalTarget:
                 f"The output must be a directory or not exist; {directory!r} is a file "
                 f"or a link. Choose another output."
             )
-        found = files.names_in(directory)
+        found = files.names_with(directory, DERIVED_FOLDERS)
         if not found:
             return None
         if MANIFEST_NAME not in found:
@@ -198,6 +198,9 @@ class LocalTarget:
         path = os.path.join(store.dataset, MANIFEST_NAME)
         files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
         files.sync_directory(store.dataset)
+        for name in DERIVED_FOLDERS:
+            with contextlib.suppress(FileNotFoundError):
+                files.sync_directory(os.path.join(store.dataset, name))
         with self._own.publishing():
             publish(store.dataset, self.directory, seen=seen)
 
@@ -248,6 +251,7 @@ class LocalTarget:
     def take_in(self, store: Store, finished: Iterable[tuple[Store, str]]) -> None:
         for attempt, name in finished:
             source = os.path.join(attempt.dataset, name)
+            store.announce(name)
             # An attempt at this that was killed has renamed some of them.
             with contextlib.suppress(FileNotFoundError):
                 files.rename(source, os.path.join(store.dataset, name))
@@ -413,7 +417,10 @@ def recover(folder: str, target: str) -> None:
     if current is None and _manifest_in(folder) == new:
         # Only the way without an exchange leaves a target without its manifest.
         known = {*Manifest.from_bytes(old).file_names}
-        if not files.exists(target) or set(files.names_in(target)) <= known:
+        if (
+            not files.exists(target)
+            or {*files.names_with(target, DERIVED_FOLDERS)} <= known
+        ):
             _replace(folder, target)
             current = new
     if current == new:
@@ -463,9 +470,12 @@ def _clear_aside(folder: str, target: str) -> None:
     for name in named:
         files.remove_file(os.path.join(aside, name), below=os.path.dirname(target))
     # Files that somebody put into the target just before the exchange go back there.
-    for name in files.names_in(aside):
+    for name in files.names_with(aside, DERIVED_FOLDERS):
         if not files.exists(os.path.join(target, name)):
+            folders.make(os.path.dirname(os.path.join(target, name)))
             files.rename(os.path.join(aside, name), os.path.join(target, name))
+    for name in DERIVED_FOLDERS:
+        folders.remove_empty(os.path.join(aside, name))
     if not folders.remove_empty(aside):
         # A file of somebody else whose name the new dataset uses: keep its folder.
         stranded = f"{target}.{os.path.basename(aside)}"

@@ -170,7 +170,7 @@ def make(path: str) -> None:
 def remove_empty(path: str) -> bool:
     """Removes exactly this folder; it may be gone already.
 
-    Returns False, with nothing changed, where something is in it.
+    Returns False, with nothing changed, where something is in it or it is no folder.
     """
     try:
         before = persistently(lambda: os.lstat(path), path=path)
@@ -178,7 +178,7 @@ def remove_empty(path: str) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
         return False
     return True

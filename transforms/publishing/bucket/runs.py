@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from transforms import files
+from transforms.core.manifest import DERIVED_FOLDERS
 from transforms.errors import SourceError, StorageError, TargetError
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import Look, OvertakenError
@@ -45,6 +46,7 @@ __all__ = [
     "held",
     "job_lease",
     "names_in",
+    "names_with",
     "note_job",
     "others",
 ]
@@ -382,5 +384,13 @@ def names_in(folder: str) -> list[str]:
     """Returns the names of what is in a folder; none where there is no such."""
     try:
         return files.names_in(folder)
+    except FileNotFoundError:
+        return []
+
+
+def names_with(folder: str) -> list[str]:
+    """As `names_in`, with the names in the folders of derived files as `index/...`."""
+    try:
+        return files.names_with(folder, DERIVED_FOLDERS)
     except FileNotFoundError:
         return []

@@ -66,6 +66,7 @@ from transforms.publishing.bucket.runs import (
     forget_job,
     held,
     names_in,
+    names_with,
     note_job,
 )
 from transforms.storage import object_clients
@@ -279,7 +280,7 @@ class BucketTarget:
 
 def _contents(directory: str) -> tuple[Manifest | None, list[str]]:
     """Returns the manifest of a target, if any, and the names of foreign files."""
-    names = names_in(directory)
+    names = names_with(directory)
     manifest = None
     if MANIFEST_NAME in names:
         try:
@@ -357,7 +358,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _announced(folder: str, works: list[str]) -> list[tuple[str, str]]:
-    return [(w, name) for w in works for name in names_in(f"{folder}/{_NAMES}/{w}")]
+    return [(w, name) for w in works for name in names_with(f"{folder}/{_NAMES}/{w}")]
 
 
 def remove_work(directory: str, hold: Hold, *, work: str = "", place: str = "") -> None:
@@ -444,7 +445,7 @@ def _remove_announced(
 ) -> None:
     """Removes what one work has put into the target itself, and then the notes."""
     notes = f"{work_folder(directory)}/{_NAMES}/{work}"
-    names = names_in(notes)
+    names = names_with(notes)
     for name in names:
         if name not in kept:
             files.remove_file(f"{directory}/{name}")
