@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import apache_beam as beam
 
+from beam_pipeline.planning.derived import derived_settings
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.version import deciding_versions
 from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
@@ -15,6 +16,7 @@ from transforms.core.schema import Kind
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.shards.shard_job import ShardLayout
+from transforms.stages.catalogue import WriteCatalogue
 from transforms.stages.commit import CommitDataset, Publication
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.list import ListBlocks
@@ -123,6 +125,11 @@ def build(
         *(read.facts, read.rejects, totals, placed.rejects),
         *(written.shards, written.rejects),
     ]
+    if job.layout.derived.catalogue:
+        facts.append(
+            written.catalogue
+            | "Catalogue" >> WriteCatalogue(job.layout, store, shard_counts)
+        )
     if reused is not None:
         before = reused.facts | "Totals before" >> beam.Map(_totals)
         facts += [before, reused.rejects]
@@ -235,6 +242,7 @@ def make_job(
         many_origins=source.many_origins,
         origins_name_rows=source.origins_name_rows,
         fingerprints=leak_check is not None,
+        derived=derived_settings(spec, planned.schema),
     )
     publication = Publication(
         directory=plan.directory,

@@ -88,6 +88,27 @@ def _flags() -> list[_Flag]:
 
 _SOURCE = click.Argument(["source"], required=False, type=LOCATION)
 _FLAGS = _flags()
+_SHORT = [setting for setting in SETTINGS.values() if setting.alone or setting.aliases]
+
+
+def _in_full(arguments: Sequence[str]) -> list[str]:
+    """Returns arguments with a value for each flag that may be given without one.
+
+    --catalogue is --catalogue=scalars unless one of its values follows, and --no-index
+    is --index=none.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    out = [*arguments]
+    for setting in _SHORT:
+        for place, argument in enumerate(arguments[:end]):
+            following = arguments[place + 1] if place + 1 < end else ""
+            if argument in setting.aliases:
+                out[place] = f"{setting.flags}={setting.aliases[argument]}"
+                continue
+            lacks_value = argument == setting.flags and setting.alone
+            if lacks_value and following not in setting.choices:
+                out[place] = f"{setting.flags}={setting.alone}"
+    return out
 
 
 class JobCommand(click.Command):
@@ -96,6 +117,10 @@ class JobCommand(click.Command):
     def __init__(self, *, params: Sequence[click.Parameter] = (), **extra: Any) -> None:
         # Shared by all such commands, since making them takes its time.
         super().__init__(params=[_SOURCE, *_FLAGS, *params], **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the arguments, short forms of flags in full."""
+        return super().parse_args(ctx, _in_full(args))
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter

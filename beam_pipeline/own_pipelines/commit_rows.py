@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms.core.manifest import Manifest
-from transforms.core.model import RejectLog, ShardFile
+from transforms.core.model import CataloguePart, RejectLog, Segment, ShardFile
 from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import CommitError, ConservationError
 from transforms.publishing import target
@@ -15,7 +15,14 @@ from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
 from transforms.storage.retry import storing
 
-__all__ = ["Committed", "ComparedKeys", "Refused", "Written", "commit_rows"]
+__all__ = [
+    "Committed",
+    "ComparedKeys",
+    "Refused",
+    "Written",
+    "WrittenPart",
+    "commit_rows",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,12 +55,32 @@ class Written:
       attempt: the word of the attempt.
       shard, rejects: facts of the file, and of the rows.
       images: fingerprints of its images, where splits are compared.
+      rows: its rows of the catalogue, where there is one.
     """
 
     attempt: str
     shard: ShardFile
     rejects: RejectLog | None
     images: Fingerprints | None
+    rows: Segment | None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its files."""
+        return [self.shard.name, *(facts.file for facts in self.shard.indexes)]
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenPart:
+    """A finished part of the catalogue, and the attempt that wrote it.
+
+    Attributes:
+      attempt: the word of the attempt.
+      part: facts of its file.
+    """
+
+    attempt: str
+    part: CataloguePart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +98,7 @@ class Refused:
 
 
 def commit_rows(
-    found: Sequence[Written | ComparedKeys | Refused | Fingerprints],
+    found: Sequence[Written | WrittenPart | ComparedKeys | Refused | Fingerprints],
     plan: RowsPlan,
     run: SharedRun,
     before: EarlierRuns,
@@ -111,7 +138,9 @@ def commit_rows(
         if run.has_ended(publication.job):
             return _unchanged(run, [each.shard for each in written])
         _check_compared([x for x in found if isinstance(x, ComparedKeys)], plan)
-        finished = [(each.attempt, each.shard.name) for each in written]
+        parts = [each for each in found if isinstance(each, WrittenPart)]
+        finished = [(each.attempt, name) for each in written for name in each.names]
+        finished += [(each.attempt, each.part.file.file) for each in parts]
         store = run.open_commit(finished, seen=publication.seen)
         # What rows consist of, boxes say, is not followed through the steps of users.
         shards = [
@@ -125,7 +154,7 @@ def commit_rows(
         findings = before.findings(prints, run.store)
         publication = dataclasses.replace(publication, new_lock=findings.lock)
         commit_dataset(
-            [*plan.facts, *shards, *logs, findings],
+            [*plan.facts, *shards, *(each.part for each in parts), *logs, findings],
             plan.counts,
             publication=publication,
             store=store,

@@ -99,6 +99,12 @@ class WriteKeywords(TypedDict, total=False):
     compression: Literal["none", "gzip", "zlib"]
     """Compress the shards [none]."""
 
+    index: Literal["auto", "text", "none"]
+    """Index the shards, as text too [for images], or not at all: `no_index`."""
+
+    catalogue: Literal["auto", "scalars", "full", "none"]
+    """Write a table of the records [for images]; `no_catalogue` for none."""
+
     max_reject_rate: float | None
     """Tolerated share of rejects [0.01, and one of 10 items or more]."""
 

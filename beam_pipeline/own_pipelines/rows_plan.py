@@ -11,6 +11,7 @@ from apache_beam.version import __version__ as beam_version
 
 from beam_pipeline.own_pipelines.given_schema import GivenSchema, schema_of
 from beam_pipeline.own_pipelines.read_source import ReadSource
+from beam_pipeline.planning.derived import derived_settings
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
 from beam_pipeline.planning.shard_number import shards_of
 from beam_pipeline.settings.options import SETTINGS
@@ -253,6 +254,7 @@ def plan_rows(
         root=spec.images_root or (source.root if source is not None else ""),
         image_policy=spec.image_policy,
         fingerprints=bool(schema.of_kind(Kind.IMAGE)) and len(shards) > 1,
+        derived=derived_settings(spec, schema),
     )
     total = gathered.tally.rows
     publication = Publication(

@@ -4,25 +4,31 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipeline.own_pipelines.commit_rows import Written
+from beam_pipeline.own_pipelines.commit_rows import Written, WrittenPart
 from beam_pipeline.own_pipelines.parameters import raising_of_rows
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms import files
-from transforms.core.model import Rejection, ShardKey
+from transforms.core.model import Rejection, Segment, ShardKey
 from transforms.core.placing.name_lists import load_classes
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.errors import ConservationError
 from transforms.gather.row_runs import RowRange
-from transforms.gather.shard_of_runs import gather_shard
+from transforms.gather.shard_of_runs import GatheredRows, gather_shard
 from transforms.publishing.shared_run import SharedRun
+from transforms.shards.catalogue_parts import (
+    CatalogueParts,
+    PartKey,
+    write_catalogue_part,
+)
 from transforms.shards.shard_group import ShardGroup
 from transforms.shards.shard_job import Loaded, ShardJob, ShardTask
 from transforms.work.store import Store
 
-__all__ = ["write_shards"]
+__all__ = ["rows_of_parts", "write_part", "write_shards"]
 
 
 def write_shards(run: SharedRun, *, unique: bool) -> beam.DoFn:
@@ -93,13 +99,60 @@ class _WriteShards(beam.DoFn):
         return [Written(self.attempt, *facts) for _, facts in finished]
 
 
-def _job_of(plan: RowsPlan, store: Store, *, run: SharedRun, unique: bool) -> ShardJob:
-    load = functools.partial(_load, plan=plan, run=run, unique=unique)
+def rows_of_parts() -> beam.DoFn:
+    """Returns the function that gives a shard's rows with their part, if there are any.
+
+    Its input is what `write_shards` gives, its output (part, (shard, its rows)).
+    """
+    return _RowsOfParts()
+
+
+class _RowsOfParts(beam.DoFn):
+    """Finds the part of each shard."""
+
+    def setup(self) -> None:
+        self.parts: CatalogueParts | None = None
+
+    def process(
+        self, written: Written, plan: RowsPlan
+    ) -> Sequence[tuple[PartKey, tuple[int, Segment]]]:
+        if written.rows is None:
+            return ()
+        if self.parts is None:
+            self.parts = CatalogueParts.of(plan.counts)
+        shard = written.shard
+        part = self.parts.of_shard(shard.split, shard.index)
+        return [(part, (shard.index, written.rows))]
+
+
+@raising_of_rows()
+def write_part(
+    element: tuple[PartKey, Iterable[tuple[int, Segment]]],
+    plan: RowsPlan,
+    run: SharedRun,
+) -> WrittenPart:
+    """Writes one part of the catalogue as a file of an attempt of its own."""
+    store = run.open_attempt()
+    classes = _classes(plan, store, run)
     try:
-        classes = load_classes(plan.counts.classes, store.get)
+        part = write_catalogue_part(
+            *element, layout=plan.layout, store=store, classes=classes
+        )
     except FileNotFoundError as error:
         raise run.is_gone() from error
-    return ShardJob(load, plan.counts, classes, plan.layout, store)
+    return WrittenPart(store.attempt, part)
+
+
+def _job_of(plan: RowsPlan, store: Store, *, run: SharedRun, unique: bool) -> ShardJob:
+    load = functools.partial(_load, plan=plan, run=run, unique=unique)
+    return ShardJob(load, plan.counts, _classes(plan, store, run), plan.layout, store)
+
+
+def _classes(plan: RowsPlan, store: Store, run: SharedRun) -> dict[str, pa.StringArray]:
+    try:
+        return load_classes(plan.counts.classes, store.get)
+    except FileNotFoundError as error:
+        raise run.is_gone() from error
 
 
 def _load(
@@ -113,7 +166,7 @@ def _load(
     found = [_load_one(*each, plan, run, unique) for each in sources]
     shards = [rows for rows, _ in found]
     return Loaded(
-        shards[0] if len(shards) == 1 else ShardRows.joined(shards),
+        shards[0] if len(shards) == 1 else GatheredRows.joined(shards),
         [len(rows) for rows in shards],
         [refused for _, refused in found],
     )

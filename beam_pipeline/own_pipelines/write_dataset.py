@@ -26,6 +26,7 @@ from beam_pipeline.own_pipelines.commit_rows import (
     ComparedKeys,
     Refused,
     Written,
+    WrittenPart,
     commit_rows,
 )
 from beam_pipeline.own_pipelines.cut_steps import (
@@ -63,7 +64,11 @@ from beam_pipeline.own_pipelines.rows_input import (
     check_seen,
 )
 from beam_pipeline.own_pipelines.rows_plan import RowsDraft, RowsPlan
-from beam_pipeline.own_pipelines.shard_steps import write_shards
+from beam_pipeline.own_pipelines.shard_steps import (
+    rows_of_parts,
+    write_part,
+    write_shards,
+)
 from beam_pipeline.version import FOR_ROWS, deciding_versions
 from transforms.core.model import ReadFacts, RejectLog
 from transforms.core.placing.leakage import Fingerprints
@@ -292,6 +297,14 @@ class WriteDataset(beam.PTransform):
             ).with_output_types(Written)
         )
         facts = [plan, written, cut.refused]
+        if spec.catalogue != "none":
+            facts.append(
+                written
+                | "Rows of parts" >> beam.ParDo(rows_of_parts(), planned)
+                | "Group by part" >> beam.GroupByKey()
+                | "Write part"
+                >> beam.Map(write_part, planned, run).with_output_types(WrittenPart)
+            )
         if rule.with_units:
             facts.append(cut.units)
         if rule.keys_apart:
@@ -348,7 +361,7 @@ def _commit(
     if source is not None:
         read = [fact for fact in facts if isinstance(fact, ReadFacts | RejectLog)]
         plan = with_accounts(plan, source, read)
-    kinds = Written | ComparedKeys | Refused | Fingerprints
+    kinds = Written | WrittenPart | ComparedKeys | Refused | Fingerprints
     found = [fact for fact in facts if isinstance(fact, kinds)]
     return None, commit_rows(found, plan, run, before)
 

@@ -10,45 +10,41 @@
 |           |               | `_offset` locates then                                |
 | `_size`   | int32         | bytes of the payload                                  |
 | `_crc32c` | uint32        | of the payload, not masked                            |
+| `_origin` | dictionary    | where in the source it comes from, as in rejects      |
+| `_row`    | int64         | and its row there, from 1; null where that is a file  |
+| `_key`    | string        | what identifies its row                               |
 | others    | see `_type`   | features of one value, under their own names          |
 
-`_within` is there for gzip only. Of a file that is one compressed stream, `_offset` is
-null. Parquet has no timestamps in seconds: those are in milliseconds, and null beyond
-their range, some 292 million years.
+`_within` is there for gzip only, `_key` where rows have keys. A catalogue that was made
+from the shards alone lacks `_origin`, `_row` and `_key`. Of a file that is one
+compressed stream, `_offset` is null. Parquet has no timestamps in seconds: those are in
+milliseconds, and null beyond their range, some 292 million years.
 """
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from transforms.core.schema import Feature, Kind
-from transforms.errors import ExampleError
 
 __all__ = [
     "OWN_COLUMNS",
+    "PART_RECORDS",
     "catalogue_features",
     "catalogue_schema",
     "own_columns",
     "part_file",
     "part_ranges",
-    "write_part",
 ]
 
 OWN_COLUMNS = frozenset(
     ("_shard", "_offset", "_within", "_size", "_crc32c", "_origin", "_row", "_key")
 )
 _SCALARS = frozenset((Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.TIMESTAMP, Kind.LABEL))
-_PART_RECORDS = 4_000_000
-_GROUP_ROWS = 1 << 17
-_GROUP_BYTES = 64 << 20
-# The seconds that an int64 holds in milliseconds.
-_MOST_SECONDS = (2**63 - 1) // 1000
+PART_RECORDS = 4_000_000
+"""The most records of a part of the catalogue that has several shards."""
 
 
 def part_file(split: str, index: int, parts: int) -> str:
@@ -61,7 +57,7 @@ def part_file(split: str, index: int, parts: int) -> str:
 
 
 def part_ranges(
-    records: Sequence[int], most: int = _PART_RECORDS
+    records: Sequence[int], most: int = PART_RECORDS
 ) -> list[tuple[int, int]]:
     """Returns the first shard of each part and the one behind its last.
 
@@ -109,6 +105,8 @@ def catalogue_schema(
     classes: Mapping[str, pa.StringArray],
     *,
     gzip: bool = False,
+    origins: bool = False,
+    keys: bool = False,
 ) -> pa.Schema:
     """Returns the columns of the catalogue.
 
@@ -117,13 +115,18 @@ def catalogue_schema(
       classes: label feature -> its class names in the order of their ids. Labels
         without names keep their ids.
       gzip: whether the shards are gzip files.
+      origins: whether it is known where in the source each record comes from.
+      keys: whether records have keys.
     """
+    text = pa.dictionary(pa.int32(), pa.string())
     own = [
         ("_shard", pa.int32()),
         ("_offset", pa.int64()),
         *([("_within", pa.int32())] if gzip else []),
         ("_size", pa.int32()),
         ("_crc32c", pa.uint32()),
+        *([("_origin", text), ("_row", pa.int64())] if origins else []),
+        *([("_key", pa.string())] if keys else []),
     ]
     return pa.schema([*own, *((f.name, _type(f, f.name in classes)) for f in features)])
 
@@ -163,102 +166,6 @@ def own_columns(
     return columns
 
 
-def write_part(
-    sink: Any,
-    batches: Iterable[Mapping[str, pa.Array]],
-    schema: pa.Schema,
-    classes: Mapping[str, pa.StringArray],
-) -> int:
-    """Writes one part; returns how many rows it has.
-
-    Memory is that of one row group: 131,072 rows, or about 64 MiB.
-
-    Args:
-      sink: a path, or a binary file.
-      batches: columns of consecutive records, at least those of the schema; labels
-        are class ids.
-      schema: as `catalogue_schema` returns it.
-      classes: that it was made with.
-
-    Raises:
-      ExampleError: a class id has no name.
-    """
-    names = frozenset(classes).intersection(schema.names)
-    repeated = ["_shard", *(f.name for f in schema if _is_text(f.type))]
-    rows = 0
-    with pq.ParquetWriter(
-        sink,
-        schema,
-        compression="zstd",
-        use_dictionary=repeated,
-        write_page_checksum=True,
-    ) as writer:
-        for group in _groups(batches, schema.names):
-            columns = [
-                _named(name, group[name], classes[name])
-                if name in names
-                else _storable(group[name], kind)
-                for name, kind in zip(schema.names, schema.types, strict=True)
-            ]
-            table = pa.Table.from_arrays(columns, schema=schema)
-            writer.write_table(table, row_group_size=_GROUP_ROWS)
-            rows += len(table)
-    return rows
-
-
-def _groups(
-    batches: Iterable[Mapping[str, pa.Array]], names: Sequence[str]
-) -> Iterator[pa.Table]:
-    """Yields the rows of a row group at a time."""
-    waiting: list[pa.Table] = []
-    count = size = 0
-    for batch in batches:
-        rest = pa.table({name: batch[name] for name in names})
-        while len(rest):
-            part = rest.slice(0, _GROUP_ROWS - count)
-            rest = rest.slice(len(part))
-            waiting.append(part)
-            count, size = count + len(part), size + part.nbytes
-            if count == _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield _joined(waiting)
-                waiting, count, size = [], 0, 0
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables).combine_chunks()
-
-
-def _named(
-    name: str, ids: pa.ChunkedArray, classes: pa.StringArray
-) -> pa.DictionaryArray:
-    """Returns class names; the dictionary has those that occur, in order of ids."""
-    found = pc.unique(ids).drop_null()
-    found = found.take(pc.sort_indices(found))
-    for end in itertools.chain(found[:1].to_pylist(), found[-1:].to_pylist()):
-        if not 0 <= end < len(classes):
-            raise ExampleError(
-                f"label {name!r} must be one of {len(classes):,} class ids; found "
-                f"{end:,}. Verify the dataset, and convert it again."
-            )
-    places = pc.index_in(ids.combine_chunks(), found)
-    return pa.DictionaryArray.from_arrays(places, classes.take(found))
-
-
-def _storable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if column.type == kind:
-        return column
-    if pa.types.is_timestamp(column.type):
-        seconds = column.cast(pa.int64())
-        fits = pc.and_(
-            pc.greater_equal(seconds, -_MOST_SECONDS),
-            pc.less_equal(seconds, _MOST_SECONDS),
-        )
-        column = pc.if_else(fits, column, pa.scalar(None, column.type))
-    return column.cast(kind)
-
-
 def _type(feature: Feature, named: bool) -> pa.DataType:
     """Returns the type of a feature's column."""
     if feature.kind is Kind.LABEL and named:
@@ -271,7 +178,3 @@ def _type(feature: Feature, named: bool) -> pa.DataType:
         Kind.BOOL: pa.bool_(),
         Kind.TEXT: pa.string(),
     }.get(feature.kind, pa.int64())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))

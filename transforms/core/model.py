@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import this_worker
+from transforms.core.manifest import FileFacts
 from transforms.core.reasons import Reason, Skipped
 from transforms.core.statistics import Statistics
 from transforms.errors import ConservationError, bounded
@@ -26,6 +27,7 @@ from transforms.errors import ConservationError, bounded
 __all__ = [
     "Batch",
     "Block",
+    "CataloguePart",
     "Piece",
     "PlaceFacts",
     "ReadFacts",
@@ -561,6 +563,7 @@ class ShardFile:
       parts: kind of part ("boxes") -> number in its records.
       parts_gone: the same, in rows that were rejected while it was written.
       image_notes: number of images by `ImageNote`.
+      indexes: facts of its indexes; see `transforms.core.tfrecord.record_index`.
       worker: stamp of the worker that has made it; see `this_worker`.
     """
 
@@ -575,6 +578,26 @@ class ShardFile:
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    indexes: tuple[FileFacts, ...] = ()
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CataloguePart:
+    """A finished part of the catalogue.
+
+        >>> facts = FileFacts("catalogue/train-00000-of-00001.pq", 900, 0xBEEF)
+        >>> CataloguePart(facts).file.bytes
+        900
+
+    Attributes:
+      file: facts of its file.
+      worker: stamp of the worker that has made it; see `this_worker`.
+    """
+
+    file: FileFacts
     worker: str = dataclasses.field(
         default_factory=this_worker.stamp, repr=False, compare=False
     )

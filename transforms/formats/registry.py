@@ -152,7 +152,8 @@ _FILES: Mapping[str, Format] = {
         companions=(
             r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"
             r"|rejects(-\d{5,}-of-\d{5,})?\.(jsonl|items)|(label_map|schema)\.pbtxt"
-            r"|[^/]*\.labels\.txt)$"
+            r"|[^/]*\.labels\.txt|index/[^/]*\.(u64|idx)"
+            r"|catalogue/[^/]*-\d{5,}-of-\d{5,}\.pq)$"
         ),
     ),
     "coco": Format(

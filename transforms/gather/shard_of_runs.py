@@ -80,6 +80,16 @@ class GatheredRows(ShardRows):
             names = [_name_of(self.table, each) for each in positions.tolist()]
         return pa.array(names, pa.string()), np.zeros(len(names), np.int64)
 
+    def sources(
+        self, positions: npt.NDArray[np.int64]
+    ) -> tuple[pa.StringArray, pa.Int64Array]:
+        """Returns the keys of rows, if they have any, and no numbers."""
+        count = len(positions)
+        if KEY_COLUMN not in self.table.column_names:
+            return pa.nulls(count, pa.string()), pa.nulls(count, pa.int64())
+        keys = self.table[KEY_COLUMN].take(pa.array(positions)).combine_chunks()
+        return keys.cast(pa.string()), pa.nulls(count, pa.int64())
+
 
 def _name_of(table: pa.Table, position: int) -> str:
     if KEY_COLUMN in table.column_names:

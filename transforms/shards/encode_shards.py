@@ -14,6 +14,7 @@ from transforms.core.rows.record_columns import (
 )
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, summarize_feature_parts
+from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask
 
 __all__ = [
@@ -43,6 +44,7 @@ class EncodedShard:
       statistics: of its features, by name.
       parts: see `ShardFile`.
       refused: rejections of rows that it cannot have.
+      log: of its records, for derived files.
     """
 
     framed: pa.Buffer
@@ -50,6 +52,7 @@ class EncodedShard:
     statistics: Mapping[str, Statistics]
     parts: Mapping[str, int]
     refused: Iterable[Rejection]
+    log: RecordLog
 
 
 def most_rows(columns: int) -> int:
@@ -88,7 +91,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     features = job.layout.schema.features
     table = number_labels(loaded.rows.table, features, job.classes)
     rows = dataclasses.replace(loaded.rows, table=table)
-    table, _ = rows.take(0, len(rows))
+    table, positions = rows.take(0, len(rows))
     columns = record_columns(table, features)
     schema = job.layout.record_schema
     records = pa.record_batch([columns[name] for name in schema.names], schema)
@@ -100,12 +103,17 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         if feature.record_keys[0] in columns
     }
     places = framed.offsets[bounds].tolist()
+    numbering = job.shard_counts.numbering
     encoded = []
     for index, (count, refused) in enumerate(
         zip(loaded.lengths, loaded.refused, strict=True)
     ):
         start, stop = places[index : index + 2]
-        part = table.slice(int(bounds[index]), count)
+        first, last = bounds[index : index + 2].tolist()
+        part = table.slice(first, count)
+        log = RecordLog(job.layout, numbering(*tasks[index].key)[0])
+        log.add(framed.offsets[first : last + 1], framed.buffer)
+        log.add_rows(rows, positions[first:last], _Slices(columns, first, count))
         encoded.append(
             EncodedShard(
                 framed=framed.buffer.slice(start, stop - start),
@@ -113,6 +121,19 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
                 statistics={n: each[index] for n, each in facts.items() if count},
                 parts=count_parts(part, features) if count else {},
                 refused=refused,
+                log=log,
             )
         )
     return encoded
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Slices:
+    """Gives the values of one shard's rows."""
+
+    columns: Mapping[str, pa.Array]
+    start: int
+    rows: int
+
+    def __call__(self, name: str) -> pa.Array:
+        return self.columns[name].slice(self.start, self.rows)

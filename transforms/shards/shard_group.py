@@ -15,7 +15,12 @@ from transforms.shards.encode_shards import (
     encode_shards,
 )
 from transforms.shards.shard_job import ShardJob, ShardTask
-from transforms.shards.write_shard import Finished, ShardDraft, draft_shard
+from transforms.shards.write_shard import (
+    Finished,
+    ShardDraft,
+    draft_shard,
+    finished_drafts,
+)
 from transforms.storage.draft_group import (
     discard_all,
     most_drafts,
@@ -69,8 +74,9 @@ class ShardGroup:
     @property
     def is_full(self) -> bool:
         """Whether the group should be finished before another shard is added."""
+        shards = len(self._drafts) + len(self._waiting)
         return (
-            len(self._drafts) + len(self._waiting) >= most_drafts()
+            shards * self._job.layout.derived.files_per_shard >= most_drafts()
             or self._bytes + self._waiting_bytes >= _BYTES
         )
 
@@ -90,7 +96,8 @@ class ShardGroup:
         try:
             # Last look before files get names: a stopped run must put nothing more.
             publish_together(
-                [draft.file for draft in drafts], check=self._job.store.check_goes_on
+                [file for draft in drafts for file in draft.files],
+                check=self._job.store.check_goes_on,
             )
         except OSError as error:
             # One that may pass.
@@ -100,20 +107,20 @@ class ShardGroup:
             )
             finished = [draft.write_again() for draft in drafts]
         else:
-            finished = [draft.finished for draft in drafts]
+            finished = finished_drafts(drafts, self._job.store)
         return [*zip(tasks, finished, strict=True)]
 
     def discard(self) -> None:
         """Removes the files of the group."""
         self._take_waiting()
-        discard_all([draft.file for draft in self._take()[1]])
+        discard_all([file for draft in self._take()[1] for file in draft.files])
 
     def _write_waiting(self) -> None:
         tasks = self._take_waiting()
         for task, encoded in zip(tasks, self._encoded(tasks), strict=True):
             draft = draft_shard(task, self._job, encoded)
             self._drafts.append((task, draft))
-            self._bytes += draft.finished[0].bytes
+            self._bytes += draft.content.shard.bytes
 
     def _encoded(
         self, tasks: Sequence[ShardTask]

@@ -8,23 +8,26 @@ from typing import Any
 import pyarrow as pa
 
 from transforms.core import segment
+from transforms.core.catalogue import catalogue_features
+from transforms.core.derived_settings import DerivedSettings
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Rejection, Segment, ShardKey
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows.record_columns import record_schema
-from transforms.core.schema import Schema
+from transforms.core.schema import Feature, Schema
 from transforms.work.store import Store
 
 __all__ = ["Loaded", "ShardJob", "ShardLayout", "ShardTask", "load_segments"]
 
 _AS_IT_IS = ImagePolicy()
+_NO_DERIVED_FILES = DerivedSettings()
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardLayout:
-    """Settings that decide the bytes of a shard, besides its rows.
+    """Settings that decide the bytes of a shard and what is beside it, but its rows.
 
     Attributes:
       name: of the dataset.
@@ -36,6 +39,7 @@ class ShardLayout:
       many_origins: whether each row has an origin of its own.
       origins_name_rows: whether that alone says where the row is.
       fingerprints: whether images are compared over splits.
+      derived: which files are made for readers while the shard is written.
     """
 
     name: str
@@ -47,11 +51,28 @@ class ShardLayout:
     many_origins: bool = False
     origins_name_rows: bool = False
     fingerprints: bool = False
+    derived: DerivedSettings = _NO_DERIVED_FILES
 
     @functools.cached_property
     def record_schema(self) -> pa.Schema:
         """Arrow schema of the columns of records."""
         return record_schema(self.schema)
+
+    @property
+    def catalogue_features(self) -> tuple[Feature, ...]:
+        """The features that are columns of the catalogue; none without one."""
+        return self._catalogue_columns[0]
+
+    @property
+    def catalogue_notes(self) -> tuple[str, ...]:
+        """Notes on features that the catalogue cannot have."""
+        return self._catalogue_columns[1]
+
+    @functools.cached_property
+    def _catalogue_columns(self) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
+        if not self.derived.catalogue:
+            return (), ()
+        return catalogue_features(self.schema.stored, texts=self.derived.texts)
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:

@@ -6,16 +6,20 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder, FramedPieces
+from transforms.core.manifest import FileFacts
 from transforms.core.model import (
     RejectLog,
+    Segment,
     ShardFile,
 )
 from transforms.core.naming import ShardName
@@ -50,20 +54,23 @@ from transforms.shards.loaded_images import (
     LoadedImage,
     loaded_items,
 )
+from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
 from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
+from transforms.work.store import Store
 
 __all__ = [
     "Finished",
     "ShardDraft",
     "draft_shard",
+    "finished_drafts",
     "write_shard",
 ]
 
 
-Finished = tuple[ShardFile, RejectLog | None, Fingerprints | None]
-"""Facts of a shard's file, the rows that it refused, and its images' fingerprints."""
+Finished = tuple[ShardFile, RejectLog | None, Fingerprints | None, Segment | None]
+"""What is known of a finished shard: see `transforms.work.receipts.ShardDone`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,13 +78,13 @@ class ShardDraft:
     """A shard that is written in full and does not have its name yet.
 
     Attributes:
-      file: the shard's.
-      finished: what is true of the shard once it has its name.
+      files: the shard's, and those of its indexes.
+      content: what is true of it once it has its name.
       write_again: writes the shard once more, by itself, as `write_shard`.
     """
 
-    file: files.Draft
-    finished: Finished
+    files: Sequence[files.Draft]
+    content: "_Content"
     write_again: Callable[[], Finished]
 
 
@@ -89,19 +96,42 @@ def write_shard(task: ShardTask, job: ShardJob) -> Finished:
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
-    path = _announced(task, job)
+    path, store = _path_of(task, job), job.store
 
-    def work() -> Finished:
-        draft = files.draft(path, attempts=job.store.attempts)
+    def work() -> _Content:
+        store.announce(os.path.basename(path))
+        draft = files.draft(path, attempts=store.attempts)
         with files.written(draft):
-            finished = _write_once(task, job, draft, None)
+            content = _write_once(task, job, draft, None)
             # Last look before the file gets its name: a stopped run must put nothing
             # more.
-            job.store.check_goes_on()
-        return finished
+            store.check_goes_on()
+        return content
 
     with storing(path):
-        return persistently(work, path=path)
+        content = persistently(work, path=path)
+        for name, data in content.indexes.items():
+            store.announce(name)
+            place = os.path.join(store.dataset, name)
+            files.write_file(place, data, attempts=store.attempts)
+    return _finished([content], store)[0]
+
+
+def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[Finished]:
+    """Stores what shards with names have beside their files; returns all facts."""
+    return _finished([draft.content for draft in drafts], store)
+
+
+def _finished(contents: Sequence["_Content"], store: Store) -> list[Finished]:
+    streams = [each.rows for each in contents if each.rows is not None]
+    stored = iter(store.put_streams(streams))
+    return [
+        (
+            *(each.shard, each.rejects, each.prints),
+            None if each.rows is None else next(stored),
+        )
+        for each in contents
+    ]
 
 
 def draft_shard(
@@ -116,36 +146,76 @@ def draft_shard(
 
     Errors are those of `write_shard`.
     """
-    path = _announced(task, job)
 
     def work() -> ShardDraft:
-        draft = files.draft(path, attempts=job.store.attempts)
-        with files.discarded_on_error(draft):
-            finished = _write_once(task, job, draft, encoded)
-        return ShardDraft(draft, finished, functools.partial(write_shard, task, job))
+        return _drafted(task, job, encoded)
 
+    path = _path_of(task, job)
     with storing(path):
         return persistently(work, path=path)
 
 
-def _announced(task: ShardTask, job: ShardJob) -> str:
-    """Returns the path of a shard, which is noted as about to be written."""
+def _drafted(
+    task: ShardTask, job: ShardJob, encoded: EncodedShard | None
+) -> ShardDraft:
+    path = _path_of(task, job)
+    job.store.announce(os.path.basename(path))
+    draft = files.draft(path, attempts=job.store.attempts)
+    with contextlib.ExitStack() as drafts:
+        drafts.enter_context(files.discarded_on_error(draft))
+        written = _write_once(task, job, draft, encoded)
+        beside = [
+            drafts.enter_context(files.discarded_on_error(_index(name, data, job)))
+            for name, data in written.indexes.items()
+        ]
+    again = functools.partial(write_shard, task, job)
+    return ShardDraft([draft, *beside], written, again)
+
+
+def _index(name: str, data: bytes, job: ShardJob) -> files.Draft:
+    job.store.announce(name)
+    path = os.path.join(job.store.dataset, name)
+    draft = files.draft(path, attempts=job.store.attempts)
+    with files.discarded_on_error(draft):
+        draft.write(data)
+    return draft
+
+
+def _path_of(task: ShardTask, job: ShardJob) -> str:
     split, number = task.key
     layout = job.layout
     index, count = job.shard_counts.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
-    job.store.announce(name)
     return os.path.join(job.store.dataset, name)
+
+
+class _Content(NamedTuple):
+    """What the content of one shard comes to.
+
+    Attributes:
+      shard: facts of its file.
+      rejects: the rows that it refused.
+      prints: fingerprints of its images.
+      indexes: by their names.
+      rows: its rows of the catalogue, an Arrow stream; None for none.
+    """
+
+    shard: ShardFile
+    rejects: RejectLog | None
+    prints: Fingerprints | None
+    indexes: Mapping[str, bytes]
+    rows: pa.Buffer | None
 
 
 def _write_once(
     task: ShardTask, job: ShardJob, file: files.Draft, encoded: EncodedShard | None
-) -> Finished:
+) -> _Content:
     layout, store, key = job.layout, job.store, task.key
     split, number = key
     index, _ = job.shard_counts.numbering(split, number)
     rejects = store.gather_rejects(f"write\0{key}")
-    out = _Written(rejects, Summaries(layout.schema))
+    log = RecordLog(layout, index) if encoded is None else encoded.log
+    out = _Written(rejects, Summaries(layout.schema), log)
     with rejects:
         if encoded is None:
             loaded = job.load([task.source])
@@ -167,8 +237,10 @@ def _write_once(
             else:
                 _write_rows(rows, layout, writer, out)
         facts = writer.facts()
+    name = os.path.basename(file.path)
+    indexes = log.indexes(name, writer)
     shard = ShardFile(
-        name=os.path.basename(file.path),
+        name=name,
         split=split,
         index=index,
         records=facts.records,
@@ -179,6 +251,10 @@ def _write_once(
         parts=dict(out.held),
         parts_gone=dict(out.gone),
         image_notes=dict(out.notes),
+        indexes=tuple(
+            FileFacts(name, len(data), google_crc32c.value(data))
+            for name, data in indexes.items()
+        ),
     )
     prints = None
     if out.prints:
@@ -189,7 +265,7 @@ def _write_once(
             positions=np.array([position for _, position in out.prints]),
             store=store,
         )
-    return shard, rejects.log, prints
+    return _Content(shard, rejects.log, prints, indexes, log.piece(writer))
 
 
 @dataclasses.dataclass(slots=True)
@@ -199,6 +275,7 @@ class _Written:
     Attributes:
       rejects: takes the rows that were refused.
       summaries: of the values.
+      log: of the records, for derived files.
       notes: what is worth counting about the images that were written.
       held, gone: parts of items ("boxes") that were written, and that went with
         refused rows.
@@ -206,6 +283,7 @@ class _Written:
 
     rejects: RejectGatherer
     summaries: Summaries
+    log: RecordLog
     notes: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter
     )
@@ -266,6 +344,7 @@ def _write_rows(
     # Places are of no use here, and to take them in another order costs as much as
     # to take a column.
     stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
+    placed = rows
     rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
     schema = _with_dictionary_types(layout.record_schema, rows.table.schema)
     same = schema is layout.record_schema
@@ -276,11 +355,13 @@ def _write_rows(
     alone = contextlib.nullcontext(writer) if len(rows) <= size else None
     with alone or _Behind(writer) as behind:
         for start in range(0, len(rows), size):
-            chunk, _ = rows.take(start, start + size)
+            chunk, positions = rows.take(start, start + size)
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features)
             records = pa.record_batch([columns[name] for name in schema.names], schema)
+            out.log.add_rows(placed, positions, columns.__getitem__)
             for framed in encoder.framed_chunks(records):
+                out.log.add(framed.offsets, framed.buffer)
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.summaries.add(columns)
 
@@ -381,12 +462,14 @@ def _write_images(
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)
+            out.log.add_rows(rows, positions, columns.__getitem__)
             images_alone = _alone(loaded[0]) if alone else None
             if images_alone is not None:
                 records = pa.record_batch([columns[k] for k in small.names], small)
                 framed = encoder.frame_around(
                     records, images_alone.payloads, images_alone.crcs
                 )
+                out.log.add(framed.offsets, None, framed.payload_crcs)
                 written = behind.write_pieces(framed, records=len(chunk))
                 loader.keep_until(written)
             else:
@@ -397,6 +480,7 @@ def _write_images(
                 }
                 records = pa.record_batch([whole[k] for k in full.names], full)
                 encoded = ExampleEncoder(full).encode_framed(records)
+                out.log.add(encoded.offsets, encoded.buffer)
                 behind.write_framed(encoded.buffer, records=records.num_rows)
             out.summaries.add(columns)
             for feature, each in zip(images, loaded, strict=True):

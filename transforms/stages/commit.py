@@ -15,6 +15,7 @@ import google_crc32c
 
 from transforms import files
 from transforms.core.manifest import (
+    DERIVED_FOLDERS,
     MANIFEST_NAME,
     Account,
     DerivedFile,
@@ -25,6 +26,7 @@ from transforms.core.manifest import (
     SplitFacts,
 )
 from transforms.core.model import (
+    CataloguePart,
     PlaceFacts,
     ReadFacts,
     RejectLog,
@@ -56,6 +58,7 @@ from transforms.errors import (
 from transforms.publishing import target, work_folder
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars.table import pointers_to, render_sidecars
+from transforms.storage import folders
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
 from transforms.work.store import Store
@@ -70,7 +73,7 @@ _READ_BYTES = 8 << 20
 _MAKER = "beam-tfrecord"
 
 _Fact = TypeVar("_Fact")
-Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings
+Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings | CataloguePart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -216,9 +219,14 @@ def commit_dataset(
     sidecars = render_sidecars(manifest, publication.label_map)
     named = [_write_sidecar(store, *item) for item in sidecars.files.items()]
     version = publication.run.get("versions", {}).get(_MAKER, "")
+    readers_files = [
+        *(_write_sidecar(store, *each) for each in sidecars.derived.items()),
+        *(part.file for part in _of_type(facts, CataloguePart)),
+        *(facts for shard in shards for facts in shard.indexes),
+    ]
     derived = tuple(
-        DerivedFile(**dataclasses.asdict(facts), maker=_MAKER, version=version)
-        for facts in (_write_sidecar(store, *each) for each in sidecars.derived.items())
+        DerivedFile(facts.file, facts.bytes, facts.crc32c, _MAKER, version)
+        for facts in sorted(readers_files, key=lambda facts: facts.file)
     )
     if logs:
         named += write_rejects(
@@ -231,6 +239,7 @@ def commit_dataset(
         "notes": [
             *publication.run.get("notes", ()),
             *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
+            *publication.layout.catalogue_notes,
             *_absences(account, publication.selected),
             *step_remarks(account),
             *share_remarks(
@@ -568,9 +577,12 @@ def _clear_folder(store: Store, manifest: Manifest) -> None:
     They are what the folder holds, which is ours alone; of the target itself, what
     the notes say.
     """
-    names = files.names_in(store.notes or store.dataset)
+    names = files.names_with(store.notes or store.dataset, DERIVED_FOLDERS)
     for name in sorted(set(names) - set(manifest.file_names)):
         store.remove_file(os.path.join(store.dataset, name))
+    if not store.placed:
+        for name in DERIVED_FOLDERS:
+            folders.remove_empty(os.path.join(store.dataset, name))
 
 
 def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:
@@ -600,7 +612,8 @@ def _check_folder(folder: str, manifest: Manifest) -> None:
     named = {facts.file: facts.bytes for facts in (*shards, *manifest.beside)}
     found = {
         entry.path: entry.size
-        for entry in files.entries_in(folder, folder)
+        for inner in {"", *map(os.path.dirname, named)}
+        for entry in files.entries_in(os.path.join(folder, inner).rstrip("/"), folder)
         if entry.path != MANIFEST_NAME
     }
     if named != found:

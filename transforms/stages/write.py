@@ -16,6 +16,7 @@ from transforms.core.placing.name_lists import load_classes
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.segment import in_source_order
 from transforms.errors import BeamTFRecordError
+from transforms.shards.catalogue_parts import CatalogueParts
 from transforms.shards.shard_group import ShardGroup
 from transforms.shards.shard_job import (
     ShardJob,
@@ -26,8 +27,9 @@ from transforms.shards.shard_job import (
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
-__all__ = ["FINGERPRINTS", "REJECTS", "WriteShards"]
+__all__ = ["CATALOGUE", "FINGERPRINTS", "REJECTS", "WriteShards"]
 
+CATALOGUE = "catalogue"
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
 # Faults that can be repaired without a change of the file's stamp (permissions, say).
@@ -39,7 +41,8 @@ class WriteShards(beam.PTransform):
     """Writes each shard as one TFRecord file.
 
     Input: (shard, its segments) after the GroupByKey. Outputs: `shards`, a ShardFile
-    for each; `rejects`, a RejectLog for each shard with rejects. Small shards are made
+    for each; `rejects`, a RejectLog for each shard with rejects; `catalogue`, (part,
+    (shard, its rows)) for each where there is a catalogue. Small shards are made
     durable in groups. A retry writes the same bytes under the same name. Counters:
     rows_written, rows_rejected.
 
@@ -63,7 +66,7 @@ class WriteShards(beam.PTransform):
         return shards | "Write file" >> (
             beam.ParDo(_WriteFile(self.layout, self.store), self.shard_counts)
             .with_output_types(ShardFile)
-            .with_outputs(REJECTS, FINGERPRINTS, main="shards")
+            .with_outputs(REJECTS, FINGERPRINTS, CATALOGUE, main="shards")
         )
 
 
@@ -94,7 +97,8 @@ class _WriteFile(beam.DoFn):
             classes = load_classes(shard_counts.classes, self.store.get)
             job = ShardJob(load, shard_counts, classes, self.layout, self.store)
             self.group = ShardGroup(job)
-        input_digest = _input_digest(key, segments, shard_counts)
+            self.parts = CatalogueParts.of(shard_counts)
+        input_digest = _input_digest(key, segments, shard_counts, self.layout)
         done = self.finished.find(input_digest) if input_digest else None
         if done is not None:
             yield from self._outputs(done)
@@ -153,6 +157,10 @@ class _WriteFile(beam.DoFn):
             yield beam.pvalue.TaggedOutput(REJECTS, done.rejects)
         if done.fingerprints is not None:
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
+        if done.rows is not None:
+            shard = done.shard
+            part = self.parts.of_shard(shard.split, shard.index)
+            yield beam.pvalue.TaggedOutput(CATALOGUE, (part, (shard.index, done.rows)))
         yield done.shard
 
 
@@ -172,12 +180,14 @@ def _input_digest(
     key: ShardKey,
     segments: Sequence[Segment],
     shard_counts: ShardCounts,
+    layout: ShardLayout,
 ) -> str:
     """Returns a digest of what decides a shard, in one job; empty for unknown.
 
     Args:
       key, segments: of the shard.
       shard_counts: of the job.
+      layout: of the job.
     """
     if not all(segment.input_digest for segment in segments):
         return ""
@@ -189,5 +199,7 @@ def _input_digest(
         *(key, shard_counts.numbering(*key), classes),
         [(each.origin, each.start, each.rows, each.input_digest) for each in segments],
     ]
+    if layout.derived.are_any:
+        facts.append(dataclasses.astuple(layout.derived))
     text = json.dumps(facts).encode()
     return hashlib.blake2b(text, digest_size=16).hexdigest()

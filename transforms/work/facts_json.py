@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from transforms.core.manifest import FileFacts
 from transforms.core.model import (
     PlaceFacts,
     ReadFacts,
@@ -36,8 +37,8 @@ __all__ = ["from_json", "to_json"]
 _TYPES: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Fingerprints, PlaceFacts, ReadFacts, Reason, RejectLog, Rounding, Segment),
-        *(ShardFile, Statistics, Subject),
+        *(FileFacts, Fingerprints, PlaceFacts, ReadFacts, Reason, RejectLog),
+        *(Rounding, Segment, ShardFile, Statistics, Subject),
     )
 }
 

@@ -86,15 +86,23 @@ class PieceDone:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardDone:
-    """What `write` gave for one shard."""
+    """What `write` gave for one shard.
+
+    Attributes:
+      shard: its file, and those of its indexes.
+      rejects: the rows that it refused.
+      fingerprints: of its images, where splits are compared.
+      rows: its rows of the catalogue, where there is one.
+    """
 
     shard: ShardFile
     rejects: RejectLog | None
     fingerprints: Fingerprints | None
+    rows: Segment | None = None
 
     def parts(self) -> list[Segment]:
         """Returns the parts of files that belong to it, beside the shard."""
-        return _prints(self)
+        return [*_prints(self), *([] if self.rows is None else [self.rows])]
 
     def logs(self) -> list[RejectLog]:
         """Returns its rejects, in a file or none."""
@@ -192,9 +200,7 @@ class FinishedShards:
         except ValueError:
             return None
         done: ShardDone = _moved(ShardDone(*facts), store)
-        path = os.path.join(store.dataset, done.shard.name)
-        stated = done.shard.bytes, done.shard.crc32c
-        if _checksum(path) != stated or not _whole(done.parts()):
+        if not _whole_files(done.shard, store) or not _whole(done.parts()):
             return None
         if _sums(done.logs()) != sums:
             return None
@@ -362,6 +368,16 @@ def _whole(segments: Sequence[Segment]) -> bool:
         if google_crc32c.value(data) != segment.crc32c:
             return False
     return True
+
+
+def _whole_files(shard: ShardFile, store: Store) -> bool:
+    """Whether a shard and its indexes are as they were written."""
+    stated = {facts.file: (facts.bytes, facts.crc32c) for facts in shard.indexes}
+    stated[shard.name] = shard.bytes, shard.crc32c
+    return all(
+        _checksum(os.path.join(store.dataset, name)) == facts
+        for name, facts in stated.items()
+    )
 
 
 def _sums(logs: Sequence[RejectLog]) -> list[list[int] | None]:

@@ -214,7 +214,10 @@ class Store:
         return os.path.join(self.folder, "dataset.abandoned")
 
     def announce(self, name: str) -> None:
-        """Notes that a file of the dataset is about to be written.
+        """Notes that a file of the dataset is about to be written; makes its folder.
+
+        Args:
+          name: below the dataset's folder.
 
         Raises:
           CommitError: see `check_goes_on`.
@@ -222,6 +225,11 @@ class Store:
         self.check_goes_on()
         if self.notes:
             files.write_file(os.path.join(self.notes, name), b"", attempts="")
+        inner = os.path.dirname(name)
+        if inner and not self.placed:
+            with contextlib.suppress(FileExistsError):
+                path = os.path.join(self.dataset, inner)
+                persistently(functools.partial(os.mkdir, path), path=path)
 
     def put(
         self, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
@@ -308,6 +316,22 @@ class Store:
         for piece in pieces:
             digest.update(piece)
         return self.put_rows(digest.hexdigest(), pieces)
+
+    def put_streams(self, streams: Sequence[pa.Buffer]) -> list[Segment]:
+        """Stores Arrow streams of one batch of shards; returns a segment for each."""
+        if self.inline or not streams:
+            return [
+                Segment("", 0, 0, stream.size, payload=stream.to_pybytes())
+                for stream in streams
+            ]
+        path, offset, out = self.put_pieces(streams), 0, []
+        for stream in streams:
+            crc = google_crc32c.extend(0, stream)
+            out.append(
+                Segment("", 0, 0, stream.size, path=path, offset=offset, crc32c=crc)
+            )
+            offset += stream.size
+        return out
 
     def gather_rejects(self, task: str) -> RejectGatherer:
         """Returns what takes the rejections of one task; a context.

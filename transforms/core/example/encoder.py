@@ -75,11 +75,15 @@ class FramedPieces:
       pieces: one after another.
       size: bytes of all.
       crc32c: CRC32C of all.
+      offsets: int64 array of n + 1: where each record starts, and the end.
+      payload_crcs: n CRC32Cs of the payloads, not masked.
     """
 
     pieces: list[bytes | memoryview]
     size: int
     crc32c: int
+    offsets: npt.NDArray[np.int64]
+    payload_crcs: npt.NDArray[np.uint32]
 
 
 def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
@@ -271,10 +275,13 @@ class ExampleEncoder:
             raise ValueError("frame_around needs an encoder made with split_at")
         pieces: list[bytes | memoryview] = []
         sizes = np.fromiter(map(len, values), np.int64, len(values))
+        lengths_of_records, payload_crcs = sizes.copy(), crcs.copy()
         for start, chunk in self._chunks(batch):
             part = slice(start, start + chunk.num_rows)
             record = self._record(chunk, start, "frame", sizes[part])
-            around = record.around(sizes[part], crcs[part])
+            around, lengths, found = record.around(sizes[part], crcs[part])
+            lengths_of_records[part] += lengths
+            payload_crcs[part] = found
             if pieces:
                 around[0] = bytes(pieces.pop()) + around[0]
             for before, value in zip(around[:-1], values[part], strict=True):
@@ -284,7 +291,14 @@ class ExampleEncoder:
         every[::2] = [google_crc32c.value(piece) for piece in pieces[::2]]
         every[1::2] = crcs
         lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        return FramedPieces(pieces, int(lengths.sum()), joined_crc(every, lengths))
+        offsets = np.concatenate((np.zeros(1, np.int64), lengths_of_records.cumsum()))
+        return FramedPieces(
+            pieces,
+            int(offsets[-1]),
+            joined_crc(every, lengths),
+            offsets,
+            payload_crcs,
+        )
 
     def _chunks(
         self, batch: pa.RecordBatch, most_rows: int = _CHUNK_ROWS

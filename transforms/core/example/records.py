@@ -124,8 +124,13 @@ class Records:
             _write_footers(data, offsets)
         return data, offsets
 
-    def around(self, sizes: Sizes, crcs: npt.NDArray[np.uint32]) -> list[bytes]:
+    def around(
+        self, sizes: Sizes, crcs: npt.NDArray[np.uint32]
+    ) -> tuple[list[bytes], Sizes, npt.NDArray[np.uint32]]:
         """Returns the n + 1 pieces before, between and behind the payloads left out.
+
+        Also the bytes of each of the n records without those, and the CRC32C of each
+        whole payload of a record.
 
         Args:
           sizes: of the payloads.
@@ -142,7 +147,8 @@ class Records:
         _store_footers(data, ends, found)
         whole = data.to_pybytes()
         cuts = [0, *gaps.tolist(), len(whole)]
-        return [whole[start:stop] for start, stop in itertools.pairwise(cuts)]
+        pieces = [whole[start:stop] for start, stop in itertools.pairwise(cuts)]
+        return pieces, np.diff(starts), found
 
     def _joined(self) -> tuple[pa.Buffer, Sizes]:
         """Returns the bytes of the records and their n + 1 offsets."""

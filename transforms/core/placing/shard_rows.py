@@ -184,6 +184,16 @@ class ShardRows:
         segments = np.searchsorted(self.starts, positions, side="right") - 1
         return pa.array(self.origins, pa.string()).take(pa.array(segments)), rows
 
+    def sources(
+        self, positions: npt.NDArray[np.int64]
+    ) -> tuple[pa.StringArray, pa.Int64Array]:
+        """Returns the origins and the 1-based rows at positions of `table`.
+
+        As rejects name them: a null where nobody would know a row by that.
+        """
+        origins, numbers = self.places(positions)
+        return origins, pa.array(numbers + 1)
+
 
 def _taken(
     column: pa.ChunkedArray, positions: npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ within the rest of the file.
 
 import dataclasses
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import google_crc32c
@@ -36,6 +36,7 @@ from transforms.core.tfrecord.frame import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
     mask,
+    unmask_all,
 )
 from transforms.core.tfrecord.source import Source, StoredBytes, opened, source_name
 from transforms.core.tfrecord.writer import FileFacts
@@ -60,6 +61,8 @@ class PayloadBatch:
       first_record: 0-based index of the first one in the file.
       offsets: int64 array of n: where each record's header begins in the
         uncompressed stream.
+      crcs: uint32 array of n, the CRC32C of each payload, where `data` does not have
+        the footers behind the payloads; else None.
     """
 
     data: bytes
@@ -67,6 +70,7 @@ class PayloadBatch:
     lengths: _Longs
     first_record: int
     offsets: _Longs
+    crcs: npt.NDArray[np.uint32] | None = None
 
     @classmethod
     def of(cls, payloads: Sequence[bytes]) -> "PayloadBatch":
@@ -77,6 +81,17 @@ class PayloadBatch:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def payload_crcs(self) -> npt.NDArray[np.uint32]:
+        """Returns the CRC32C of each of n payloads, not masked: from their footers.
+
+        Only a reader's own batches have those, not what is made of them.
+        """
+        if self.crcs is not None:
+            return self.crcs
+        ends = self.starts + self.lengths
+        words = np.ndarray((len(self.data) - 3,), "<u4", self.data, 0, (1,))
+        return unmask_all(words[ends])
 
     def payload(self, place: int) -> bytes:
         """Returns the payload at a place, counted from 0."""
@@ -170,13 +185,17 @@ class TFRecordReader:
         """
         return self._scan(keep=True)
 
-    def verify(self) -> FileFacts:
+    def verify(self, see: Callable[[PayloadBatch], None] | None = None) -> FileFacts:
         """Reads and checks the whole file; returns its facts.
 
         Memory does not depend on the records' lengths. Raises as `batches` does.
+
+        Args:
+          see: called with each batch of sound records; long ones come without data.
         """
-        for _ in self._scan(keep=False):
-            pass
+        for batch in self._scan(keep=False):
+            if see is not None:
+                see(batch)
         return FileFacts(
             records=self.records,
             stored_bytes=self.stored_bytes,
@@ -352,6 +371,7 @@ class TFRecordReader:
             lengths=np.array([length], np.int64),
             first_record=self.records,
             offsets=np.array([self._offset], np.int64),
+            crcs=np.array([crc], np.uint32),
         )
         self.records += 1
         self.payload_bytes += length
@@ -407,14 +427,15 @@ def verify_file(
     compression: str = "auto",
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
     allow_empty: bool = False,
+    see: Callable[[PayloadBatch], None] | None = None,
 ) -> FileFacts:
     """Checks one whole file, in memory that does not depend on it; returns its facts.
 
-    Arguments and errors are those of `TFRecordReader` and its `batches`.
+    Arguments and errors are those of `TFRecordReader` and its `verify`.
     """
     return TFRecordReader(
         source,
         compression=compression,
         max_record_bytes=max_record_bytes,
         allow_empty=allow_empty,
-    ).verify()
+    ).verify(see)

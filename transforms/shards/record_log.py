@@ -1,0 +1,162 @@
+"""What is known of each record of a shard while it is written: derived files need it.
+
+Where a record is follows from the sizes, which the encoder knows, and its checksum is
+in its footer. So nothing is read or computed again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.catalogue import own_columns
+from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord import TFRecordWriter
+from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
+from transforms.core.tfrecord.record_index import (
+    index_file,
+    text_index,
+    text_index_file,
+)
+from transforms.shards.shard_job import ShardLayout
+
+__all__ = ["RecordLog"]
+
+_Sizes = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint32]
+
+
+class RecordLog:
+    """Notes the records of one shard, in their order, for its derived files.
+
+    log = RecordLog(layout, shard=0)
+    log.add(offsets, lambda: footers(buffer, offsets))
+    log.add_rows(rows, positions, columns.__getitem__)
+    log.indexes("rows-train.tfrecord-00000-of-00001", writer)   # name -> bytes
+    log.piece(writer)                                           # an Arrow stream
+    """
+
+    def __init__(self, layout: ShardLayout, shard: int) -> None:
+        self._settings = layout.derived
+        self._compression = layout.compression
+        self._shard = shard
+        self._features = layout.catalogue_features
+        self._origins_name_rows = layout.origins_name_rows
+        self._sizes: list[_Sizes] = []
+        self._crcs: list[_Words] = []
+        self._rows: list[pa.Table] = []
+
+    def add(
+        self, offsets: _Sizes, buffer: pa.Buffer | None, crcs: _Words | None = None
+    ) -> None:
+        """Notes n framed records that are written now.
+
+        Args:
+          offsets: n + 1, where each record starts, and the end; from any number on.
+          buffer: that the offsets are in; None where `crcs` is given.
+          crcs: n CRC32Cs of the payloads, not masked.
+        """
+        if not self._settings.are_any:
+            return
+        self._sizes.append(np.diff(offsets))
+        if self._settings.catalogue:
+            if crcs is None:
+                assert buffer is not None
+                crcs = _footers(buffer, offsets[1:])
+            self._crcs.append(crcs)
+
+    def add_rows(
+        self,
+        rows: ShardRows,
+        positions: npt.NDArray[np.int64],
+        column_of: Callable[[str], pa.Array],
+    ) -> None:
+        """Notes the rows of the records that `add` was given.
+
+        Args:
+          rows: of the shard.
+          positions: of n rows in their table.
+          column_of: returns n values of a feature, by its key in records; labels as
+            ids.
+        """
+        if not self._settings.catalogue:
+            return
+        origins, numbers = rows.sources(positions)
+        if self._origins_name_rows:
+            numbers = pa.nulls(len(numbers), pa.int64())
+        found: dict[str, pa.Array] = {
+            "_origin": origins.dictionary_encode(),
+            "_row": numbers,
+        }
+        if self._settings.key:
+            found["_key"] = column_of(self._settings.key).cast(pa.string())
+        for feature in self._features:
+            found[feature.name] = _as_stored(column_of(feature.name), feature)
+        self._rows.append(pa.table(found))
+
+    def indexes(self, shard: str, writer: TFRecordWriter) -> dict[str, bytes]:
+        """Returns the indexes of a complete shard, by their names."""
+        if not self._settings.index:
+            return {}
+        addresses = self._addresses(writer)
+        found = {index_file(shard): addresses.tobytes()}
+        if self._settings.text_index:
+            found[text_index_file(shard)] = text_index(addresses)
+        return found
+
+    def piece(self, writer: TFRecordWriter) -> pa.Buffer | None:
+        """Returns the shard's rows of the catalogue as an Arrow stream.
+
+        None for no catalogue, and for a shard without records. Labels are class ids.
+        """
+        if not self._rows:
+            return None
+        sizes = _joined(self._sizes, np.int64)
+        own = own_columns(
+            self._shard,
+            sizes.cumsum() - sizes if self._compression == "none" else None,
+            sizes - OVERHEAD_BYTES,
+            _joined(self._crcs, np.uint32),
+            addresses=(
+                self._addresses(writer)[:-1] if self._compression == "gzip" else None
+            ),
+        )
+        rows = pa.concat_tables(self._rows).unify_dictionaries().combine_chunks()
+        table = pa.table({**own, **dict(zip(rows.column_names, rows, strict=True))})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return sink.getvalue()
+
+    def _addresses(self, writer: TFRecordWriter) -> npt.NDArray[np.uint64]:
+        if self._compression == "gzip":
+            return writer.gzip_addresses()
+        sizes = _joined(self._sizes, np.int64)
+        ends = np.zeros(len(sizes) + 1, np.uint64)
+        np.cumsum(sizes, out=ends[1:], dtype=np.uint64)
+        return ends
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.empty(0, kind)
+
+
+def _footers(buffer: pa.Buffer, ends: _Sizes) -> _Words:
+    """Returns the payloads' CRC32Cs of framed records that end at these offsets."""
+    if not len(ends):
+        return np.empty(0, np.uint32)
+    # Overlapping words, one that begins at every byte: footers have any alignment.
+    words: _Words = np.ndarray((buffer.size - 3,), "<u4", buffer, 0, (1,))
+    return unmask_all(words[ends - FOOTER_BYTES])
+
+
+def _as_stored(column: pa.Array, feature: Feature) -> pa.Array:
+    """Returns a column of one type for all shards."""
+    if feature.kind is Kind.TIMESTAMP:
+        return column.cast(pa.timestamp(feature.unit or "s", "UTC"))
+    if feature.kind is Kind.TEXT:
+        return column.cast(pa.string())
+    return column
