@@ -287,22 +287,23 @@ def rejects(target: str, reason: str | None, limit: int, as_json: bool) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 @click.option("-o", "output", default="", type=LOCATION, help="Write into this folder.")
+@click.option("--text", is_flag=True, help="Index as text, too, without images.")
 @click.option("--catalogue", is_flag=True, help="Write the catalogue, too.")
 @click.option("--overwrite", is_flag=True, help="Replace indexes that differ.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def index(target: str, output: str, **options: Any) -> int:
     """Write where each record of TFRecord files is, for readers that look records up.
 
-    Files of any program: their folder gets index/*.u64 and, for DALI and vahidk's
-    tfrecord, index/*.idx. For a dataset of this program, name another folder with -o.
+    Their folder gets index/*.u64 and, for DALI and vahidk's tfrecord, index/*.idx. A
+    dataset that was written without indexes, or by an older version, keeps its digest.
 
     \b
       beam-tfrecord index 'shards/*.tfrecord'
-      beam-tfrecord index out/photos -o out/photos-index --catalogue
+      beam-tfrecord index out/photos --catalogue
     """
     from beam_pipeline.commands import index as index_command
 
-    return index_command.run(target, output, **options)
+    return index_command.run(target, output, version=__version__, **options)
 
 
 @cli.command()

@@ -5,6 +5,7 @@ OUT/index/SHARD.idx                       the same as text, for DALI and vahidk
 OUT/catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each record
 """
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import TextIO
 
 import numpy as np
 
+from beam_pipeline.datasets.derive import Deriving, deriving
 from beam_pipeline.reading.reading_plan import Found, find_records
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.printing import print_text, printable
@@ -19,6 +21,7 @@ from beam_pipeline.terminal.reading_progress import Progress, shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms import files
 from transforms.core.catalogue import catalogue_features
+from transforms.core.schema import Kind
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.core.tfrecord.gzip_members import scan_members
@@ -32,6 +35,7 @@ from transforms.core.tfrecord.record_index import (
 from transforms.errors import TargetError, TFRecordError, UsageError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue_of_shards import write_catalogue
+from transforms.sidecars.table import render_sidecars
 from transforms.storage import folders
 from transforms.storage.paths import absolute, is_remote, plain
 
@@ -42,15 +46,21 @@ def run(
     path: str,
     output: str,
     *,
+    version: str,
+    text: bool = False,
     catalogue: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> int:
     """Writes the indexes of TFRecord files; returns 0.
 
+    Those of a dataset become part of it: its manifest names them then.
+
     Args:
       path: of a dataset, or of TFRecord files: a folder, a glob or one file.
-      output: a folder; empty for that of the files, unless they are a dataset.
+      output: a folder; empty for that of the files.
+      version: of this program, which manifests state.
+      text: whether a dataset without images is indexed as text, too.
       catalogue: whether to write the catalogue of a dataset, too.
       overwrite: whether to replace indexes that differ.
       quiet: print errors only.
@@ -61,6 +71,18 @@ def run(
       TFRecordError: a file is damaged.
     """
     found = find_records(path, {})
+    if found.edition.manifest and not output:
+        with deriving(
+            os.path.dirname(found.edition.manifest),
+            version=version,
+            overwrite=overwrite,
+        ) as work:
+            written, notes = _add_indexes(found, work, text=text)
+            if catalogue:
+                parts = _add_catalogue(found, work)
+                written += f", {count_text(parts, 'catalogue part')}"
+        _tell(written, notes, quiet=quiet)
+        return 0
     output = output or _beside(path, found)
     dataset = os.path.dirname(found.edition.manifest)
     if dataset and files.is_inside(absolute(plain(output)), dataset):
@@ -93,11 +115,58 @@ def run(
     )
     if catalogue:
         written += f", {count_text(_catalogue(path, found, output), 'catalogue part')}"
+    _tell(written, notes, quiet=quiet)
+    return 0
+
+
+def _add_indexes(found: Found, work: Deriving, *, text: bool) -> tuple[str, list[str]]:
+    """Adds indexes and the schema; returns what was done, and notes on other files."""
+    text = text or any(each.kind is Kind.IMAGE for each in found.features)
+    records, notes = 0, []
+    shards = [shard for _, shard in found.shards]
+    total = sum(shard.bytes or 0 for shard in shards)
+    with shown_reading(_terminal(), total, "indexing") as bar:
+        for shard in shards:
+            name = os.path.basename(shard.path)
+            try:
+                contents, count = _indexes(shard, name, bar)
+            except _NotIndexedError as error:
+                notes.append(str(error))
+                continue
+            records += count
+            for file, data in contents.items():
+                if text or file != text_index_file(name):
+                    work.write(file, data)
+    for file, data in render_sidecars(work.manifest).derived.items():
+        work.write(file, data)
+    place = printable(os.path.dirname(found.edition.manifest))
+    return f"indexed {count_text(records, 'record')} of {place}", notes
+
+
+def _tell(written: str, notes: Sequence[str], *, quiet: bool) -> None:
     for note in notes:
         standard_error.say(f"note: {printable(note)}")
     if not quiet:
         print_text(written)
-    return 0
+
+
+def _add_catalogue(found: Found, work: Deriving) -> int:
+    """Adds the catalogue of splits that have none; returns the number of its parts.
+
+    One that the conversion has written knows more: where each record comes from.
+    """
+    features, _ = catalogue_features(found.features)
+    count = 0
+    for split in found.splits:
+        if work.manifest.catalogue_parts(split):
+            continue
+        shards = [shard for name, shard in found.shards if name == split]
+        facts = write_catalogue(
+            work.free_path_of, split, shards, features, attempts=work.attempts
+        )
+        work.add(facts)
+        count += len(facts)
+    return count
 
 
 class _NotIndexedError(Exception):
@@ -109,13 +178,12 @@ def _terminal() -> TextIO | None:
 
 
 def _beside(path: str, found: Found) -> str:
-    """Returns the folder of the files, where they are no dataset of this program."""
+    """Returns the folder of the files, if it is the same for all."""
     places = {os.path.dirname(shard.path) for _, shard in found.shards}
-    if found.edition.manifest or len(places) != 1:
-        what = "holds only what its manifest names" if len(places) == 1 else "differ"
+    if len(places) != 1:
         raise UsageError(
-            f"The indexes of {path!r} need a folder of their own, for the folder of "
-            f"the files {what}. Name one: -o DIR."
+            f"The indexes of {path!r} need a folder of their own, for the folders of "
+            f"the files differ. Name one: -o DIR."
         )
     return places.pop()
 
@@ -190,8 +258,9 @@ def _catalogue(path: str, found: Found, output: str) -> int:
     features, _ = catalogue_features(found.features)
     folder = os.path.join(output, "catalogue")
     _make(folder)
+    path_of = functools.partial(os.path.join, output)
     return sum(
-        len(write_catalogue(output, split, shards, features, attempts=folder))
+        len(write_catalogue(path_of, split, shards, features, attempts=folder))
         for split, shards in by_split.items()
         if shards
     )

@@ -22,7 +22,14 @@ from beam_pipeline.datasets.repair import Range, Repaired, repair_file
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms import files
-from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
+from transforms.core.manifest import (
+    DERIVED_FOLDERS,
+    MANIFEST_NAME,
+    DerivedFile,
+    FileFacts,
+    Manifest,
+    ShardFacts,
+)
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
 from transforms.errors import (
     DamageError,
@@ -159,7 +166,8 @@ def _check_folder(
     if dataset is not None:
         manifest = dataset.manifest
         ours |= {*manifest.file_names, *render_sidecars(manifest).all_files}
-    if foreign := [name for name in files.names_in(target) if name not in ours]:
+    names = files.names_with(target, DERIVED_FOLDERS)
+    if foreign := [name for name in names if name not in ours]:
         raise TargetError(
             f"The output may hold only what a repair writes; {target!r} also holds "
             f"{first_few([*map(repr, foreign)], _SHOWN)}. Name another folder."
@@ -315,17 +323,31 @@ def _with_shards(manifest: Manifest, shards: Mapping[str, ShardFacts]) -> Manife
 
 
 def _sound_sidecars(dataset: Dataset) -> dict[str, bytes] | None:
-    """Returns the files beside the shards, the manifest last; None: one is damaged."""
-    out = {}
-    for facts in dataset.manifest.beside:
-        try:
-            data = files.read_bytes(dataset.path(facts.file))
-        except OSError:
+    """Returns the files beside the shards, the manifest last; None: one is damaged.
+
+    A damaged derived file is left out, for it can be made again.
+    """
+    manifest, out = dataset.manifest, {}
+    derived = []
+    for facts in manifest.beside:
+        data = _sound_content(dataset, facts)
+        if data is not None:
+            out[facts.file] = data
+            derived += [facts] if isinstance(facts, DerivedFile) else []
+        elif not isinstance(facts, DerivedFile):
             return None
-        if (len(data), google_crc32c.value(data)) != (facts.bytes, facts.crc32c):
-            return None
-        out[facts.file] = data
-    return out | {MANIFEST_NAME: files.read_bytes(dataset.path(MANIFEST_NAME))}
+    manifest = dataclasses.replace(manifest, derived=tuple(derived))
+    return out | {MANIFEST_NAME: manifest.to_bytes()}
+
+
+def _sound_content(dataset: Dataset, facts: FileFacts) -> bytes | None:
+    """Returns the content of a file beside the shards; None where it is damaged."""
+    try:
+        data = files.read_bytes(dataset.path(facts.file))
+    except OSError:
+        return None
+    sound = (len(data), google_crc32c.value(data)) == (facts.bytes, facts.crc32c)
+    return data if sound else None
 
 
 def _write_all(folder: str, contents: Mapping[str, bytes], overwrite: bool) -> None:
@@ -336,6 +358,7 @@ def _write_all(folder: str, contents: Mapping[str, bytes], overwrite: bool) -> N
                 f"The output must not exist; {path!r} does. Name another folder, or "
                 f"give --overwrite."
             )
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with files.create(path, attempts=folder) as sink:
             sink.write(data)
 

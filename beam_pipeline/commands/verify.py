@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 import google_crc32c
@@ -16,13 +17,20 @@ import google_crc32c
 from beam_pipeline.commands.findings import Finding, Report, print_findings
 from beam_pipeline.datasets.bare_files import BareFiles, find_bare_files, missing_shards
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.datasets.derived_check import DerivedChecks
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
-from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest, ShardFacts
+from transforms.core.manifest import (
+    DERIVED_FOLDERS,
+    MANIFEST_NAME,
+    FileFacts,
+    Manifest,
+    ShardFacts,
+)
 from transforms.core.naming import parse_shard_name
-from transforms.core.tfrecord import TFRecordReader, verify_file
+from transforms.core.tfrecord import PayloadBatch, TFRecordReader, verify_file
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 
@@ -94,21 +102,31 @@ def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Repor
     for shard in shards:
         contents.setdefault((shard.bytes, shard.crc32c), shard.file)
     findings: list[Finding] = []
-    records = size = 0
-    with shown_reading(progress, sum(shard.bytes for shard in shards)) as bar:
-        for shard in shards:
-            path = dataset.path(shard.file)
-            finding = _check_shard(path, shard, manifest.compression, contents, bar)
-            if finding is None:
-                records += shard.records
-                size += shard.bytes
-            else:
-                findings.append(finding)
-    findings.extend(
+    beside = [
         finding
         for facts in manifest.beside
         if (finding := _check_sidecar(dataset.path(facts.file), facts))
-    )
+    ]
+    unsound = {finding.file for finding in beside}
+    derived = {facts.file for facts in manifest.derived}
+    checks = DerivedChecks(dataset, derived - unsound)
+    records = size = 0
+    with shown_reading(progress, sum(shard.bytes for shard in shards)) as bar:
+        for split in manifest.splits:
+            for number, shard in enumerate(split.shards):
+                path = dataset.path(shard.file)
+                check = checks.of_shard(split, number)
+                finding = _check_shard(
+                    *(path, shard, manifest.compression, contents, bar, check.see)
+                )
+                if finding is not None:
+                    findings.append(finding)
+                    continue
+                records += shard.records
+                size += shard.bytes
+                beside += _differing(check.faults(shard.file, shard.records), dataset)
+            beside += _differing(checks.of_split(split), dataset)
+    findings += beside
     findings += _unnamed(dataset.directory, manifest)
     findings += _misleading(dataset.directory, manifest)
     return Report(tuple(findings), len(shards) + len(manifest.beside), records, size)
@@ -206,6 +224,7 @@ def _check_shard(
     compression: str,
     contents: dict[tuple[int, int], str],
     bar: Progress,
+    see: Callable[[PayloadBatch], None] | None = None,
 ) -> Finding | None:
     """Returns what is wrong with a shard.
 
@@ -215,11 +234,15 @@ def _check_shard(
       compression: of the dataset.
       contents: (bytes, CRC32C) -> name, of all shards: to tell which were swapped.
       bar: shows progress while the file is read.
+      see: called with each batch of sound records.
     """
     try:
         with bar.watched(path) as source:
             found = verify_file(
-                source, compression=compression, allow_empty=facts.records == 0
+                *(source,),
+                compression=compression,
+                allow_empty=facts.records == 0,
+                see=see,
             )
     except FileNotFoundError:
         message = f"is missing: {count_text(facts.records, 'record')} of the dataset."
@@ -311,14 +334,21 @@ def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
     )
 
 
+def _differing(faults: Iterable[tuple[str, str]], dataset: Dataset) -> list[Finding]:
+    """Returns findings of derived files that do not match their shards."""
+    again = f"Make it again: beam-tfrecord index {dataset.directory}"
+    return [Finding(name, "content", f"{what} {again}") for name, what in faults]
+
+
 def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     """Returns a finding for every entry of the directory without a name in it."""
     findings = []
     folder = manifest.folder
     named = {MANIFEST_NAME, folder, *manifest.root_names}
-    found = sorted(set(files.names_in(directory)) - named)
+    found = sorted(set(files.names_with(directory, DERIVED_FOLDERS)) - named)
     if folder:
-        below = set(files.names_in(manifest.path(directory, "").rstrip("/")))
+        place = manifest.path(directory, "").rstrip("/")
+        below = set(files.names_with(place, DERIVED_FOLDERS))
         found += (f"{folder}/{n}" for n in sorted(below - set(manifest.file_names)))
     for name in found:
         shard = parse_shard_name(os.path.basename(name), manifest.name)

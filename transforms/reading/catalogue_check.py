@@ -1,94 +1,193 @@
-"""Compare a catalogue with the shards that it is of."""
+"""Compare a catalogue with the shards that it is of, while those are read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.catalogue import OWN_COLUMNS
+from transforms.core.catalogue import OWN_COLUMNS, own_columns
+from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
-from transforms.reading.catalogue_of_shards import rows_of_shard
+from transforms.reading.catalogue_of_shards import addresses_of
 
-__all__ = ["check_catalogue"]
+__all__ = ["CatalogueCheck", "ShardRowsCheck", "check_catalogue"]
+
+# What the shards do not tell.
+_OF_SOURCES = frozenset(("_origin", "_row", "_key"))
+
+
+class CatalogueCheck:
+    """Compares the rows of a catalogue with the records of some of its shards.
+
+        check = CatalogueCheck(catalogue)
+        reader.verify(check.of_shard(0, path, first=0, records=5).see)
+
+    Compared are shard, place, size and CRC32C of every record.
+
+    Args:
+      catalogue: of a split.
+      compression: of its shards.
+    """
+
+    def __init__(self, catalogue: Catalogue, *, compression: str) -> None:
+        self._catalogue = catalogue
+        self._compression = compression
+        names = OWN_COLUMNS - _OF_SOURCES
+        self._names = [name for name in catalogue.schema.names if name in names]
+
+    def check_length(self, records: int) -> None:
+        """Raises DamageError unless there is a row for each record of the split."""
+        if len(self._catalogue) != records:
+            raise self._differs(
+                f"it has {len(self._catalogue):,} rows; the shards, {records:,} records"
+            )
+
+    def of_shard(
+        self,
+        number: int,
+        path: str,
+        *,
+        first: int,
+        records: int,
+        addresses: npt.NDArray[np.uint64] | None = None,
+    ) -> "ShardRowsCheck":
+        """Returns the check of one shard's rows.
+
+        Args:
+          number: of the shard in its split.
+          path: of the shard, for messages.
+          first: place of its first record in the split.
+          records: how many it has.
+          addresses: of the records of a gzip file; None where they are not known.
+        """
+        stop = min(first + records, len(self._catalogue))
+        found = self._catalogue.batches(self._names, min(first, stop), stop)
+        return ShardRowsCheck(self, found, number, path, first, addresses)
+
+    def columns(
+        self,
+        number: int,
+        batch: PayloadBatch,
+        addresses: npt.NDArray[np.uint64] | None,
+    ) -> dict[str, pa.Array]:
+        """Returns what the rows of records must be."""
+        start = batch.first_record
+        part = None if addresses is None else addresses[start : start + len(batch)]
+        known = part is not None and len(part) == len(batch)
+        columns = own_columns(
+            number,
+            batch.offsets if self._compression == "none" else None,
+            batch.lengths,
+            batch.payload_crcs(),
+            addresses=part if known else None,
+        )
+        if self._compression == "gzip" and not known:
+            # Without a sound index nothing says where members begin.
+            del columns["_offset"], columns["_within"]
+        return {name: columns[name] for name in self._names if name in columns}
+
+    def compare(
+        self,
+        rows: pa.RecordBatch,
+        expected: dict[str, pa.Array],
+        start: int,
+        place: int,
+        path: str,
+    ) -> None:
+        """Raises DamageError where rows differ from what they must be."""
+        for name, found in zip(rows.schema.names, rows.columns, strict=True):
+            if name not in expected:
+                continue
+            wanted = expected[name].slice(start, len(found))
+            if found.equals(wanted):
+                continue
+            same = pc.fill_null(pc.equal(found, wanted), False)
+            both = pc.and_(found.is_null(), wanted.is_null())
+            wrong = ~pc.or_(same, both).to_numpy(zero_copy_only=False)
+            row = int(np.argmax(wrong))
+            raise self._differs(
+                f"record {place + row:,}, in {path}, has {name} {wanted[row]}; its "
+                f"row, {found[row]}"
+            )
+
+    def lacks(self, place: int) -> DamageError:
+        """Returns the error of a record without a row."""
+        return self._differs(f"it has no row for record {place:,}")
+
+    def _differs(self, detail: str) -> DamageError:
+        return DamageError(
+            f"The catalogue {self._catalogue.path} must have a row for each record of "
+            f"its split, in order; {detail}. Make the catalogue again."
+        )
+
+
+class ShardRowsCheck:
+    """Compares the rows of one shard; see `CatalogueCheck.of_shard`."""
+
+    def __init__(
+        self,
+        check: CatalogueCheck,
+        found: Iterator[pa.RecordBatch],
+        number: int,
+        path: str,
+        first: int,
+        addresses: npt.NDArray[np.uint64] | None,
+    ) -> None:
+        self._check = check
+        self._found = found
+        self._number, self._path = number, path
+        self._place = first
+        self._addresses = addresses
+        self._rest: pa.RecordBatch | None = None
+
+    def see(self, batch: PayloadBatch) -> None:
+        """Compares the next records of the shard.
+
+        Raises:
+          DamageError: their rows are others, or missing.
+        """
+        expected = self._check.columns(self._number, batch, self._addresses)
+        done = 0
+        while done < len(batch):
+            if self._rest is None or not self._rest.num_rows:
+                self._rest = next(self._found, None)
+            if self._rest is None:
+                raise self._check.lacks(self._place)
+            part = self._rest.slice(0, len(batch) - done)
+            self._rest = self._rest.slice(part.num_rows)
+            self._check.compare(part, expected, done, self._place, self._path)
+            done, self._place = done + part.num_rows, self._place + part.num_rows
 
 
 def check_catalogue(catalogue: Catalogue, shards: Sequence[Shard]) -> None:
     """Requires that the rows of a catalogue are the records of these shards.
 
-    Compared are shard, place, size and CRC32C of every record. The shards are read
-    once, their checksums checked.
+    The shards are read once, their checksums checked.
 
     Args:
       catalogue: of a split.
-      shards: of the split, in order.
+      shards: of the split, in order, with their compression and their records.
 
     Raises:
       DamageError: they differ; or a shard, or a part, is damaged.
       OSError: one of them cannot be read.
     """
-    names = [name for name in catalogue.schema.names if name in OWN_COLUMNS]
-    # Each row group is read once, however few records the shards give at a time.
-    found = catalogue.batches(names, 0, len(catalogue))
-    rest: pa.RecordBatch | None = None
     place = 0
+    compression = shards[0].compression if shards else "none"
+    check = CatalogueCheck(catalogue, compression=compression)
     for number, shard in enumerate(shards):
-        for expected in rows_of_shard(shard.path, number, ()):
-            count, done = len(expected["_size"]), 0
-            while done < count:
-                if rest is None or not rest.num_rows:
-                    rest = next(found, None)
-                if rest is None:
-                    raise _differs(catalogue, f"it has no row for record {place:,}")
-                part = rest.slice(0, count - done)
-                rest = rest.slice(part.num_rows)
-                _compare(catalogue, part, expected, done, place, shard.path)
-                done, place = done + part.num_rows, place + part.num_rows
-    if place != len(catalogue):
-        raise _differs(
-            catalogue, f"it has {len(catalogue):,} rows; the shards, {place:,} records"
+        count = shard.records or 0
+        rows = check.of_shard(
+            number,
+            shard.path,
+            first=place,
+            records=count,
+            addresses=addresses_of(shard.path),
         )
-
-
-def _compare(
-    catalogue: Catalogue,
-    rows: pa.RecordBatch,
-    expected: Mapping[str, pa.Array],
-    start: int,
-    place: int,
-    path: str,
-) -> None:
-    """Compares rows with what they must be.
-
-    Args:
-      catalogue: for messages.
-      rows: some of the catalogue.
-      expected: columns of a shard; those that it does not tell are not compared.
-      start: of the rows in `expected`.
-      place: of the rows in the split.
-      path: of the shard.
-    """
-    for name, found in zip(rows.schema.names, rows.columns, strict=True):
-        if name not in expected:
-            continue
-        wanted = expected[name].slice(start, len(found))
-        if found.equals(wanted):
-            continue
-        same = pc.fill_null(pc.equal(found, wanted), False)
-        both = pc.and_(found.is_null(), wanted.is_null())
-        wrong = ~pc.or_(same, both).to_numpy(zero_copy_only=False)
-        row = int(np.argmax(wrong))
-        raise _differs(
-            catalogue,
-            f"record {place + row:,}, in {path}, has {name} {wanted[row]}; its row, "
-            f"{found[row]}",
-        )
-
-
-def _differs(catalogue: Catalogue, detail: str) -> DamageError:
-    return DamageError(
-        f"The catalogue {catalogue.path} must have a row for each record of its "
-        f"split, in order; {detail}. Make the catalogue again."
-    )
+        TFRecordReader(shard.path, allow_empty=True).verify(rows.see)
+        place += count
+    check.check_length(place)

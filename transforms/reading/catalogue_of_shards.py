@@ -2,14 +2,8 @@
 
 import dataclasses
 import functools
-import io
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import google_crc32c
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files
@@ -18,27 +12,25 @@ from transforms.core.catalogue import (
     own_columns,
     part_file,
     part_ranges,
-    write_part,
 )
+from transforms.core.catalogue_part import write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.compression import Compression, detect
-from transforms.core.tfrecord.frame import unmask_all
 from transforms.core.tfrecord.gzip_members import Addresses, scan_members
-from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import TFRecordError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
-from transforms.storage.entries import Sink
+from transforms.storage.counted_sink import CountedSink
 
-__all__ = ["rows_of_shard", "write_catalogue"]
+__all__ = ["addresses_of", "rows_of_shard", "write_catalogue"]
 
 _HEAD_BYTES = 64
 
 
 def write_catalogue(
-    folder: str,
+    path_of: Callable[[str], str],
     split: str,
     shards: Sequence[Shard],
     features: Sequence[Feature],
@@ -50,7 +42,7 @@ def write_catalogue(
     Each part appears when it is whole and durable. Memory is that of one row group.
 
     Args:
-      folder: that the names of parts are below.
+      path_of: returns the path of a part, by its name.
       split: its name.
       shards: of the split, in order, with their records.
       features: the columns, as `catalogue_features` returns them, with the class names
@@ -78,32 +70,11 @@ def write_catalogue(
             for number in range(first, last)
             for batch in rows_of_shard(shards[number].path, number, features)
         )
-        with files.create(os.path.join(folder, name), attempts=attempts) as sink:
-            counted = _Counted(sink)
+        with files.create(path_of(name), attempts=attempts) as sink:
+            counted = CountedSink(sink)
             write_part(counted, rows, schema, classes)
         facts.append(FileFacts(name, counted.tell(), counted.crc32c))
     return facts
-
-
-class _Counted(io.RawIOBase):
-    """Passes bytes on to a sink; knows their number and their CRC32C."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._size = 0
-        self.crc32c = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        size = self._sink.write(data)
-        self._size += size
-        self.crc32c = google_crc32c.extend(self.crc32c, bytes(data))
-        return size
-
-    def tell(self) -> int:
-        return self._size
 
 
 def rows_of_shard(
@@ -127,7 +98,7 @@ def rows_of_shard(
     """
     # Labels as ids: names would be looked up for each record.
     rows = TypedRows(tuple(dataclasses.replace(f, vocabulary=None) for f in features))
-    addresses = _addresses(path)
+    addresses = addresses_of(path)
     with files.opened(path) as file:
         reader = TFRecordReader(file, allow_empty=True)
         for payloads in reader.batches():
@@ -137,7 +108,7 @@ def rows_of_shard(
                 number,
                 payloads.offsets if plain else None,
                 payloads.lengths,
-                _payload_crcs(payloads),
+                payloads.payload_crcs(),
                 addresses=None
                 if addresses is None
                 else addresses[first : first + count],
@@ -148,8 +119,13 @@ def rows_of_shard(
             yield columns
 
 
-def _addresses(path: str) -> Addresses | None:
-    """Returns where the records of a gzip file are; None for other files."""
+def addresses_of(path: str) -> Addresses | None:
+    """Returns where the records of a gzip file are; None for other files.
+
+    Raises:
+      OSError: it cannot be read.
+      TFRecordError: it is damaged.
+    """
     size = files.size_of(path)
     head = files.read_range(path, 0, min(size, _HEAD_BYTES))
     if detect(head, path=path) is not Compression.GZIP:
@@ -160,14 +136,3 @@ def _addresses(path: str) -> Addresses | None:
         if error.kind == "too-long":
             return None  # one stream
         raise
-
-
-def _payload_crcs(payloads: PayloadBatch) -> npt.NDArray[np.uint32]:
-    """Returns the CRC32C of each payload: what the reader has found in the footers."""
-    data, ends = payloads.data, payloads.starts + payloads.lengths
-    if int(ends[-1]) + 4 > len(data):
-        # A long record comes without its framing.
-        (record,) = payloads.to_list()
-        return np.array([google_crc32c.value(record)], np.uint32)
-    words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-    return unmask_all(words[ends])
