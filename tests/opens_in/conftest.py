@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import pathlib
-import struct
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -45,8 +44,8 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
             tfds_dir=str(folder / "data"),
             shards=2,
             label_column=label,
+            index="text",
         )
-        _index(Folder(report.output))
         found.append(report.output)
     photos, table = found
     return Datasets(photos, table, photo_rows, table_rows)
@@ -89,23 +88,6 @@ def _table(path: Folder) -> dict[int, Row]:
         for row in rows.values():
             writer.writerow(row | {"animal": ANIMALS[row["animal"]]})
     return rows
-
-
-def _index(folder: Folder) -> None:
-    """Writes the text index of shards that have none: `OFFSET SIZE` a record."""
-    (folder / "index").mkdir(exist_ok=True)
-    for shard in folder.glob("*.tfrecord-*"):
-        index = folder / "index" / f"{shard.name}.idx"
-        if not index.exists():
-            index.write_text("".join(_lines(shard.read_bytes())))
-
-
-def _lines(data: bytes) -> Iterator[str]:
-    at = 0
-    while at < len(data):
-        size = struct.unpack_from("<Q", data, at)[0] + 16
-        yield f"{at} {size}\n"
-        at += size
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,9 @@ class TestOutputDirectory:
         """The directory of an image job holds these files and no others."""
         run = convert(photos, tmp_path / "out")
         assert names(tmp_path / "out") == [
+            "catalogue",
             *TFDS_FILES,
+            "index",
             "label.labels.txt",
             "manifest.json",
             "photos-test.tfrecord-00000-of-00001",
@@ -77,11 +79,16 @@ class TestOutputDirectory:
         convert(table, out, "--splits", "train=0.8,validation=0.1,test=0.1")
         assert names(out) == [
             *TFDS_FILES,
+            "index",
             "manifest.json",
             "rows-test.tfrecord-00000-of-00001",
             "rows-train.tfrecord-00000-of-00001",
             "rows-validation.tfrecord-00000-of-00001",
             "schema.pbtxt",
+        ]
+        assert names(out / "index") == [
+            f"rows-{split}.tfrecord-00000-of-00001.u64"
+            for split in ("test", "train", "validation")
         ]
         assert sum(split_sizes(out).values()) == sample.ROWS
 

@@ -305,14 +305,15 @@ class TestOptions:
     ) -> None:
         """TFDS cannot read it, and a line of the summary says so."""
         run = convert(photos, tmp_path / "out", "--compression", form)
-        assert names(tmp_path / "out") == [
+        indexed = {"index"} if form == "gzip" else set()
+        assert {*names(tmp_path / "out")} - {"catalogue"} - indexed == {
             "manifest.json",
             *(
                 f"photos-{split}.tfrecord-00000-of-00001.{suffix}"
                 for split in ("test", "train", "validation")
             ),
             "schema.pbtxt",
-        ]
+        }
         assert any("TFDS" in line and form in line for line in run.out.splitlines())
         convert(photos, tmp_path / "plain")
         assert payloads(tmp_path / "out") == payloads(tmp_path / "plain")

@@ -23,6 +23,7 @@ from tests.conftest import Headline
 from tests.support.datasets import seen_at
 from tests.support.direct_run import BROKEN, COMMITTED, REFUSED, forked, run_directly
 from tests.support.file_operations import watched
+from tests.support.outputs import contents
 from tests.support.stress import STRESS, count
 from transforms.errors import TargetError
 from transforms.publishing import target, work_folder
@@ -148,10 +149,7 @@ class Place:
         beside = (*dataset["files"], *manifest["derived"])
         named = {facts["file"]: facts for facts in (*shards, *beside)}
         digests = {"": dataset["digest"]}
-        for name in os.listdir(self.out):
-            if name == "manifest.json":
-                continue
-            data = (self.out / name).read_bytes()
+        for name, data in contents(self.out).items():
             assert len(data) == named[name]["bytes"], name
             digests[name] = hashlib.sha256(data).hexdigest()
         assert digests.keys() - {""} == named.keys()

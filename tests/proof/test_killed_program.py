@@ -14,6 +14,7 @@ import time
 import pytest
 
 from tests.conftest import Headline
+from tests.support.outputs import contents
 from tests.support.sources import write_csv
 from tests.support.stress import count
 
@@ -83,7 +84,7 @@ def found(out: Folder) -> dict[str, str] | None:
     dataset = json.loads((out / "manifest.json").read_text())["dataset"]
     shards = [shard for split in dataset["splits"] for shard in split["shards"]]
     named = {facts["file"]: facts["bytes"] for facts in (*shards, *dataset["files"])}
-    files = {p.name: p.read_bytes() for p in out.iterdir() if p.name in named}
+    files = {name: data for name, data in contents(out).items() if name in named}
     assert {name: len(data) for name, data in files.items()} == named
     digests = {n: hashlib.sha256(data).hexdigest() for n, data in files.items()}
     return {**digests, "": dataset["digest"]}

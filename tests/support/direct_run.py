@@ -30,9 +30,9 @@ from transforms.core.placing.placement import SplitSource
 from transforms.errors import BeamTFRecordError
 from transforms.publishing import target, work_folder
 from transforms.shards import decoder_pool
+from transforms.stages import catalogue, read, reuse, write
 from transforms.stages import list as listing
 from transforms.stages import place as placing_stage
-from transforms.stages import read, reuse, write
 from transforms.stages.commit import commit_dataset
 from transforms.stages.shard_counts import _MergeFacts
 from transforms.storage.paths import Access
@@ -150,12 +150,20 @@ def _run(job: Job) -> str:
     writing = _crossed(write._WriteFile(job.layout, store))
     writing.setup()
     writing.start_bundle()
+    rows: list[Any] = []
     for key in sorted(shards):
         done = writing.process((key, _crossed(shards[key])), shard_counts)
-        facts += _sorted(list(done), {write.REJECTS: facts})
-    windowed: dict[str, list[Any]] = {write.REJECTS: []}
+        facts += _sorted(list(done), {write.REJECTS: facts, write.CATALOGUE: rows})
+    windowed: dict[str, list[Any]] = {write.REJECTS: [], write.CATALOGUE: []}
     last = _sorted(list(writing.finish_bundle()), windowed)
     facts += [each.value for each in (*last, *windowed[write.REJECTS])]
+    parts: dict[Any, list[Any]] = {}
+    for part, row in [*rows, *(each.value for each in windowed[write.CATALOGUE])]:
+        parts.setdefault(part, []).append(_crossed(row))
+    facts += [
+        catalogue._write((part, parts[part]), job.layout, store, shard_counts)
+        for part in sorted(parts)
+    ]
     return commit_dataset(
         _crossed(facts), shard_counts, publication=job.publication, store=store
     )

@@ -28,11 +28,11 @@ def names(directory: Folder) -> list[str]:
 
 
 def contents(directory: Folder) -> dict[str, bytes]:
-    """Returns every file but the manifest, by name."""
+    """Returns every file but the manifest, by its path below the folder."""
     return {
-        path.name: path.read_bytes()
-        for path in directory.iterdir()
-        if path.name != "manifest.json"
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.name != "manifest.json" and not path.is_dir()
     }
 
 

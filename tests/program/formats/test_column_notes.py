@@ -13,7 +13,7 @@ from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import png
-from tests.support.outputs import rejects, rows
+from tests.support.outputs import contents, rejects, rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
 from transforms.core.infer.columns import infer_batches, infer_columns
@@ -329,5 +329,5 @@ def test_secrets_in_uris_are_in_no_reject(tmp_path: Folder) -> None:
     (reject,) = rejects(tmp_path / "out")
     assert reject["reason"] == "unreadable"
     assert reject["message"].startswith("image 's3://b/x.jpg': ")
-    for path in (tmp_path / "out").iterdir():
-        assert b"TOP" not in path.read_bytes()
+    for data in contents(tmp_path / "out").values():
+        assert b"TOP" not in data

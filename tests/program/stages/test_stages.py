@@ -18,8 +18,9 @@ from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec
+from tests.support.outputs import contents
 from transforms.core.example import messages
-from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.manifest import Manifest
 from transforms.core.model import Batch, Block
 from transforms.core.placing.placement import (
     Sharding,
@@ -87,11 +88,7 @@ def run(
 
 def stored(plan: Plan) -> dict[str, bytes]:
     """Returns the files of the dataset that input and job alone decide."""
-    return {
-        path.name: path.read_bytes()
-        for path in pathlib.Path(plan.spec.output).iterdir()
-        if path.name != MANIFEST_NAME
-    }
+    return contents(pathlib.Path(plan.spec.output))
 
 
 def records(plan: Plan) -> list[dict[str, Any]]:

@@ -13,7 +13,9 @@ import pytest
 
 from tests.support.datasets import ANIMALS, Row, animal, example
 from transforms.core import catalogue as format
-from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
+from transforms.core import catalogue_part
+from transforms.core.catalogue import catalogue_features, catalogue_schema
+from transforms.core.catalogue_part import write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
@@ -107,7 +109,7 @@ def test_ranges_over_row_groups_and_parts(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any range gives the rows that it has in the whole."""
-    monkeypatch.setattr(format, "_GROUP_ROWS", 4)
+    monkeypatch.setattr(catalogue_part, "_GROUP_ROWS", 4)
     paths, schema = [], catalogue_schema([], {})
     for part, count in enumerate((7, 0, 9)):
         longs = np.arange(count, dtype=np.int64) + 7 * (part > 0)
@@ -240,7 +242,9 @@ def written(
     (out / "catalogue").mkdir(parents=True)
     (out / "attempts").mkdir()
     attempts = str(out / "attempts")
-    return write_catalogue(str(out), "train", shards, features, attempts=attempts)
+    return write_catalogue(
+        lambda name: str(out / name), "train", shards, features, attempts=attempts
+    )
 
 
 def stated(paths: list[pathlib.Path]) -> list[Shard]:

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transforms.core.catalogue import catalogue_schema, write_part
+from transforms.core.catalogue import catalogue_schema
+from transforms.core.catalogue_part import write_part
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.shards import Shard

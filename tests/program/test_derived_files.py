@@ -1,0 +1,357 @@
+"""Indexes and the catalogue of a conversion, and how damage in them is noticed."""
+
+import functools
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord
+from tests.support.datasets import animals, write_dataset
+from tests.support.outputs import contents, dataset, manifest
+from tests.support.runs import command, convert, refused
+from tests.support.sources import write_csv
+from transforms import files
+from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.gzip_members import scan_members
+
+Folder = pathlib.Path
+
+# A value is missing now and then. Times before 1970 and in three units come with them.
+TABLE = {
+    "id": {"kind": "int64"},
+    "ratio": {"kind": "float"},
+    "flag": {"kind": "bool"},
+    "kind": {"kind": "label"},
+    "name": {"kind": "text"},
+    "seen": {"kind": "timestamp", "unit": "s"},
+    "made": {"kind": "timestamp", "unit": "us"},
+}
+SPLITS = ("--splits", "train=0.7,test=0.3", "--shards", 3, "--key-column", "id")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A table of 900 rows, one of them no row of it, and a spec with its kinds."""
+    folder = tmp_path_factory.mktemp("table")
+    lines = [
+        ",".join(
+            (
+                str(n),
+                f"{n / 8}" if n % 7 else "",
+                ("true", "false", "")[n % 3],
+                ("ant", "bee", "고양이")[n % 3],
+                f"name {n % 11}" if n % 5 else "",
+                f"19{60 + n % 40}-01-02T03:04:05Z",
+                f"2024-01-02T03:04:05.{n:06}Z" if n % 4 else "",
+            )
+        )
+        for n in range(900)
+    ]
+    write_csv(folder / "t.csv", ",".join(TABLE), [*lines[:450], "1,2", *lines[450:]])
+    spec = {"features": TABLE, "max_reject_rate": 0.1}
+    (folder / "spec.yaml").write_text(json.dumps(spec))
+    return folder
+
+
+def shards(out: Folder) -> dict[str, list[Folder]]:
+    """Returns split -> the paths of its shards, in order."""
+    return {
+        split["name"]: [out / shard["file"] for shard in split["shards"]]
+        for split in dataset(out)["splits"]
+    }
+
+
+def rows(folder: Folder, split: str) -> pa.Table:
+    """Returns the catalogue of a split."""
+    parts = sorted((folder / "catalogue").glob(f"{split}-*.pq"))
+    return pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+@pytest.mark.parametrize("run", [(), ("--workers", 2, "--segments", "files")])
+def test_they_say_what_the_shards_say(
+    compression: str, run: tuple[Any, ...], table: Folder, tmp_path: Folder
+) -> None:
+    """Each index has every record, and the catalogue what one made of them has."""
+    out = tmp_path / "out"
+    options = (*SPLITS, "--compression", compression, "--catalogue", *run)
+    convert(table / "t.csv", out, "--spec", table / "spec.yaml", *options)
+    for paths in shards(out).values():
+        for path in paths:
+            index = out / "index" / f"{path.name}.u64"
+            assert index.exists() == (compression != "zlib")
+            if compression == "zlib":
+                continue
+            found = np.fromfile(index, "<u8")
+            data = path.read_bytes()
+            if compression == "gzip":
+                read = functools.partial(files.read_range, str(path))
+                wanted = scan_members(read, len(data), path="")
+            else:
+                (batch,) = TFRecordReader(path).batches()
+                wanted = np.append(batch.offsets, len(data)).astype(np.uint64)
+            assert found.tolist() == wanted.tolist()
+    made = tmp_path / "made"
+    assert command("index", out, "-o", made, "--catalogue").code == 0
+    for split in ("train", "test"):
+        own = rows(out, split)
+        assert own.drop_columns(["_origin", "_row", "_key"]).equals(rows(made, split))
+        keys = [int(key) for key in own["_key"].to_pylist()]
+        assert keys == own["id"].to_pylist()
+        assert set(own["_origin"].to_pylist()) == {"t.csv"}
+        # The row that is none comes behind the first half.
+        assert own["_row"].to_pylist() == [n + 1 + (n >= 450) for n in keys]
+    assert command("verify", out).code == 0
+
+
+def test_images_have_all_of_it(photos: Folder, tmp_path: Folder) -> None:
+    """Both forms of index, and the catalogue with the files of the records."""
+    out = tmp_path / "out"
+    convert(photos, out, "--shards", 2)
+    found = rows(out, "train")
+    view = beam_tfrecord.open_dataset(out)["train"]
+    wanted = [row["filename"] for row in view]
+    assert found["_origin"].to_pylist() == [f"train/{name}" for name in wanted] or (
+        found["_origin"].to_pylist() == wanted
+    )
+    assert found["_row"].null_count == len(found)
+    assert (
+        found["label"].to_pylist()
+        == [view.classes["label"][row["label"]] for row in view]
+        if hasattr(view, "classes")
+        else found["label"].null_count == 0
+    )
+    for path in shards(out)["train"]:
+        lines = (out / "index" / f"{path.name}.idx").read_text().splitlines()
+        data = path.read_bytes()
+        for line in lines:
+            start, size = map(int, line.split())
+            assert int.from_bytes(data[start : start + 8], "little") == size - 16
+        assert sum(int(line.split()[1]) for line in lines) == len(data)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ((), {"u64"}),
+        (("--no-index",), set()),
+        (("--index", "text"), {"u64", "idx"}),
+        (("--catalogue",), {"u64", "pq"}),
+        (("--catalogue", "full", "--no-index"), {"pq"}),
+        (("--no-catalogue",), {"u64"}),
+    ],
+)
+def test_what_is_asked_for(
+    options: tuple[str, ...], wanted: set[str], table: Folder, tmp_path: Folder
+) -> None:
+    """No digest depends on it, and the manifest names each file."""
+    out, plain = tmp_path / "out", tmp_path / "plain"
+    spec = ("--spec", table / "spec.yaml")
+    convert(*options, table / "t.csv", out, *spec)
+    convert(table / "t.csv", plain, *spec)
+    found = {name.rpartition(".")[2] for name in contents(out) if "/" in name}
+    assert found == wanted
+    assert dataset(out)["digest"] == dataset(plain)["digest"]
+    named = {facts["file"] for facts in manifest(out)["derived"]}
+    assert named == {n for n in contents(out) if "/" in n} | {"schema.pbtxt"}
+    if "pq" in found:
+        assert ("name" in rows(out, "train").schema.names) == ("full" in options)
+
+
+def test_a_feature_with_a_name_of_its_own_columns(tmp_path: Folder) -> None:
+    """It is left out, and a note says so."""
+    source = write_csv(tmp_path / "t.csv", "_row,x", ["7,1", "8,2"])
+    run = convert(source, tmp_path / "out", "--catalogue")
+    assert "'_row' is not in the catalogue" in run.out + run.err
+    assert sorted(rows(tmp_path / "out", "train")["_row"].to_pylist()) == [1, 2]
+
+
+def test_rows_of_a_pipeline_have_keys(tmp_path: Folder) -> None:
+    """Their origin is their key; without one nothing says where they come from."""
+    made = [{"id": n, "x": n / 4, "kind": "ab"[n % 2]} for n in range(50)]
+    for key in ("id", None):
+        out = tmp_path / str(key)
+        with beam.Pipeline(runner="FnApiRunner") as pipeline:
+            _ = (
+                pipeline
+                | beam.Create(made)
+                | beam_tfrecord.WriteDataset(
+                    str(out), label="kind", key=key, catalogue="scalars", num_shards=3
+                )
+            )
+        found = rows(out, "train")
+        assert sorted(found["id"].to_pylist()) == list(range(50))
+        assert found["_row"].null_count == 50
+        if key:
+            assert found["_origin"].to_pylist() == found["_key"].to_pylist()
+            assert [*map(int, found["_key"].to_pylist())] == found["id"].to_pylist()
+        else:
+            assert found["_origin"].null_count == 50
+        assert command("verify", out).code == 0
+
+
+def test_a_resumed_run_reads_no_finished_shard_for_it(
+    table: Folder, tmp_path: Folder
+) -> None:
+    """The next run with other settings makes what it lacks."""
+    out = tmp_path / "out"
+    options = ("--spec", table / "spec.yaml", *SPLITS, "--keep-work", "--overwrite")
+    convert(table / "t.csv", out, *options, "--no-index")
+    before = dataset(out)["digest"]
+    run = command("index", out, "--catalogue")
+    assert run.code == 0, run.err
+    assert dataset(out)["digest"] == before
+    assert command("verify", out).code == 0
+    # A second time changes nothing.
+    again = contents(out)
+    assert command("index", out, "--catalogue").code == 0
+    assert contents(out) == again
+
+
+def test_files_of_others_stay(tmp_path: Folder) -> None:
+    """`index` writes over nothing that the manifest does not name."""
+    write_dataset(tmp_path / "d", {"train": animals(3)})
+    foreign = tmp_path / "d/index/animals-train.tfrecord-00000-of-00001.u64"
+    foreign.parent.mkdir()
+    foreign.write_bytes(b"precious")
+    before = (tmp_path / "d/manifest.json").read_bytes()
+    run = command("index", tmp_path / "d")
+    assert run.code == 2
+    assert "--overwrite" in run.err
+    assert foreign.read_bytes() == b"precious"
+    assert (tmp_path / "d/manifest.json").read_bytes() == before
+    assert command("index", tmp_path / "d", "--overwrite").code == 0
+    assert command("verify", tmp_path / "d").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d"]
+
+
+@pytest.mark.parametrize("folder", ["index", "catalogue"])
+def test_a_foreign_file_beside_indexes_forbids_an_overwrite(
+    folder: str, table: Folder, tmp_path: Folder
+) -> None:
+    """It is named, and nothing changes."""
+    out = tmp_path / "out"
+    convert(table / "t.csv", out, "--spec", table / "spec.yaml", "--catalogue")
+    (out / folder / "precious").write_bytes(b"precious")
+    before = contents(out)
+    spec = ("--spec", table / "spec.yaml", "--seed", 5)
+    message = refused(2, table / "t.csv", out, *spec, "--overwrite")
+    assert f"{folder}/precious" in message
+    assert contents(out) == before
+    (out / folder / "precious").unlink()
+    convert(table / "t.csv", out, *spec, "--overwrite", "--no-index")
+    assert not (out / "index").exists()
+    assert not (out / "catalogue").exists()
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_every_mutation_is_found(
+    compression: str, table: Folder, tmp_path: Folder
+) -> None:
+    """Cut, swapped, one bit flipped: of each derived file; and of another shard."""
+    out = tmp_path / "out"
+    options = (*SPLITS, "--catalogue", "--compression", compression)
+    convert(table / "t.csv", out, "--spec", table / "spec.yaml", *options)
+    names = [name for name in contents(out) if "/" in name]
+    other = {name: (out / name).read_bytes() for name in names}
+    for name in names:
+        data = other[name]
+        flipped = bytearray(data)
+        flipped[len(data) // 2] ^= 4
+        suffix = name.rpartition(".")[2]
+        rival = next(o for n, o in other.items() if n != name and n.endswith(suffix))
+        for changed in (data[:-8], b"", bytes(flipped), rival):
+            (out / name).write_bytes(changed)
+            run = command("verify", out)
+            assert run.code == 1, name
+            assert name in run.out
+        (out / name).unlink()
+        run = command("verify", out)
+        assert run.code == 1
+        assert "is missing" in run.out
+        (out / name).write_bytes(data)
+    assert command("verify", out).code == 0
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_manifest_does_not_vouch_for_them(
+    compression: str, table: Folder, tmp_path: Folder
+) -> None:
+    """Files that are as it states, but not of their shards, are damage."""
+    out, twin = tmp_path / "out", tmp_path / "twin"
+    spec = (
+        *("--spec", table / "spec.yaml", *SPLITS, "--compression", compression),
+        *("--catalogue", "--index", "text"),
+    )
+    convert(table / "t.csv", out, *spec, "--name", "t")
+    convert(table / "t.csv", twin, *spec, "--name", "t", "--seed", 1)
+    facts = {each["file"]: each for each in manifest(twin)["derived"]}
+    whole = json.loads((out / "manifest.json").read_text())
+    for name in facts:
+        if "/" not in name:
+            continue
+        text = json.loads(json.dumps(whole))
+        for place, each in enumerate(text["derived"]):
+            if each["file"] == name:
+                text["derived"][place] = facts[name]
+        kept = (out / name).read_bytes()
+        shutil.copy(twin / name, out / name)
+        (out / "manifest.json").write_text(json.dumps(text))
+        run = command("verify", out)
+        assert run.code == 1, name
+        assert name in run.out
+        assert "beam-tfrecord index" in run.out
+        (out / name).write_bytes(kept)
+    (out / "manifest.json").write_text(json.dumps(whole))
+    assert command("verify", out).code == 0
+
+
+def test_a_repair_keeps_the_dataset_where_only_an_index_is_damaged(
+    table: Folder, tmp_path: Folder
+) -> None:
+    """It can be made again."""
+    out, repaired = tmp_path / "out", tmp_path / "repaired"
+    convert(table / "t.csv", out, "--spec", table / "spec.yaml", "--catalogue")
+    (index,) = (out / "index").iterdir()
+    index.write_bytes(b"")
+    assert command("repair", out, repaired).code == 0
+    assert command("verify", repaired).code == 0
+    assert dataset(repaired)["digest"] == dataset(out)["digest"]
+    assert not (repaired / "index").exists()
+    assert command("index", repaired).code == 0
+    assert command("verify", repaired).code == 0
+
+
+def test_a_dataset_with_them_is_a_source(photos: Folder, tmp_path: Folder) -> None:
+    """Nothing of them is read as data, or counted as skipped."""
+    convert(photos, tmp_path / "one")
+    run = convert(tmp_path / "one", tmp_path / "two")
+    assert "skipped" not in run.out
+    counts = [dataset(tmp_path / name)["account"]["written"] for name in ("one", "two")]
+    assert counts[0] == counts[1]
+
+
+def test_parts_are_of_some_million_records(
+    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of consecutive shards; all parts together are the split."""
+    monkeypatch.setattr("transforms.shards.catalogue_parts.PART_RECORDS", 300)
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    options = ("--spec", table / "spec.yaml", "--catalogue", "--shards", 9)
+    convert(table / "t.csv", out, *options, "--workers", 1)
+    monkeypatch.undo()
+    convert(table / "t.csv", whole, *options)
+    parts = sorted(path.name for path in (out / "catalogue").iterdir())
+    assert len(parts) >= 3
+    assert parts[-1].endswith(f"-of-{len(parts):05}.pq")
+    assert rows(out, "train").equals(rows(whole, "train"))
+    assert pc.max(rows(out, "train")["_shard"]).as_py() == 8
+    assert command("verify", out).code == 0
