@@ -11,9 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-import numpy as np
-
 from beam_pipeline.datasets.derive import Deriving, deriving
+from beam_pipeline.datasets.shard_indexes import NotIndexedError, indexes_of
 from beam_pipeline.reading.reading_plan import Found, find_records
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.printing import print_text, printable
@@ -22,17 +21,8 @@ from beam_pipeline.terminal.words import count_text
 from transforms import files
 from transforms.core.catalogue import catalogue_features
 from transforms.core.schema import Kind
-from transforms.core.tfrecord.compression import Compression, detect
-from transforms.core.tfrecord.frame import HEADER_BYTES
-from transforms.core.tfrecord.gzip_members import scan_members
-from transforms.core.tfrecord.record_index import (
-    Offsets,
-    index_file,
-    scan_records,
-    text_index,
-    text_index_file,
-)
-from transforms.errors import TargetError, TFRecordError, UsageError
+from transforms.core.tfrecord.record_index import text_index_file
+from transforms.errors import TargetError, UsageError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.table import render_sidecars
@@ -103,7 +93,7 @@ def run(
         for shard, name in zip(shards, names, strict=True):
             try:
                 contents, count = _indexes(shard, name, bar)
-            except _NotIndexedError as error:
+            except NotIndexedError as error:
                 notes.append(str(error))
                 continue
             records += count
@@ -130,7 +120,7 @@ def _add_indexes(found: Found, work: Deriving, *, text: bool) -> tuple[str, list
             name = os.path.basename(shard.path)
             try:
                 contents, count = _indexes(shard, name, bar)
-            except _NotIndexedError as error:
+            except NotIndexedError as error:
                 notes.append(str(error))
                 continue
             records += count
@@ -169,10 +159,6 @@ def _add_catalogue(found: Found, work: Deriving) -> int:
     return count
 
 
-class _NotIndexedError(Exception):
-    """A file whose records cannot be looked up."""
-
-
 def _terminal() -> TextIO | None:
     return sys.stderr if sys.stderr.isatty() else None
 
@@ -189,31 +175,13 @@ def _beside(path: str, found: Found) -> str:
 
 
 def _indexes(shard: Shard, name: str, bar: Progress) -> tuple[dict[str, bytes], int]:
-    """Returns the indexes of a file, by their names, and how many records it has."""
-    size = files.size_of(shard.path)
+    """Returns the indexes of a file and its records; see `indexes_of`."""
 
     def read(start: int, stop: int) -> bytes:
         bar.add(stop - start)
         return files.read_range(shard.path, start, stop)
 
-    head = files.read_range(shard.path, 0, min(size, HEADER_BYTES))
-    kind = detect(head, path=shard.path)
-    if kind is Compression.NONE:
-        offsets = scan_records(read, size, path=shard.path)
-        contents = {
-            index_file(name): offsets.tobytes(),
-            text_index_file(name): text_index(offsets),
-        }
-        return contents, len(offsets) - 1
-    if kind is Compression.ZLIB:
-        raise _NotIndexedError(f"{shard.path}: zlib streams can only be read in order")
-    try:
-        addresses: Offsets = np.asarray(scan_members(read, size, path=shard.path))
-    except TFRecordError as error:
-        if error.kind == "too-long":
-            raise _NotIndexedError(str(error)) from error
-        raise
-    return {index_file(name): addresses.tobytes()}, len(addresses) - 1
+    return indexes_of(shard.path, name, read)
 
 
 def _write(path: str, data: bytes, *, overwrite: bool) -> None:

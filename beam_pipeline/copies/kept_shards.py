@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from beam_pipeline.copies.chosen_rows import Chosen, Relabelling
+from beam_pipeline.copies.derived_copies import CopiedShard
 from beam_pipeline.copies.kept_facts import (
     Counted,
     classes_by_name,
@@ -112,6 +113,19 @@ class KeptShards:
             SplitFacts(split.name, tuple(written[s.file] for s in split.shards))
             for split in splits
         )
+
+    def sources(self) -> dict[str, CopiedShard]:
+        """Returns where the records of each shard that is written come from."""
+        return {
+            piece.facts.file: CopiedShard(
+                self._dataset,
+                piece.split,
+                piece.facts,
+                piece.places.start,
+                self._chosen.kept[piece.split][piece.places],
+            )
+            for piece in (*self._kept, *self._cut)
+        }
 
     def _write_cut(self, piece: _Piece, store: Store) -> ShardFacts:
         name = piece.facts.file

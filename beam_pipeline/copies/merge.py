@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from beam_pipeline.copies.derived_copies import CopiedShard
 from beam_pipeline.copies.kept_facts import with_ids
 from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
 from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole
@@ -89,11 +90,29 @@ def join_datasets(
             _split(name, shards, classes, store, opened, counts) for name in splits
         ]
         manifest = _manifest(datasets, written, classes)
-        return with_sidecars(manifest, {}, store)
+        return with_sidecars(manifest, {}, _sources(manifest, datasets), store)
 
     decides = ["merge", [each.manifest.digest for each in datasets]]
     manifest = publish_copy(place, decides, build, say)
     return Merged(manifest, counts[False], counts[True])
+
+
+def _sources(manifest: Manifest, datasets: Sequence[Dataset]) -> dict[str, CopiedShard]:
+    """Returns where the records of each shard come from."""
+    out = {}
+    for split in manifest.splits:
+        names = iter(split.shards)
+        for dataset in datasets:
+            for old in dataset.manifest.splits:
+                if old.name != split.name:
+                    continue
+                first = 0
+                for facts in old.shards:
+                    every = np.ones(facts.records, np.bool_)
+                    source = CopiedShard(dataset, old.name, facts, first, every)
+                    out[next(names).file] = source
+                    first += facts.records
+    return out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import google_crc32c
 
+from beam_pipeline.copies.derived_copies import CopiedShard, derived_copies
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.version import __version__
 from transforms import files
@@ -159,14 +160,28 @@ def _now() -> str:
 
 
 def with_sidecars(
-    manifest: Manifest, label_map: Mapping[int, str], store: Store
+    manifest: Manifest,
+    label_map: Mapping[int, str],
+    sources: Mapping[str, CopiedShard],
+    store: Store,
 ) -> Manifest:
-    """Writes the sidecars of a dataset; returns its manifest, which names them."""
+    """Writes the sidecars of a dataset; returns its manifest, which names them.
+
+    Args:
+      manifest: of the dataset, whose shards are written.
+      label_map: class id -> name, for a label map; empty for none.
+      sources: name of each shard -> where its records come from.
+      store: where the files go.
+    """
     sidecars = render_sidecars(manifest, label_map)
     named = [_written(store, *each) for each in sidecars.files.items()]
+    readers_files = [
+        *(_written(store, *each) for each in sidecars.derived.items()),
+        *derived_copies(manifest, sources, store),
+    ]
     derived = tuple(
         DerivedFile(**dataclasses.asdict(facts), maker=_MAKER, version=__version__)
-        for facts in (_written(store, *each) for each in sidecars.derived.items())
+        for facts in sorted(readers_files, key=lambda facts: facts.file)
     )
     notes = [*manifest.run.get("notes", ()), *sidecars.notes]
     return dataclasses.replace(

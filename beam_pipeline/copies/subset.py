@@ -89,7 +89,8 @@ def make_subset(
         manifest = _manifest(dataset.manifest, request, chosen, shards, store)
         run = {"subset_of": dataset.directory, "notes": _remarks(chosen)}
         manifest = dataclasses.replace(manifest, run=run)
-        return with_sidecars(manifest, _label_map(dataset, relabelling), store)
+        names = _label_map(dataset, relabelling)
+        return with_sidecars(manifest, names, shards.sources(), store)
 
     decides = [dataset.manifest.digest, request.to_json()]
     manifest = publish_copy(place, decides, build, say)

@@ -355,3 +355,37 @@ def test_parts_are_of_some_million_records(
     assert rows(out, "train").equals(rows(whole, "train"))
     assert pc.max(rows(out, "train")["_shard"]).as_py() == 8
     assert command("verify", out).code == 0
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_copies_have_what_their_sources_have(
+    compression: str, table: Folder, tmp_path: Folder
+) -> None:
+    """Of shards that stay and of others, the catalogue is that of the shards."""
+    out, part, rest, both = (tmp_path / n for n in ("out", "part", "rest", "both"))
+    options = (*SPLITS, "--catalogue", "full", "--compression", compression)
+    convert(table / "t.csv", out, "--spec", table / "spec.yaml", *options)
+    first = rows(out, "train")["id"][0].as_py()
+    (tmp_path / "gone.txt").write_text(f"{first}\n")
+    (tmp_path / "names.csv").write_text("ant,emmet\n")
+    names = ("--relabel", tmp_path / "names.csv")
+    run = command("subset", out, part, "--drop-keys", tmp_path / "gone.txt", *names)
+    assert run.code == 0, run.err
+    assert "1 shard written, 5 taken" in run.out
+    run = command("subset", out, rest, "--where", f"id == {first}")
+    assert run.code == 0, run.err
+    run = command("merge", part, rest, both)
+    assert run.code == 0, run.err
+    for folder in (part, rest, both):
+        assert command("verify", folder).code == 0
+        made = tmp_path / f"{folder.name}-made"
+        assert command("index", folder, "-o", made, "--catalogue").code == 0
+        for split in {split["name"] for split in dataset(folder)["splits"]}:
+            own = rows(folder, split)
+            known = ["_origin", "_row", "_key", "name"]
+            assert own.drop_columns(known).equals(rows(made, split))
+            keys = [int(key) for key in own["_key"].to_pylist()]
+            assert keys == own["id"].to_pylist()
+            assert own["_row"].to_pylist() == [n + 1 + (n >= 450) for n in keys]
+            texts = [f"name {n % 11}" if n % 5 else None for n in keys]
+            assert own["name"].to_pylist() == texts

@@ -17,6 +17,7 @@ from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset
 from tests.support.direct_run import COMMITTED, REFUSED, forked
 from tests.support.file_operations import watched
+from tests.support.outputs import contents
 from tests.support.runs import command
 from tests.support.stress import count
 from transforms.storage import folders, retry
@@ -83,9 +84,8 @@ class Place:
             return None
         assert command("verify", self.out, "--quiet").code == 0
         out = {"": json.loads(path.read_text())["dataset"]["digest"]}
-        for each in self.out.iterdir():
-            if each != path:
-                out[each.name] = hashlib.sha256(each.read_bytes()).hexdigest()
+        for name, data in contents(self.out).items():
+            out[name] = hashlib.sha256(data).hexdigest()
         return out
 
     def check_view(self) -> str:

@@ -151,7 +151,8 @@ class Catalogue:
                 raise self._damage(part, str(error)) from error
         if len(table) != expected:
             raise self._damage(part, f"{len(table):,} rows, not {expected:,}")
-        return table.select([*columns])
+        # One piece, so that any two reads of a group are divided alike.
+        return table.select([*columns]).combine_chunks()
 
     def _opened(self, part: int) -> pq.ParquetFile:
         source = files.mapped(self._paths[part])

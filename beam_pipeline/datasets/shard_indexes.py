@@ -1,0 +1,62 @@
+"""The indexes of one TFRecord file, from the file itself."""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from transforms import files
+from transforms.core.tfrecord.compression import Compression, detect
+from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.core.tfrecord.gzip_members import scan_members
+from transforms.core.tfrecord.record_index import (
+    Offsets,
+    index_file,
+    scan_records,
+    text_index,
+    text_index_file,
+)
+from transforms.errors import TFRecordError
+
+__all__ = ["NotIndexedError", "indexes_of"]
+
+
+class NotIndexedError(Exception):
+    """A file whose records cannot be looked up."""
+
+
+def indexes_of(
+    path: str, name: str, read: Callable[[int, int], bytes] | None = None
+) -> tuple[dict[str, bytes], int]:
+    """Returns the indexes of a file, by their names, and how many records it has.
+
+    Args:
+      path: of the file.
+      name: what the indexes call it.
+      read: returns its bytes from one offset to another.
+
+    Raises:
+      NotIndexedError: it is a stream that can only be read in order.
+      TFRecordError: it is damaged.
+      OSError: it cannot be read.
+    """
+    size = files.size_of(path)
+    read = read or functools.partial(files.read_range, path)
+    head = files.read_range(path, 0, min(size, HEADER_BYTES))
+    kind = detect(head, path=path)
+    if kind is Compression.NONE:
+        offsets = scan_records(read, size, path=path)
+        contents = {
+            index_file(name): offsets.tobytes(),
+            text_index_file(name): text_index(offsets),
+        }
+        return contents, len(offsets) - 1
+    if kind is Compression.ZLIB:
+        raise NotIndexedError(f"{path}: zlib streams can only be read in order")
+    try:
+        addresses: Offsets = np.asarray(scan_members(read, size, path=path))
+    except TFRecordError as error:
+        if error.kind == "too-long":
+            raise NotIndexedError(str(error)) from error
+        raise
+    return {index_file(name): addresses.tobytes()}, len(addresses) - 1
