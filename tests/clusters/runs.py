@@ -1,7 +1,6 @@
 """Runs of the program on an engine, and what must hold of them."""
 
 import importlib.metadata
-import json
 import pathlib
 import subprocess
 import sys
@@ -10,7 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from beam_pipeline.engines import cluster
+from tests.support import outputs
 from tests.support.engines import artifact_of
+from tests.support.outputs import contents
 
 Folder = pathlib.Path
 
@@ -70,11 +71,7 @@ def committed(done: "subprocess.CompletedProcess[str]", output: Folder) -> None:
 
 def same(dataset: Folder, expected: Folder) -> None:
     """Asserts that two datasets hold the same bytes, but for how they were made."""
-    files = {path.name: path.read_bytes() for path in dataset.iterdir()}
-    wanted = {path.name: path.read_bytes() for path in expected.iterdir()}
+    files, wanted = contents(dataset), contents(expected)
     assert files.keys() == wanted.keys()
-    facts = [
-        json.loads(each.pop("manifest.json"))["dataset"] for each in (files, wanted)
-    ]
-    assert facts[0] == facts[1]
+    assert outputs.dataset(dataset) == outputs.dataset(expected)
     assert files == wanted

@@ -16,6 +16,7 @@ import google_crc32c
 
 from tests.storage.conftest import Server
 from tests.storage.fault_proxy import FaultProxy, Rule
+from tests.support.outputs import contents
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 
 __all__ = [
@@ -205,12 +206,7 @@ def assert_same(server: Server, target: str, local: Path) -> None:
     expected = Manifest.from_bytes((local / MANIFEST_NAME).read_bytes())
     manifest = assert_whole(server, target)
     assert manifest.digest == expected.digest
-    files = read_files(server, manifest, target)
-    assert files == {
-        path.name: path.read_bytes()
-        for path in local.iterdir()
-        if path.name != MANIFEST_NAME
-    }
+    assert read_files(server, manifest, target) == contents(local)
 
 
 def read_files(server: Server, manifest: Manifest, target: str) -> Mapping[str, bytes]:

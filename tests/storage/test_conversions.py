@@ -12,18 +12,9 @@ from tests.storage.program import (
     assert_same,
     assert_whole,
     manifest_at,
-    read_files,
 )
+from tests.support.outputs import contents
 from transforms.core.example.parse import FixedLenFeature, read_examples
-from transforms.core.manifest import MANIFEST_NAME
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes()
-        for path in folder.iterdir()
-        if path.name != MANIFEST_NAME
-    }
 
 
 def _download(server: Server, target: str, folder: Path) -> Path:
@@ -42,7 +33,7 @@ def test_images(server: Server, pets: Path, local_pets: Path, tmp_path: Path) ->
     assert_same(server, "out", local_pets)
     server.write_tree("in/pets", pets)
     program.run("convert", f"{server.url}/in/pets", tmp_path / "here", *PETS)
-    assert _files(tmp_path / "here") == _files(local_pets)
+    assert contents(tmp_path / "here") == contents(local_pets)
     program.run("convert", f"{server.url}/in/pets", f"{server.url}/again", *PETS)
     assert_same(server, "again", local_pets)
 
@@ -60,7 +51,7 @@ def test_tables(
     server.write_tree("in/measures", measures)
     source = f"{server.url}/in/measures"
     program.run("convert", source, tmp_path / "here", *MEASURES)
-    assert _files(tmp_path / "here") == _files(local_measures)
+    assert contents(tmp_path / "here") == contents(local_measures)
     # A glob, with more than one process.
     flags = (*MEASURES, "--workers", "2")
     program.run("convert", f"{source}/part-*.csv", f"{server.url}/again", *flags)
@@ -178,7 +169,7 @@ def test_an_overwrite_is_built_beside_and_then_moved_in_place(
     program = Program(server, tmp_path)
     target = f"{server.url}/out"
     program.run("convert", measures, target, *MEASURES)
-    first = read_files(server, manifest_at(server, "out"), "out")
+    first = readcontents(server, manifest_at(server, "out"), "out")
     done = program.run("convert", measures, target, *MEASURES, "--seed", "4", code=2)
     assert "--overwrite" in done.err
     again = ("convert", measures, target, *MEASURES, "--overwrite")

@@ -9,6 +9,7 @@ import pytest
 from tests.storage.conftest import MEASURES, PETS
 from tests.storage.hdfs_servers import Hdfs, hdfs_running
 from tests.storage.program import Program, until
+from tests.support.outputs import contents
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +22,8 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 def assert_same(hdfs: Hdfs, target: str, local: Path) -> None:
     """A dataset there has the bytes of a local one, and nothing else is there."""
     there = hdfs.files(target)
-    here = {path.name: path.read_bytes() for path in local.iterdir()}
-    for files in (there, here):
-        del files["manifest.json"]
-    assert there == here
+    del there["manifest.json"]
+    assert there == contents(local)
     folder, _, name = target.rpartition("/")
     assert [each for each in hdfs.names(folder) if name in each] == [name]
 
@@ -53,11 +52,7 @@ def test_sources_in_hdfs(
     hdfs.put(measures, "sources/measures")
     program = Program(hdfs, tmp_path)
     program.run("convert", hdfs.url("sources/pets"), "here", *PETS)
-    expected = {path.name for path in local_pets.iterdir()}
-    assert {path.name for path in (tmp_path / "here").iterdir()} == expected
-    for name in expected - {"manifest.json"}:
-        found = (tmp_path / "here" / name).read_bytes()
-        assert found == (local_pets / name).read_bytes(), name
+    assert contents(tmp_path / "here") == contents(local_pets)
     pattern = hdfs.url("sources/measures/part-[01].csv")
     done = program.run("convert", pattern, "rows", "--splits", "train=0.8,test=0.2")
     assert "1,000" in done.out

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shutil
 import tarfile
 import urllib.parse
 import zipfile
@@ -219,9 +220,7 @@ def test_tables(server: Server, folder: Path, kind: str, local_measures: Path) -
     else:
         # A whole dataset of this program.
         source = "measures"
-        (folder / source).mkdir()
-        for path in local_measures.iterdir():
-            (folder / source / path.name).write_bytes(path.read_bytes())
+        shutil.copytree(local_measures, folder / source)
     server.write_tree("in", folder)
     _assert_the_same(server, folder, source)
 
