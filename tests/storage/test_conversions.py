@@ -169,7 +169,7 @@ def test_an_overwrite_is_built_beside_and_then_moved_in_place(
     program = Program(server, tmp_path)
     target = f"{server.url}/out"
     program.run("convert", measures, target, *MEASURES)
-    first = readcontents(server, manifest_at(server, "out"), "out")
+    first = read_files(server, manifest_at(server, "out"), "out")
     done = program.run("convert", measures, target, *MEASURES, "--seed", "4", code=2)
     assert "--overwrite" in done.err
     again = ("convert", measures, target, *MEASURES, "--overwrite")
