@@ -12,6 +12,7 @@ from tests.storage.program import (
     assert_same,
     assert_whole,
     manifest_at,
+    read_files,
 )
 from tests.support.outputs import contents
 from transforms.core.example.parse import FixedLenFeature, read_examples
