@@ -61,7 +61,9 @@ def load_both(
     if len(catalogues) == 2 and all(catalogues):
         for asked in _asked(catalogues, key, label):
             one, other = (rows_of_catalogue(each, asked) for each in catalogues)
-            if key or not any(c.null_count for c in (*one.identity, *other.identity)):
+            # Of the origin, the row is missing where that is a file of one record.
+            known = (rows.identity[0] for rows in (one, other) if asked.identity)
+            if key or not any(column.null_count for column in known):
                 return Both(one, other, asked, "catalogues")
     key = key or _key_column(found, datasets)
     asked = Asked((key,) if key else (), label)

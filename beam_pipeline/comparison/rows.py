@@ -67,7 +67,8 @@ class Rows:
 
     def key(self, number: int) -> str:
         """Returns what a record is known by, for a person; empty for its content."""
-        return ", row ".join(str(column[number].as_py()) for column in self.identity)
+        values = [column[number].as_py() for column in self.identity]
+        return ", row ".join(str(value) for value in values if value is not None)
 
     def class_of(self, number: int) -> str:
         """Returns the class of a record; empty for none."""

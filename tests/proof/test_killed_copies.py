@@ -40,6 +40,8 @@ class Place:
         self.work, self.saved = root / "work", root / "saved"
         self.work.mkdir()
         write_dataset(self.work / "set", shards)
+        # So that there are folders below the dataset's.
+        assert command("index", self.work / "set", "--catalogue").code == 0
         self.out = self.work / ("set" if case == "in place" else "out")
         if case == "merged":
             write_dataset(self.work / "more", {"train": [[{"id": 9, "animal": "ape"}]]})

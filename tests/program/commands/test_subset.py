@@ -139,6 +139,22 @@ def test_keys_come_from_the_catalogue(
         assert one.digest == other.digest
 
 
+def test_images_are_erased_by_their_files(photos: Folder, tmp_path: Folder) -> None:
+    """The catalogue knows the file that each record comes from; so does `diff`."""
+    convert(photos, tmp_path / "set")
+    paths = sorted(photos.rglob("*.*g"))[::30]
+    names = [path.relative_to(photos).as_posix() for path in paths]
+    (tmp_path / "files").write_text("\n".join(names))
+    options = ("--drop-keys", tmp_path / "files", "--key-feature", "_origin")
+    subset(tmp_path / "set", tmp_path / "out", *options)
+    found = command("diff", tmp_path / "set", tmp_path / "out", "--json")
+    told = json.loads(found.out)
+    assert told["gone"] == len(names)
+    assert told["known_by"] == ["_origin", "_row"]
+    assert {each["key"] for each in told["examples"]["gone"]} <= {*names}
+    assert told["added"] == told["changed"] == told["moved"] == 0
+
+
 def test_split_class_and_condition(people: Folder, tmp_path: Folder) -> None:
     """They choose records, as they do for `head` and `export`."""
     out = tmp_path / "out"
