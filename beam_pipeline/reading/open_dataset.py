@@ -8,6 +8,7 @@ from typing import Any, Literal
 from beam_pipeline.reading.reading_plan import Found, Said, find_records
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, SpecError, nearest
+from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks
 from transforms.reading.view import Split, View
@@ -155,8 +156,12 @@ class OpenDataset:
                 ),
             )
             title = f"{self.path}, {name!r}" if name else self.path
+            catalogue = self._found.catalogues.get(name)
             self._opened[name] = Split(
-                records, self._found.features, self._looks, again, title
+                *(records, self._found.features, self._looks, again, title),
+                catalogue=None
+                if catalogue is None
+                else CatalogueRows(catalogue, self._found.edition),
             )
         return self._opened[name]
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from beam_pipeline.datasets.bare_files import find_bare_files, missing_shards
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from transforms import files
+from transforms.core.catalogue import MOST_SECONDS, catalogue_features
 from transforms.core.example.description import FixedLenFeature, VarLenFeature
-from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.manifest import MANIFEST_NAME, FeatureFacts
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, SpecError, bounded, nearest
 from transforms.formats.table import InputFile
@@ -25,6 +26,7 @@ from transforms.formats.tfrecord_files.sampling import sampled
 from transforms.formats.tfrecord_files.shards import Edition, Shard
 from transforms.formats.tfrecord_files.stated import check_all_there
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.reading.catalogue_rows import CatalogueFiles
 from transforms.storage.paths import absolute, plain
 
 if TYPE_CHECKING:
@@ -80,12 +82,16 @@ class Found:
       splits: all names of splits.
       features: those that are known.
       edition: of the dataset.
+      catalogues: by split, where there are any. They repeat what the records hold.
     """
 
     shards: tuple[tuple[str, Shard], ...]
     splits: tuple[str, ...]
     features: tuple[Feature, ...]
     edition: Edition
+    catalogues: Mapping[str, CatalogueFiles] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def digest(self) -> str:
@@ -233,7 +239,35 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
         tuple(split.name for split in manifest.splits),
         tuple(features),
         Edition(os.path.join(dataset.directory, MANIFEST_NAME), manifest.digest),
+        _catalogues(dataset) if names is None else {},
     )
+
+
+def _catalogues(dataset: Dataset) -> dict[str, CatalogueFiles]:
+    """Returns the catalogue of each split that has one."""
+    features, _ = catalogue_features(
+        [
+            facts.feature
+            for facts in dataset.manifest.features
+            if all(abs(end) <= MOST_SECONDS for end in _seconds(facts))
+        ],
+        texts=True,
+    )
+    names = frozenset(each.name for each in features)
+    found = {}
+    for split in dataset.manifest.splits:
+        if parts := dataset.manifest.catalogue_parts(split.name):
+            paths = tuple(map(dataset.path, parts))
+            found[split.name] = CatalogueFiles(paths, split.records, names)
+    return found
+
+
+def _seconds(facts: FeatureFacts) -> list[int]:
+    """Returns the first and the last of timestamps that are in seconds."""
+    if facts.feature.kind is not Kind.TIMESTAMP or facts.feature.unit not in ("", "s"):
+        return []
+    ends = (facts.statistics.minimum, facts.statistics.maximum)
+    return [int(end) for end in ends if end is not None]
 
 
 def _of_tfds(

@@ -30,6 +30,7 @@ import pyarrow as pa
 from transforms.core.schema import Feature, Kind
 
 __all__ = [
+    "MOST_SECONDS",
     "OWN_COLUMNS",
     "PART_RECORDS",
     "catalogue_features",
@@ -39,6 +40,8 @@ __all__ = [
     "part_ranges",
 ]
 
+MOST_SECONDS = (2**63 - 1) // 1000
+"""The seconds that an int64 holds in milliseconds."""
 OWN_COLUMNS = frozenset(
     ("_shard", "_offset", "_within", "_size", "_crc32c", "_origin", "_row", "_key")
 )

@@ -8,14 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from transforms.core.catalogue import MOST_SECONDS
 from transforms.errors import ExampleError
 
 __all__ = ["write_part"]
 
 _GROUP_ROWS = 1 << 17
 _GROUP_BYTES = 64 << 20
-# The seconds that an int64 holds in milliseconds.
-_MOST_SECONDS = (2**63 - 1) // 1000
 
 
 def write_part(
@@ -107,8 +106,8 @@ def _storable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
         seconds = column.cast(pa.int64())
         fits = pc.and_(
-            pc.greater_equal(seconds, -_MOST_SECONDS),
-            pc.less_equal(seconds, _MOST_SECONDS),
+            pc.greater_equal(seconds, -MOST_SECONDS),
+            pc.less_equal(seconds, MOST_SECONDS),
         )
         column = pc.if_else(fits, column, pa.scalar(None, column.type))
     return column.cast(kind)

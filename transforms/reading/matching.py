@@ -1,13 +1,16 @@
-"""Which records a condition holds for, by reading them."""
+"""Which records a condition holds for: from the catalogue, or by reading them."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.condition import Condition
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
@@ -23,32 +26,45 @@ def matching(
     features: Sequence[Feature],
     condition: Condition,
     positions: Longs,
+    *,
+    catalogue: CatalogueRows | None = None,
 ) -> Longs:
     """Returns the positions whose records meet a condition, in the order given.
 
-    Each record is read once, in the order of the files; only the features that the
-    condition names are decoded.
+    A catalogue that has the features that the condition names is read instead of the
+    records. Without one each record is read once, in the order of the files, and only
+    those features are decoded.
 
     Args:
       records: of the split.
       features: that it has.
       condition: over some of them.
       positions: any of the split's, in any order.
+      catalogue: of the split; None for none.
 
     Raises:
       TFRecordError: a record is damaged.
       ExampleError: it does not hold what a feature must.
     """
     used = [each for each in features if each.name in condition.columns]
+    if catalogue is not None and len(positions) and catalogue.has(condition.columns):
+        first = int(positions.min())
+        batches = catalogue.batches(used, first, int(positions.max()) + 1)
+        kept = np.concatenate([_mask(condition, batch) for batch in batches])
+        return np.asarray(positions[kept[positions - first]])
     by_id = [dataclasses.replace(each, vocabulary=None) for each in used]
     rows = TypedRows(tuple(by_id))
     wanted = np.unique(positions)
     held = [np.empty(0, np.bool_)]
-    for payloads in _read(records, wanted):
-        mask = condition.mask(rows.batch(payloads, "")).fill_null(False)
-        held.append(mask.to_numpy(zero_copy_only=False))
+    held += (_mask(condition, rows.batch(p, "")) for p in _read(records, wanted))
     chosen = np.concatenate(held)[np.searchsorted(wanted, positions)]
     return np.asarray(positions[chosen])
+
+
+def _mask(condition: Condition, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Tells for each of n rows whether the condition holds for certain."""
+    known = condition.mask(batch).fill_null(False)
+    return np.asarray(known.to_numpy(zero_copy_only=False))
 
 
 def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:

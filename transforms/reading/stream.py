@@ -54,7 +54,10 @@ class Columns:
           ExampleError: a record does not hold what a feature must, or a class id has
             no name.
         """
-        rows = self._rows.batch(payloads, "")
+        return self.of_rows(self._rows.batch(payloads, ""))
+
+    def of_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows with class ids as rows of the schema. Raises as `batch`."""
         if not self._names:
             return rows
         columns = [

@@ -1,5 +1,6 @@
 """Views: immutable sequences of the rows, or records, of a split."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import SpecError, nearest
+from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.condition import parse_condition
 from transforms.reading.matching import matching
 from transforms.reading.positions import (
@@ -27,9 +29,13 @@ from transforms.reading.stream import Columns, regrouped
 
 __all__ = ["RecordView", "Split", "View"]
 
-# The most rows, and about the most bytes, that are read and decoded together.
+_log = logging.getLogger(__name__)
+
 # Rows among which a limited search looks at a time.
 _LIMITED_ROWS = 16_384
+# Rows whose records take a noticeable time to be read.
+_MANY_ROWS = 100_000
+# The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
 # How many rows show what a row has.
@@ -45,6 +51,7 @@ class Split:
       looks: how values are given.
       again: how another process opens the same split: a function and its arguments.
       title: of the split, for people.
+      catalogue: of the split; None for none.
     """
 
     def __init__(
@@ -54,15 +61,28 @@ class Split:
         looks: Looks,
         again: tuple[Callable[..., "Split"], tuple[Any, ...]],
         title: str,
+        catalogue: CatalogueRows | None = None,
     ) -> None:
         self.records = records
+        self.catalogue = catalogue
         self.features = {feature.name: feature for feature in features}
         self.looks = looks
         self.title = title
         self._again = again
+        self._has_said = False
 
     def __reduce__(self) -> tuple[Callable[..., "Split"], tuple[Any, ...]]:
         return self._again
+
+    def say_that_records_are_read(self, count: int) -> None:
+        """Says once, where it takes its time, that a condition reads all records."""
+        if count >= _MANY_ROWS and not self._has_said:
+            self._has_said = True
+            _log.warning(
+                "%s: a condition reads all %s records, for no catalogue has its "
+                "features; 'beam-tfrecord index DIR --catalogue' makes one",
+                *(self.title, f"{count:,}"),
+            )
 
 
 class _Sequence:
@@ -254,7 +274,8 @@ class View(_Sequence):
 
             train.where("label == 'dog' and height > 400 and caption is not None")
 
-        Reads the features that the condition names, of every row of the view.
+        The features that it names are read from the catalogue if that has them, else
+        from every record of the view; then a message says so.
 
         Args:
           condition: over features of the dataset, selected or not; see
@@ -269,11 +290,20 @@ class View(_Sequence):
         features = self._split.features
         classes = {each.name: each.vocabulary or () for each in features.values()}
         found = parse_condition(condition, [*features.values()], classes)
+        catalogue = self._split.catalogue
+        if catalogue is None or not catalogue.has(found.columns):
+            self._split.say_that_records_are_read(len(self))
         step = _LIMITED_ROWS if limit is not None else max(len(self), 1)
         chosen = np.empty(0, np.int64)
         for start in range(0, len(self), step):
             part = self._selection.span(start, min(start + step, len(self)))
-            more = matching(self._split.records, [*features.values()], found, part)
+            more = matching(
+                self._split.records,
+                [*features.values()],
+                found,
+                part,
+                catalogue=catalogue,
+            )
             chosen = np.concatenate((chosen, more))[:limit]
             if len(chosen) == limit:
                 break
@@ -294,7 +324,8 @@ class View(_Sequence):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Gives the rows to whatever reads Arrow streams: Polars, DuckDB, pandas.
 
-        Making a stream reads nothing. `select` says which columns it has.
+        Making a stream reads nothing. `select` says which columns it has; if the
+        catalogue has them all, no shard is opened.
 
         Args:
           requested_schema: a schema of the same columns, to which they are cast.
@@ -308,9 +339,19 @@ class View(_Sequence):
         return self._columns.schema
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        columns = self._columns
-        for payloads in self._payloads():
-            yield columns.batch(payloads)
+        columns, selection = self._columns, self._selection
+        catalogue, features = self._split.catalogue, [*self.features.values()]
+        if catalogue is None or not catalogue.has(self.features):
+            for payloads in self._payloads():
+                yield columns.batch(payloads)
+            return
+        if selection.follows_files:
+            places = selection.places
+            found = catalogue.batches(features, places.start, places.stop)
+        else:
+            found = catalogue.at(features, selection.span(0, len(selection)))
+        for batch in found:
+            yield columns.of_rows(batch)
 
     @property
     def _columns(self) -> Columns:
