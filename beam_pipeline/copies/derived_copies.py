@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beam_pipeline.copies.shard_copies import copy_whole
 from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.shard_indexes import NotIndexedError, indexes_of
@@ -93,25 +94,32 @@ def _indexes(
     for split in manifest.splits:
         for facts in split.shards:
             source = sources[facts.file]
-            had = {each.file for each in source.dataset.manifest.derived}
-            old, new = (
-                {form: form(name) for form in (index_file, text_index_file)}
-                for name in (source.facts.file, facts.file)
-            )
-            wanted = [form for form, name in old.items() if name in had]
-            found: Mapping[str, bytes] = {}
-            if wanted and source.is_whole(facts):
-                found = {
-                    new[form]: files.read_bytes(source.dataset.path(old[form]))
-                    for form in wanted
-                }
-            elif wanted:
+            had = {each.file: each for each in source.dataset.manifest.derived}
+            forms = [
+                form
+                for form in (index_file, text_index_file)
+                if form(source.facts.file) in had
+            ]
+            if source.is_whole(facts):
+                for form in forms:
+                    known = had[form(source.facts.file)]
+                    name = form(facts.file)
+                    store.announce(name)
+                    copy_whole(
+                        source.dataset.path(known.file),
+                        os.path.join(store.dataset, name),
+                        known,
+                        attempts=store.attempts,
+                    )
+                    written.append(FileFacts(name, known.bytes, known.crc32c))
+            elif forms:
                 path = os.path.join(store.dataset, facts.file)
                 try:
                     found, _ = indexes_of(path, facts.file)
                 except NotIndexedError:
                     continue
-            written += [_write(store, new[form], found[new[form]]) for form in wanted]
+                names = [form(facts.file) for form in forms]
+                written += [_write(store, name, found[name]) for name in names]
     return written
 
 

@@ -12,7 +12,7 @@ from beam_pipeline.copies.chosen_rows import Mask
 from beam_pipeline.copies.kept_facts import Counted, summarized
 from transforms import files
 from transforms.core.example.replaced_ids import replaced_ids
-from transforms.core.manifest import ShardFacts
+from transforms.core.manifest import FileFacts, ShardFacts
 from transforms.core.schema import Feature
 from transforms.core.tfrecord import TFRecordReader, TFRecordWriter
 from transforms.core.tfrecord.frame import FOOTER_BYTES, HEADER_BYTES
@@ -38,14 +38,14 @@ class Changed:
     ids: Mapping[str, Mapping[int, int]]
 
 
-def copy_whole(source: str, target: str, facts: ShardFacts, *, attempts: str) -> None:
-    """Makes a shard, as it is, a shard of another dataset.
+def copy_whole(source: str, target: str, facts: FileFacts, *, attempts: str) -> None:
+    """Makes a file of a dataset, as it is, a file of another.
 
     Both names are those of one file where the file system allows it. In an object store
     the store copies it. Else the bytes are copied, and their checksum is compared.
 
     Args:
-      source: the shard.
+      source: the file.
       target: the new one.
       facts: what the manifest states of it.
       attempts: see `transforms.files.create`.
@@ -71,7 +71,7 @@ def copy_whole(source: str, target: str, facts: ShardFacts, *, attempts: str) ->
             raise _other(source, facts, f"{size:,} with {crc:08x}")
 
 
-def _other(path: str, facts: ShardFacts, found: str) -> DamageError:
+def _other(path: str, facts: FileFacts, found: str) -> DamageError:
     return DamageError(
         f"{path} must have the {facts.bytes:,} bytes with the CRC32C "
         f"{facts.crc32c:08x} that the manifest states; found {found}. Nothing was "
