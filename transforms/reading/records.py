@@ -3,6 +3,7 @@
 import bisect
 import functools
 import itertools
+import logging
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,8 @@ from transforms.reading.positions import Longs
 
 __all__ = ["Records"]
 
+_log = logging.getLogger(__name__)
+
 # What is read at once of neighbouring records.
 _JOINED_BYTES = 1 << 23
 # Stored bytes of gzip members that are unpacked at once.
@@ -85,6 +88,7 @@ class Records:
             os.path.basename(shard.path) if path else shard.path for shard in shards
         ]
         self._folder = Folder(path)
+        self._has_said = False
         self._offsets: list[memoryview | None] = [None] * len(shards)
         # Of files of gzip members; the other gzip files are those of one stream.
         self._addresses: list[Addresses | None] = [None] * len(shards)
@@ -361,12 +365,23 @@ class Records:
             self._check_size(shard, size, stated.bytes or 0)
         offsets = self._indexed(name, size)
         if offsets is None:
+            self._say_that_headers_are_read()
             read = functools.partial(self._read, shard)
             scanned = scan_records(read, size, path=stated.path)
             offsets = memoryview(scanned.tobytes()).cast("Q")
         if stated.records is not None:
             self._check_number(shard, len(offsets) - 1)
         return offsets
+
+    def _say_that_headers_are_read(self) -> None:
+        """Says once that files without an index take longer."""
+        if not self._has_said:
+            self._has_said = True
+            _log.warning(
+                "%s has no index, so the headers of all records are read; "
+                "'beam-tfrecord index' makes one",
+                self._folder.path or self._names[0],
+            )
 
     def _indexed(self, name: str, size: int) -> memoryview | None:
         """Returns the offsets of an index beside the shards; None for none."""
@@ -383,8 +398,10 @@ class Records:
         index = index_file(name)
         try:
             return self._folder.mapped(index), self._folder.place(index)
-        except SourceError:
-            return None
+        except SourceError as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                return None
+            raise
 
     def _check_number(self, shard: int, found: int) -> None:
         """Raises where a shard does not have the records that are stated."""

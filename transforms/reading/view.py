@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import SpecError, nearest
+from transforms.errors import ExampleError, SpecError, bounded, nearest
 from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.condition import parse_condition
 from transforms.reading.matching import matching
@@ -118,7 +118,11 @@ class _Sequence:
                 position = self._selection.at(index)
             except IndexError:
                 raise self._out_of_range(index) from None
-            return self._item(self._split.records[position])
+            record = self._split.records[position]
+            try:
+                return self._item(record)
+            except ExampleError as error:
+                raise self._located(error, position) from error
         if isinstance(index, slice):
             return self._with(self._selection[index])
         if isinstance(index, list | tuple | np.ndarray) and np.ndim(index) > 0:
@@ -137,27 +141,57 @@ class _Sequence:
         return self._at(positions)
 
     def __iter__(self) -> Iterator[Any]:
-        for payloads in self._payloads():
-            yield from self._items(payloads)
+        for place, payloads in self._payloads():
+            try:
+                yield from self._items(payloads)
+            except ExampleError as error:
+                positions = self._selection.span(place, place + len(payloads))
+                raise self._found(error, payloads, positions) from error
 
     def _at(self, positions: Longs) -> list[Any]:
-        records = self._split.records.many(positions)
-        return [*self._items(batch_of(records))] if records else []
+        payloads = batch_of(self._split.records.many(positions))
+        try:
+            return [*self._items(payloads)] if len(payloads) else []
+        except ExampleError as error:
+            raise self._found(error, payloads, positions) from error
 
-    def _payloads(self, rows: int = _TOGETHER) -> Iterator[PayloadBatch]:
-        """Yields the records in order, some at a time."""
+    def _found(
+        self, error: ExampleError, payloads: PayloadBatch, positions: Longs
+    ) -> ExampleError:
+        """Returns the error of the first record that is none of the features'."""
+        for place, position in enumerate(positions.tolist()):
+            try:
+                self._item(payloads.payload(place))
+            except ExampleError as first:
+                return self._located(first, position)
+        return error
+
+    def _located(self, error: ExampleError, position: int) -> ExampleError:
+        path, record = self._split.records.origin(position)
+        what = str(error).removeprefix("example 0: ").rstrip(".")
+        return ExampleError(
+            bounded(
+                f"{path}: record {record:,}: {what}. Check the file with "
+                f"'beam-tfrecord verify', or describe it with features=."
+            )
+        )
+
+    def _payloads(self, rows: int = _TOGETHER) -> Iterator[tuple[int, PayloadBatch]]:
+        """Yields the place of a record, and the records from there, some at a time."""
         selection, records = self._selection, self._split.records
         if selection.follows_files:
-            places = selection.places
+            places, place = selection.places, 0
             for batch in records.batches(places.start, places.stop):
                 for start in range(0, len(batch), rows):
-                    yield _part(batch, start, start + rows)
+                    part = _part(batch, start, start + rows)
+                    yield place, part
+                    place += len(part)
             return
         start, together = 0, min(rows, _FIRST_ROWS)
         while start < len(selection):
             stop = min(start + together, len(selection))
             payloads = batch_of(records.many(selection.span(start, stop)))
-            yield payloads
+            yield start, payloads
             start, mean = stop, len(payloads.data) // len(payloads) + 1
             together = max(min(rows, _BYTES_TOGETHER // mean), 1)
 
@@ -342,8 +376,12 @@ class View(_Sequence):
         columns, selection = self._columns, self._selection
         catalogue, features = self._split.catalogue, [*self.features.values()]
         if catalogue is None or not catalogue.has(self.features):
-            for payloads in self._payloads():
-                yield columns.batch(payloads)
+            for place, payloads in self._payloads():
+                try:
+                    yield columns.batch(payloads)
+                except ExampleError as error:
+                    positions = selection.span(place, place + len(payloads))
+                    raise self._found(error, payloads, positions) from error
             return
         if selection.follows_files:
             places = selection.places
