@@ -24,7 +24,9 @@ def program(facts: Facts) -> str:
             f"DALI reads no compressed shards, and these are "
             f"{facts.manifest.compression}. Convert again with --compression none."
         )
-    features = [each for each in facts.arrays if not facts.is_missing(each)]
+    # DALI gives the bytes of a tensor, not its numbers.
+    arrays = [f for f in facts.arrays if f.feature.kind is not Kind.TENSOR]
+    features = [each for each in arrays if not facts.is_missing(each)]
     facts.check(features, "dali")
     names = [each.feature.name for each in features]
     split = facts.split
@@ -39,7 +41,7 @@ def program(facts: Facts) -> str:
     image = fn.decoders.image(row[{literal(facts.image)}], output_type=types.RGB)
     image = fn.resize(image, size=[{SIZE}, {SIZE}])"""
         returned = "image, *(row[name] for name in COLUMNS[1:])"
-    missing = [f.feature.name for f in facts.arrays if facts.is_missing(f)]
+    missing = [f.feature.name for f in arrays if facts.is_missing(f)]
     warning = ""
     if missing:
         shown = f"# not read, since some records lack it: {', '.join(missing)}"[:WIDTH]

@@ -105,6 +105,7 @@ class Facts:
             each
             for each in self.features
             if each.feature.name == self.image
+            or self._is_plain_tensor(each)
             or (each.feature.kind not in _BYTES and not self._has_no_shape(each))
         ]
 
@@ -117,6 +118,16 @@ class Facts:
     def is_missing(self, facts: FeatureFacts) -> bool:
         """Whether some records lack a feature."""
         return facts.statistics.present < self.manifest.records
+
+    def _is_plain_tensor(self, facts: FeatureFacts) -> bool:
+        """Whether it is a tensor of numbers, of one shape, in every record."""
+        feature = facts.feature
+        return (
+            feature.kind is Kind.TENSOR
+            and feature.dtype != "string"
+            and None not in feature.shape
+            and not self.is_missing(facts)
+        )
 
     def _has_no_shape(self, facts: FeatureFacts) -> bool:
         """Whether its values differ in shape, or one cannot fill in for a list."""

@@ -106,6 +106,20 @@ def test_missing_values_are_filled(tmp_path: Folder, reader: str) -> None:
     assert "# not read: vector, tags" in text
 
 
+@pytest.mark.parametrize("reader", ["grain", "keras", "torch"])
+def test_tensors_of_one_shape_are_read(tmp_path: Folder, reader: str) -> None:
+    """As images of CIFAR-10 are; others make no batch."""
+    features = [
+        Feature("pixels", Kind.TENSOR, shape=(2, 3), dtype="uint8"),
+        Feature("wave", Kind.TENSOR, shape=(None,), dtype="float32"),
+    ]
+    rows: list[Row] = [{"pixels": bytes(6), "wave": bytes(16)}]
+    write_kinds(tmp_path / "out", rows, features)
+    text = program(reader, facts_of(tmp_path / "out"))
+    assert assigned(text, "COLUMNS") == ["pixels"]
+    assert "# not read: wave" in text
+
+
 def test_dali_reads_no_feature_that_records_lack(tmp_path: Folder) -> None:
     """It ignores the default of a missing number."""
     write_kinds(
