@@ -68,8 +68,36 @@ class _PipeClosed(BaseException):
     """Nobody reads stdout any more; click alone would exit with 1, as for damage."""
 
 
+# The commands as the help lists them: in the order in which people need them.
+_COMMANDS = {
+    "Convert": ("convert", "plan", "schema"),
+    "Look at a dataset": ("inspect", "head", "report", "verify", "rejects", "diff"),
+    "Make others of it": ("subset", "merge", "export", "index"),
+    "Put in order": ("repair", "clean"),
+}
+
+
 class _Group(click.Group):
-    """A group whose unknown commands get the nearest known name."""
+    """A group of commands under headings; unknown ones get the nearest known name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        listed = [name for names in _COMMANDS.values() for name in names]
+        return listed + [name for name in self.commands if name not in listed]
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        width = max(map(len, self.commands))
+        for title, names in _COMMANDS.items():
+            rows = [
+                (
+                    name.ljust(width),
+                    self.commands[name].get_short_help_str(formatter.width - width - 4),
+                )
+                for name in names
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         try:
@@ -154,7 +182,11 @@ def convert(
 @cli.command(cls=JobCommand)
 @click.argument("output", required=False, type=LOCATION)
 def plan(**flags: Any) -> int:
-    """Show what `convert` would do with the same arguments; write nothing."""
+    """Show what `convert` would do with the same arguments; write nothing.
+
+    \b
+      beam-tfrecord plan rows.csv out/rows --splits train=0.8,test=0.2
+    """
     from beam_pipeline.commands import report
     from beam_pipeline.planning.plan import make_plan, prepare
     from beam_pipeline.settings.spec import make_spec
@@ -173,7 +205,12 @@ def plan(**flags: Any) -> int:
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(target: str, as_json: bool) -> int:
-    """Show the splits, features, labels and counts of a dataset."""
+    """Show the splits, features, labels and counts of a dataset.
+
+    \b
+      beam-tfrecord inspect out/photos
+      beam-tfrecord inspect out/photos --json | jq .digest
+    """
     from beam_pipeline.commands import inspect as inspect_command
 
     return inspect_command.show(target, as_json=as_json)
@@ -213,16 +250,23 @@ def report(target: str, output: str, verify: bool, quiet: bool) -> int:
 @click.option("--split", default="", help="Show records of this split only.")
 @click.option("--label", default="", help="Show records of this class only.")
 @click.option("--where", default="", help="Show records that fulfil this condition.")
-def head(target: str, count: int, split: str, label: str, where: str) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a record a line.")
+def head(
+    target: str, count: int, split: str, label: str, where: str, as_json: bool
+) -> int:
     """Show the first records of each split; long bytes are shortened.
 
     \b
       beam-tfrecord head out/photos --split test --label hat
       beam-tfrecord head out/rows --where "age > 30 and name is not None"
+      beam-tfrecord head out/rows -n 100 --json | jq .features.age
     """
     from beam_pipeline.commands import head as head_command
+    from beam_pipeline.commands import head_json
 
     choice = head_command.Choice(split, label, where)
+    if as_json:
+        return head_json.show(target, count, choice)
     return head_command.show(target, count, choice)
 
 
@@ -240,6 +284,10 @@ def schema(reader: str, **flags: Any) -> int:
 
     For a dataset: a program to be pasted. For anything else: a --spec to be edited,
     with what speaks for each feature.
+
+    \b
+      beam-tfrecord schema out/photos --as torch
+      beam-tfrecord schema rows.csv > spec.yaml
     """
     from beam_pipeline.commands import reader_code
     from beam_pipeline.commands import schema as schema_command
@@ -257,7 +305,12 @@ def schema(reader: str, **flags: Any) -> int:
 @click.option("--quiet", is_flag=True, help="Print damage only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(target: str, quiet: bool, as_json: bool) -> int:
-    """Check every record, count and file of a dataset; exit with 1 for damage."""
+    """Check every record, count and file of a dataset; exit with 1 for damage.
+
+    \b
+      beam-tfrecord verify out/photos
+      beam-tfrecord verify 'shards/*.tfrecord'
+    """
     from beam_pipeline.commands import verify as verify_command
 
     return verify_command.show(target, quiet, as_json=as_json)
@@ -278,6 +331,10 @@ def rejects(target: str, reason: str | None, limit: int, as_json: bool) -> int:
     """Show which items a run rejected, and why.
 
     DIR is the output of the run, also of one that failed; FILE is a list of rejects.
+
+    \b
+      beam-tfrecord rejects out/rows
+      beam-tfrecord rejects out/rows --reason not_float32 --json
     """
     from beam_pipeline.commands import rejects as rejects_command
 
@@ -454,6 +511,9 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
     """Copy the sound records of damaged TFRecord files from IN to OUT.
 
     IN is a file, folder or pattern. Every range of bytes that is left out is listed.
+
+    \b
+      beam-tfrecord repair 'shards/*.tfrecord' repaired
     """
     from beam_pipeline.commands import repair as repair_command
 
@@ -467,7 +527,11 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
 @click.option("--dry-run", is_flag=True, help="List it and remove nothing.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def clean(directory: str, dry_run: bool, quiet: bool) -> int:
-    """Remove what runs that were killed or failed left behind, and list it."""
+    """Remove what runs that were killed or failed left behind, and list it.
+
+    \b
+      beam-tfrecord clean out/photos --dry-run
+    """
     from beam_pipeline.commands import clean as clean_command
 
     return clean_command.run(directory, dry_run=dry_run, quiet=quiet)

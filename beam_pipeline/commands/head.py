@@ -32,6 +32,7 @@ __all__ = [
     "describe_value",
     "first_records",
     "is_text",
+    "open_chosen",
     "show",
 ]
 
@@ -91,14 +92,7 @@ def show(path: str, count: int = 3, choice: Choice = _ALL) -> int:
       SpecError: the choice names what is not there.
       DamageError: a file is damaged; the good records before that are printed.
     """
-    target = open_target(path)
-    if choice != _ALL and isinstance(target, SingleFile):
-        raise UsageError(
-            f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
-            f"--split, --label and --where."
-        )
-    dataset = target.dataset if isinstance(target, SingleFile) else target
-    facts = {} if dataset is None else _facts(dataset)
+    target, facts = open_chosen(path, choice)
     console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
     place: tuple[str, str] | None = None
     for record in first_records(target, count, choice):
@@ -114,6 +108,25 @@ def show(path: str, count: int = 3, choice: Choice = _ALL) -> int:
     if place is None and count:
         console.print("no records")
     return 0
+
+
+def open_chosen(
+    path: str, choice: Choice
+) -> tuple[Dataset | SingleFile, dict[str, FeatureFacts]]:
+    """Returns a dataset or file, and what is known of its features, by their names.
+
+    Raises:
+      UsageError: there is neither a dataset nor a file, or a file where a choice needs
+        a dataset.
+    """
+    target = open_target(path)
+    if choice != _ALL and isinstance(target, SingleFile):
+        raise UsageError(
+            f"Records can be chosen in a dataset; {path!r} is one file. Leave out "
+            f"--split, --label and --where."
+        )
+    dataset = target.dataset if isinstance(target, SingleFile) else target
+    return target, {} if dataset is None else _facts(dataset)
 
 
 def first_records(

@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from beam_pipeline.engines.table import RUNNERS
-from beam_pipeline.settings.options import SETTINGS, Setting
+from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain
 
@@ -125,8 +125,8 @@ class JobCommand(click.Command):
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Writes a section for each group of flags, in the order of declaration."""
-        sections: dict[str, list[tuple[str, str]]] = {}
+        """Writes a section for each group of flags, in the order of `SECTIONS`."""
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is None or isinstance(param, click.Argument):

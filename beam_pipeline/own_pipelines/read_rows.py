@@ -44,7 +44,7 @@ _INLINE_BYTES = (1 << 20) // 4
 _ROWS_AT_ONCE = 4096
 _SPLIT = "split"
 _PATHS = ("source", "labels", "layout", "vocabulary")
-_SECTIONS = frozenset(["Source", "Features"])
+_SECTIONS = frozenset(["Source", "Features", "Labels"])
 _BESIDE = frozenset(
     (
         "features label_column split_column max_image_bytes keep_rejected_bytes "

@@ -37,6 +37,7 @@ from transforms.core.image.choices import MAX_PIXELS, MAX_SECONDS, Check, Filter
 
 __all__ = [
     "MAX_SHARDS",
+    "SECTIONS",
     "SETTINGS",
     "TABLES",
     "TABLES_AND_LABELS",
@@ -52,6 +53,18 @@ IMAGES = "folders of images"
 # The metavar of a list that the command line takes as one text.
 JOINED = "A,B,..."
 
+
+# As the help and the reference list them: in the order in which people need them.
+SECTIONS = (
+    "Often used",
+    "Output",
+    "Splits",
+    "Labels",
+    "Features",
+    "Source",
+    "Images",
+    "Run",
+)
 
 _Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "text"]
 _KINDS: Mapping[Any, _Kind] = {int: "int", float: "float", list: "list", dict: "pairs"}
@@ -152,6 +165,7 @@ def _in(section: str, *, decides_bytes: bool = True) -> Callable[..., Any]:
 _said = _in("")
 _often = _in("Often used")
 _source = _in("Source")
+_label = _in("Labels")
 _feature = _in("Features")
 _split = _in("Splits")
 _image = _in("Images")
@@ -275,19 +289,20 @@ class Settings:
         "ROLE=NAME",
         flag="--feature-name",
     )
-    vocabulary: Names | None = _feature(
+    # Labels
+    vocabulary: Names | None = _label(
         None,
         "File with the class names in the order of their ids.",
         "FILE",
         decides_bytes=False,
     )
-    vocabulary_lock: Location | None = _feature(
+    vocabulary_lock: Location | None = _label(
         None,
         "File that keeps class ids over runs; new names are appended.",
         "FILE",
         decides_bytes=False,
     )
-    unknown_label: Literal["reject", "oov", "append"] = _feature(
+    unknown_label: Literal["reject", "oov", "append"] = _label(
         "reject", "Names outside the vocabulary: reject, one id, or append [reject]."
     )
     features: dict[str, Any] = _said({}, "Declared features, by their names.")

@@ -1,7 +1,7 @@
 """The reference of all settings, as Markdown."""
 
 from beam_pipeline.engines.table import RUNNERS
-from beam_pipeline.settings.options import SETTINGS, Setting
+from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from transforms.formats.registry import FORMATS
 
 __all__ = ["settings_table"]
@@ -19,10 +19,10 @@ def settings_table() -> str:
     command line with its values, the sources and formats that the setting is for
     ("all" where it is for all), and what it does, with the default in brackets.
     """
-    sections: dict[str, list[Setting]] = {}
+    last = "Without an option"
+    sections: dict[str, list[Setting]] = {title: [] for title in (*SECTIONS, last)}
     for setting in SETTINGS.values():
-        section = setting.section or "Without an option"
-        sections.setdefault(section, []).append(setting)
+        sections[setting.section or last].append(setting)
     parts = []
     for title, settings in sections.items():
         rows = [_HEAD, ["---"] * len(_HEAD), *map(_row, settings)]

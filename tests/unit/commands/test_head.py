@@ -1,12 +1,14 @@
 """`head`: the first records as a person wants to see them."""
 
+import hashlib
 import io
+import json
 import pathlib
 
 import pytest
 from PIL import Image
 
-from beam_pipeline.commands import head
+from beam_pipeline.commands import head, head_json
 from beam_pipeline.terminal import words
 from tests.support.datasets import animals, example, write_dataset, write_records
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
@@ -303,3 +305,32 @@ def test_records_that_do_not_fit_their_manifest(
 def test_instants_as_text(value: int, unit: str, expected: str) -> None:
     """ISO 8601 in UTC over the whole range of int64."""
     assert words.instant_text(value, unit) == expected
+
+
+def test_json_of_values_that_json_lacks(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Floats beyond JSON are words, bytes an object; all are lists in a bare file."""
+    message = messages.Example()
+    features = message.features.feature
+    features["float"].float_list.value.extend([0.1, float("nan"), float("-inf")])
+    features["int"].int64_list.value.append(-(2**63))
+    features["text"].bytes_list.value.append("한\u202e".encode())
+    features["bytes"].bytes_list.value.append(b"\xff\x00")
+    features["none"].SetInParent()
+    write_records(tmp_path / "x", [message.SerializeToString(), b"\xff"])
+    assert head_json.show(str(tmp_path / "x"), 3, head.Choice()) == 0
+    out = capsys.readouterr().out
+    assert "\u202e" not in out
+    good, bad = map(json.loads, out.splitlines())
+    assert good["features"] == {
+        "float": [0.1, "NaN", "-Infinity"],
+        "int": [-(2**63)],
+        "text": [
+            {"bytes": 6, "sha256": hashlib.sha256("한\u202e".encode()).hexdigest()}
+        ],
+        "bytes": [{"bytes": 2, "sha256": hashlib.sha256(b"\xff\x00").hexdigest()}],
+        "none": [],
+    }
+    assert bad["features"] is None
+    assert bad["error"]

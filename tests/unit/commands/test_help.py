@@ -1,0 +1,53 @@
+"""`--help`: groups of commands, sections of options, examples."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from beam_pipeline.cli import cli
+from beam_pipeline.settings.options import SECTIONS, SETTINGS
+
+
+def help_of(*arguments: str) -> str:
+    return CliRunner().invoke(cli, [*arguments, "--help"], obj={}).output
+
+
+def test_every_command_is_listed_once() -> None:
+    """A command that no group names would be missing from the help."""
+    lines = help_of().splitlines()
+    for name in cli.commands:
+        assert sum(line.split()[:1] == [name] for line in lines) == 1, name
+
+
+@pytest.mark.parametrize("name", cli.commands)
+def test_every_command_has_an_example(name: str) -> None:
+    """It stands on a line of its own, and names options that the command has."""
+    examples = [
+        line.split()
+        for line in help_of(name).splitlines()
+        if line.startswith(f"    beam-tfrecord {name} ")
+    ]
+    assert examples
+    known = {
+        flag
+        for param in cli.commands[name].params
+        if isinstance(param, click.Option)
+        for flag in (*param.opts, *param.secondary_opts)
+    }
+    flags = {
+        word
+        for words in examples
+        for word in words[: words.index("|") if "|" in words else None]
+        if word.startswith("-")
+    }
+    assert flags <= known
+
+
+def test_sections_come_in_the_order_of_need() -> None:
+    """Output, splits and labels before all else; no section is left out."""
+    assert SECTIONS[:4] == ("Often used", "Output", "Splits", "Labels")
+    assert {s.section for s in SETTINGS.values() if s.section} == set(SECTIONS)
+    titles = [
+        line[:-1] for line in help_of("convert").splitlines() if line[:-1] in SECTIONS
+    ]
+    assert titles == list(SECTIONS)
