@@ -7,6 +7,7 @@ progress shows, whatever runs the job.
 import contextlib
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
@@ -26,14 +27,21 @@ if TYPE_CHECKING:
 
     from beam_pipeline.terminal.console import Console
 
-__all__ = ["Progressed", "look", "shown_planning", "shown_progress", "speed_text"]
+__all__ = [
+    "Progressed",
+    "fitted_texts",
+    "look",
+    "shown_planning",
+    "shown_progress",
+    "speed_text",
+]
 
 # Share of the time that reading and placing take in a job with segment files.
 _READ_SHARE = 0.5
 # Seconds between lines where stderr is no terminal, such as a log file.
 _LINE_SECONDS = 30.0
-# Together with its texts the bar fits 80 columns.
-_BAR_COLUMNS = 16
+# Together with its texts the bar fits 80 columns; see `fitted_texts`.
+_BAR_COLUMNS = 8
 # Seconds between looks into an object store, where each costs several requests.
 _FAR_SECONDS = 3.0
 
@@ -113,6 +121,7 @@ class _Looker:
         self._began = time.monotonic()
         # The share that an earlier run has done does not count for this one's speed.
         self._first: float | None = None
+        self._wanted = sum(plan.planned.record_bytes.values())
         self._counted: set[str] = set()
         self.rejected = 0
 
@@ -132,18 +141,22 @@ class _Looker:
         return self._seen
 
     def speed(self) -> str:
-        """Returns "~12,000 items/s  ETA 0:42", or "" as long as neither is known."""
+        """Returns "~12k items/s  24 MB/s  ETA 0:42", or "" as long as none is known."""
         seconds = time.monotonic() - self._began
-        return speed_text(self._seen.share, self._first or 0.0, self._items, seconds)
+        first = self._first or 0.0
+        return speed_text(self._seen.share, first, self._items, self._wanted, seconds)
 
 
-def speed_text(share: float, first: float, items: int, seconds: float) -> str:
-    """Returns the rate and the time that is left, both estimated.
+def speed_text(
+    share: float, first: float, items: int, size: int, seconds: float
+) -> str:
+    """Returns the rates and the time that is left, all estimated.
 
     Args:
       share: of the job that is done, 0 to 1.
       first: that was done when the run began.
       items: of the whole job, about.
+      size: of all records in bytes, about.
       seconds: since it began.
     """
     done = share - first
@@ -153,7 +166,8 @@ def speed_text(share: float, first: float, items: int, seconds: float) -> str:
     hours, minutes = divmod(left // 60, 60)
     clock = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
     rate = float(f"{done * items / seconds:.3g}")
-    return f"~{rate:,.10g} items/s  ETA {clock}:{left % 60:02d}"
+    bytes_rate = size_text(round(done * size / seconds))
+    return f"~{rate:,.10g} items/s  {bytes_rate}/s  ETA {clock}:{left % 60:02d}"
 
 
 class _Listing:
@@ -169,13 +183,43 @@ class _Listing:
 
 @contextlib.contextmanager
 def shown_planning(*, quiet: bool) -> Iterator[None]:
-    """Shows on a terminal that the source is being listed and sampled."""
+    """Shows that the source is being listed and sampled, and how many files it has.
+
+    A terminal has a line that is drawn again; a log gets one every 30 seconds.
+    """
     console = None if quiet else _console()
-    if console is None or not console.is_terminal:
+    if console is None:
         yield
-    else:
+    elif _can_redraw(console):
         with console.status(_Listing()):
             yield
+    else:
+        with _listing_lines(console):
+            yield
+
+
+@contextlib.contextmanager
+def _listing_lines(console: "Console") -> Iterator[None]:
+    """Prints a line every 30 seconds, in a thread, until planning ends."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while not ended.wait(_LINE_SECONDS):
+                console.print(_Listing(), highlight=False)
+
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _can_redraw(console: "Console") -> bool:
+    """Whether a line can be drawn again: a dumb terminal only appends."""
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 @contextlib.contextmanager
@@ -184,7 +228,7 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
     console = None if quiet else _console()
     if console is None:
         yield lambda: None
-    elif console.is_terminal:
+    elif _can_redraw(console):
         with _bar(console) as bar:
             task = bar.add_task("starting", total=1.0, speed="")
 
@@ -192,12 +236,10 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
 
             def watch() -> None:
                 seen = looker.look()
-                bar.update(
-                    task,
-                    completed=seen.share,
-                    description=_text(seen, looker.rejected),
-                    speed=looker.speed(),
+                text, speed = fitted_texts(
+                    seen, looker.rejected, looker.speed(), console.width
                 )
+                bar.update(task, completed=seen.share, description=text, speed=speed)
 
             yield watch
     else:
@@ -221,6 +263,23 @@ def _bar(console: "Console") -> "Progress":
         console=console,
         transient=True,
     )
+
+
+def fitted_texts(
+    seen: Progressed, rejected: int, speed: str, columns: int
+) -> tuple[str, str]:
+    """Returns what is left and right of the bar, in as many columns as there are.
+
+    In narrow terminals the bytes written go first, then the bytes a second.
+    """
+    text = _text(seen, rejected)
+    room = columns - _BAR_COLUMNS - len(" 100%  ")
+    if len(text) + len(speed) > room:
+        text = _text(dataclasses.replace(seen, written=0), rejected)
+    if len(text) + len(speed) > room:
+        items, _, rest = speed.partition("  ")
+        speed = f"{items}  {rest.rpartition('  ')[2]}"
+    return text, speed
 
 
 def _text(seen: Progressed, rejected: int) -> str:

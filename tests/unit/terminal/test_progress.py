@@ -3,11 +3,19 @@
 import os
 import pathlib
 import re
+import time
 from typing import Any
 
 import pytest
 
-from beam_pipeline.commands.progress import look, shown_progress, speed_text
+from beam_pipeline.commands.progress import (
+    Progressed,
+    fitted_texts,
+    look,
+    shown_planning,
+    shown_progress,
+    speed_text,
+)
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
 from transforms import files
@@ -141,24 +149,56 @@ def test_on_a_terminal(
     assert "reading" in captured.err
 
 
+def test_a_dumb_terminal_gets_lines(
+    plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot go back in a line, so each is printed once, without escapes."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
+    with shown_progress(plan, quiet=False) as watch:
+        watch()
+    err = capfd.readouterr().err
+    assert "0% reading\n" in err
+    assert "\r" not in err
+    assert "\x1b" not in err
+
+
+def test_listing_shows_in_a_log(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then, until planning ends; nothing where it is short or quiet."""
+    for quiet in (True, False):
+        with shown_planning(quiet=quiet):
+            pass
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.01)
+    with shown_planning(quiet=False):
+        time.sleep(0.2)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("listing and sampling the source")
+    assert captured.err.endswith("\n")
+
+
 @pytest.mark.parametrize(
     ("share", "first", "items", "seconds", "shown"),
     [
         (0.0, 0.0, 1_000, 5.0, ""),
         (0.5, 0.5, 1_000, 5.0, ""),
-        (0.5, 0.0, 10_000_000, 8.0, "~625,000 items/s  ETA 0:08"),
-        (0.25, 0.0, 1_234_567, 100.0, "~3,090 items/s  ETA 5:00"),
-        (0.5, 0.4, 100, 36_000.0, "~0.000278 items/s  ETA 50:00:00"),
-        (1.0, 0.0, 10, 2.0, "~5 items/s  ETA 0:00"),
+        (0.5, 0.0, 10_000_000, 8.0, "~625,000 items/s  62.5 MB/s  ETA 0:08"),
+        (0.25, 0.0, 1_234_567, 100.0, "~3,090 items/s  309 kB/s  ETA 5:00"),
+        (0.5, 0.4, 100, 36_000.0, "~0.000278 items/s  0 B/s  ETA 50:00:00"),
+        (1.0, 0.0, 10, 2.0, "~5 items/s  500 B/s  ETA 0:00"),
         # What an earlier run has done is not counted for the speed of this one.
-        (0.75, 0.5, 4_000, 10.0, "~100 items/s  ETA 0:10"),
+        (0.75, 0.5, 4_000, 10.0, "~100 items/s  10.0 kB/s  ETA 0:10"),
     ],
 )
 def test_rate_and_time_left(
     share: float, first: float, items: int, seconds: float, shown: str
 ) -> None:
     """Both are estimated from the share that was done since the run began."""
-    assert speed_text(share, first, items, seconds) == shown
+    assert speed_text(share, first, items, 100 * items, seconds) == shown
 
 
 def test_a_line_fits_80_columns(
@@ -180,8 +220,22 @@ def test_a_line_fits_80_columns(
     lines = re.split(r"[\r\n]+", shown)
     assert all(len(line) <= 80 for line in lines)
     assert re.search(
-        r"writing, .* written .* 75% ~[\d,.]+ items/s  ETA \d+:\d\d", shown
+        r"writing, .* written .* 75% ~[\d,.]+ items/s  [\d.]+ kB/s  ETA \d+:\d\d", shown
     )
+
+
+@pytest.mark.parametrize("phase", ["reading", "writing", "committing"])
+def test_the_largest_figures_fit_80_columns(phase: Any) -> None:
+    """Phase, rejects, items a second and ETA stay; how many bytes gives way."""
+    speed = "~1,230,000 items/s  123.4 MB/s  ETA 10:02:03"
+    seen = Progressed(phase, 0.5, 10**12)
+    text, shown = fitted_texts(seen, 1_234_567, speed, 80)
+    assert len(f"{text} ######## 100% {shown}") <= 80
+    assert text == f"{phase}, 1,234,567 rejected"
+    assert shown == "~1,230,000 items/s  ETA 10:02:03"
+    text, shown = fitted_texts(seen, 1_234_567, speed, 200)
+    assert "written" in text
+    assert shown == speed
 
 
 def test_files_are_counted_while_they_are_listed(
