@@ -43,7 +43,9 @@ setup(
     ),
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",
+    author="The beam-tfrecord maintainers",
     license="Apache-2.0",
+    license_files=["LICENSE"],
     keywords=[
         "tfrecord",
         "tensorflow",
@@ -52,6 +54,9 @@ setup(
         "images",
         "csv",
         "parquet",
+        "keras",
+        "pytorch",
+        "machine-learning",
         "conversion",
     ],
     # `include`, or the tests would be installed as a top-level package too.
@@ -110,6 +115,8 @@ setup(
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Scientific/Engineering :: Image Recognition",
         "Topic :: Software Development :: Libraries :: Python Modules",
+        "Typing :: Typed",
     ],
 )
