@@ -47,7 +47,12 @@ class RecordLog:
         self._origins_name_rows = layout.origins_name_rows
         self._sizes: list[_Sizes] = []
         self._crcs: list[_Words] = []
-        self._rows: list[pa.Table] = []
+        self._rows: ShardRows | None = None
+        self._positions: list[npt.NDArray[np.int64]] = []
+        names = [each.name for each in self._features]
+        if layout.derived.key and layout.derived.key not in names:
+            names.append(layout.derived.key)
+        self._columns: dict[str, list[pa.Array]] = {name: [] for name in names}
 
     def add(
         self, offsets: _Sizes, buffer: pa.Buffer | None, crcs: _Words | None = None
@@ -84,18 +89,10 @@ class RecordLog:
         """
         if not self._settings.catalogue:
             return
-        origins, numbers = rows.sources(positions)
-        if self._origins_name_rows:
-            numbers = pa.nulls(len(numbers), pa.int64())
-        found: dict[str, pa.Array] = {
-            "_origin": origins.dictionary_encode(),
-            "_row": numbers,
-        }
-        if self._settings.key:
-            found["_key"] = column_of(self._settings.key).cast(pa.string())
-        for feature in self._features:
-            found[feature.name] = _as_stored(column_of(feature.name), feature)
-        self._rows.append(pa.table(found))
+        self._rows = rows
+        self._positions.append(positions)
+        for name, parts in self._columns.items():
+            parts.append(column_of(name))
 
     def indexes(self, shard: str, writer: TFRecordWriter) -> dict[str, bytes]:
         """Returns the indexes of a complete shard, by their names."""
@@ -112,7 +109,7 @@ class RecordLog:
 
         None for no catalogue, and for a shard without records. Labels are class ids.
         """
-        if not self._rows:
+        if self._rows is None:
             return None
         sizes = _joined(self._sizes, np.int64)
         own = own_columns(
@@ -124,12 +121,27 @@ class RecordLog:
                 self._addresses(writer)[:-1] if self._compression == "gzip" else None
             ),
         )
-        rows = pa.concat_tables(self._rows).unify_dictionaries().combine_chunks()
-        table = pa.table({**own, **dict(zip(rows.column_names, rows, strict=True))})
+        table = pa.table({**own, **self._of_rows(self._rows)})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
         return sink.getvalue()
+
+    def _of_rows(self, rows: ShardRows) -> dict[str, pa.Array]:
+        """Returns what the rows say of the records, in one piece for a column."""
+        origins, numbers = rows.sources(_joined(self._positions, np.int64))
+        if self._origins_name_rows:
+            numbers = pa.nulls(len(numbers), pa.int64())
+        found: dict[str, pa.Array] = {"_origin": origins, "_row": numbers}
+        whole = {
+            name: pa.concat_arrays(_alike(parts))
+            for name, parts in self._columns.items()
+        }
+        if self._settings.key:
+            found["_key"] = whole[self._settings.key].cast(pa.string())
+        for feature in self._features:
+            found[feature.name] = _as_stored(whole[feature.name], feature)
+        return found
 
     def _addresses(self, writer: TFRecordWriter) -> npt.NDArray[np.uint64]:
         if self._compression == "gzip":
@@ -151,6 +163,13 @@ def _footers(buffer: pa.Buffer, ends: _Sizes) -> _Words:
     # Overlapping words, one that begins at every byte: footers have any alignment.
     words: _Words = np.ndarray((buffer.size - 3,), "<u4", buffer, 0, (1,))
     return unmask_all(words[ends - FOOTER_BYTES])
+
+
+def _alike(parts: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    """Returns arrays of one type: texts may be in dictionaries in some chunks only."""
+    if not pa.types.is_dictionary(parts[0].type):
+        return parts
+    return [part.cast(part.type.value_type) for part in parts]
 
 
 def _as_stored(column: pa.Array, feature: Feature) -> pa.Array:

@@ -186,12 +186,23 @@ class ShardRows:
 
     def sources(
         self, positions: npt.NDArray[np.int64]
-    ) -> tuple[pa.StringArray, pa.Int64Array]:
+    ) -> tuple[pa.Array, pa.Int64Array]:
         """Returns the origins and the 1-based rows at positions of `table`.
 
-        As rejects name them: a null where nobody would know a row by that.
+        As rejects name them: a null where nobody would know a row by that. Origins that
+        many rows share are a dictionary.
         """
-        origins, numbers = self.places(positions)
+        if ORIGIN_COLUMN in self.table.column_names:
+            origins, numbers = self.places(positions)
+            return origins, pa.array(numbers + 1)
+        numbers = self.table[ROW_COLUMN].take(pa.array(positions)).to_numpy()
+        distinct = dict.fromkeys(self.origins)
+        places = {origin: place for place, origin in enumerate(distinct)}
+        of_segment = np.array([places[each] for each in self.origins], np.int32)
+        segments = np.searchsorted(self.starts, positions, side="right") - 1
+        origins = pa.DictionaryArray.from_arrays(
+            of_segment[segments], pa.array(list(distinct), pa.string())
+        )
         return origins, pa.array(numbers + 1)
 
 
