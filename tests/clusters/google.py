@@ -67,9 +67,11 @@ class Google:
 
     def get(self, url: str, local: Folder) -> Folder:
         """Copies a folder out of the store."""
-        key = url.removeprefix("gs://")
-        local.mkdir()
-        pafs.copy_files(key, str(local), source_filesystem=self.store())
+        store, key = self.store(), url.removeprefix("gs://")
+        for name in self.names(url):
+            path = local / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(store.open_input_file(f"{key}/{name}").read())
         return local
 
     def names(self, url: str) -> list[str]:

@@ -59,10 +59,11 @@ def render_schema(manifest: Manifest) -> bytes:
     }
     """
     lines: list[str] = []
+    records = manifest.records
     for facts in manifest.features:
         always = facts.always_present
         if always is None:
-            always = facts.statistics.present == manifest.records
+            always = facts.statistics.present == records
         for place, key in enumerate(facts.feature.record_keys):
             is_lengths = facts.feature.is_ragged and place == 1
             lines += [

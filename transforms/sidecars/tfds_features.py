@@ -80,14 +80,18 @@ def show_features(manifest: Manifest, listed: frozenset[str]) -> Shown:
     """
     features: dict[str, _Json] = {}
     notes = []
+    # Counted once: wide datasets of many shards would take quadratic time.
+    records = manifest.records
     for facts in manifest.features:
         feature = facts.feature
         if feature.internal:
             continue
-        optional = facts.statistics.present < manifest.records
+        optional = facts.statistics.present < records
         if note := _lesser(facts, manifest, optional):
             notes.append(f"TFDS will show {feature.name!r} as {note}.")
-        described = _describe(facts, manifest, feature.name in listed)
+        described = _describe(
+            facts, manifest, feature.name in listed, optional=optional
+        )
         for key in feature.record_keys if feature.kind is Kind.BOX else [feature.name]:
             features[key] = described
     return Shown(features, tuple(notes))
@@ -98,9 +102,10 @@ def typed(class_name: str, **content: _Json) -> _Json:
     return {"pythonClassName": _PACKAGE + class_name, **content}
 
 
-def _describe(facts: FeatureFacts, manifest: Manifest, listed: bool) -> _Json:
+def _describe(
+    facts: FeatureFacts, manifest: Manifest, listed: bool, *, optional: bool
+) -> _Json:
     feature = facts.feature
-    optional = facts.statistics.present < manifest.records
     if feature.kind is Kind.IMAGE:
         image = _image(facts, manifest)
         if feature.is_list:
