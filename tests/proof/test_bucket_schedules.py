@@ -1,5 +1,6 @@
 """Several writers on one target in an object store, step by step in any order."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -7,14 +8,19 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pyarrow.fs as pafs
 import pytest
 
+from tests.support import schedules
 from tests.support.schedules import Writers, check_dataset, names_of
 from tests.support.stress import count
 from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.model import ShardFile
+from transforms.core.tfrecord.frame import frame
 from transforms.errors import CommitError, TargetError
 from transforms.publishing import work_folder
+from transforms.publishing.bucket import publication
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
 from transforms.storage import object_clients, remote, remote_look
@@ -214,3 +220,72 @@ def test_an_entry_that_is_no_note(client: _Client, note: bytes) -> None:
     with pytest.raises(TargetError, match="holder' must be the note of a run"):
         work_folder.clear("s3://bucket/out", sure=True)
     assert client.keys == [f"{_WORK}/holder"]
+
+
+@pytest.mark.parametrize("digest", ["equal", "another"])
+def test_an_owner_paused_for_five_minutes_before_its_put(
+    client: _Client, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its last check another run has published: its put fails, nothing is lost.
+
+    A run of the same job takes its work over meanwhile, any other works apart.
+    """
+    directory, ages = "s3://bucket/out", {"seconds": 0.0}
+    hosts = iter(("a", "b"))
+
+    def this_run() -> dict[str, str]:
+        host = next(hosts)
+        facts = {"host": host, "machine": host, "process": "1", "start": "1"}
+        return {**facts, "run": host * 12}
+
+    def look_at(path: str) -> Look:
+        look = client.look("/".join(path.split("/")[3:]))
+        return Look(look.version, ages["seconds"])
+
+    monkeypatch.setattr(bucket_runs, "_this_run", this_run)
+    monkeypatch.setattr(bucket_runs, "renewed", lambda _: contextlib.nullcontext())
+    for module in (bucket_runs, bucket):
+        monkeypatch.setattr(module, "look_at", look_at)
+    jobs = ["0" * 32, ("0" if digest == "equal" else "1") * 32]
+    works = [Store(f"s3://bucket/{_WORK}/{job}") for job in jobs]
+
+    def shards(store: Store, job: str) -> list[ShardFile]:
+        name, data = "d-train.tfrecord-00000-of-00001", frame(job.encode())
+        store.announce(name)
+        client.put("/".join(f"{store.dataset}/{name}".split("/")[3:]), data)
+        crc = google_crc32c.value(data)
+        return [ShardFile(name, "train", 0, 1, len(data), len(data) - 16, crc, {})]
+
+    with work_folder.held(directory, jobs[0]) as hold:
+        store = work_folder.open_store(directory, hold, works[0], job=jobs[0], seen="")
+        made = shards(store, jobs[0])
+        put_if = versions.put_if
+
+        def paused(path: str, *arguments: Any, **options: Any) -> None:
+            """Another run does all of its work between the last check and the put."""
+            monkeypatch.setattr(publication, "put_if", put_if)
+            ages["seconds"] = 300.0
+            with work_folder.held(directory, jobs[1]) as other:
+                assert (other.former is not None) == (digest == "equal")
+                assert bool(other.apart) == (digest == "another")
+                second = work_folder.open_store(
+                    directory, other, works[1], job=jobs[1], seen=""
+                )
+                ages["seconds"] = 0.0
+                schedules.commit(
+                    directory, 1, jobs[1], "", second, shards(second, jobs[1])
+                )
+                work_folder.end(directory, other, second, keeps_work=False)
+            ages["seconds"] = 300.0
+            put_if(path, *arguments, **options)
+
+        monkeypatch.setattr(publication, "put_if", paused)
+        with pytest.raises(CommitError, match="was written by another run"):
+            schedules.commit(directory, 0, jobs[0], "", store, made)
+        # What the other one has published is whole, while the first one still lives.
+        found = check_dataset(client.read, pointers=True)
+        assert found.run["job"] == jobs[1]
+        work_folder.leave(directory, hold, store, seen="")
+    work_folder.clear(directory, sure=True)
+    found = check_dataset(client.read, pointers=True)
+    assert client.keys == [f"out/{name}" for name in names_of(found)]

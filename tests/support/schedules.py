@@ -23,13 +23,14 @@ import pytest
 
 from beam_pipeline.running.convert import open_work_folder
 from transforms import files
-from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
 from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
 from transforms.core.placing.name_lists import put_classes
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Statistics
+from transforms.core.tfrecord.record_index import index_file
 from transforms.errors import (
     CommitError,
     ConservationError,
@@ -52,7 +53,7 @@ from transforms.work.store import Store
 from transforms.work.versions import look_at as store_look_at
 from transforms.work.versions import put_if
 
-__all__ = ["Writers", "check_dataset", "names_of"]
+__all__ = ["Writers", "check_dataset", "commit", "names_of"]
 
 _JOBS = 4
 _WAIT_SECONDS = 60
@@ -307,7 +308,7 @@ class Writers:
             for start in range(0, _count(writer.job), 2):
                 numbers = range(start, min(start + 2, _count(writer.job)))
                 shards += self._group(writer, store, numbers)
-            _commit(self._directory, writer, seen, store, shards)
+            commit(*(self._directory, writer.job, writer.digest, seen, store, shards))
         return "committed"
 
     def _group(
@@ -335,7 +336,13 @@ class Writers:
         if _has_labels(writer.job):
             facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
         crc = google_crc32c.value(data)
-        return ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
+        shard = ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
+        offsets = len(data).to_bytes(8, "little").rjust(16, b"\0")
+        beside = index_file(name)
+        store.announce(beside)
+        files.write_file(os.path.join(store.dataset, beside), offsets, attempts="")
+        indexed = FileFacts(beside, len(offsets), google_crc32c.value(offsets))
+        return dataclasses.replace(shard, indexes=(indexed,))
 
 
 def _count(job: int) -> int:
@@ -346,23 +353,25 @@ def _has_labels(job: int) -> bool:
     return job >= 2
 
 
-def _commit(
+def commit(
     directory: str,
-    writer: _Writer,
+    job: int,
+    digest: str,
     seen: str,
     store: Store,
     shards: list[ShardFile],
 ) -> None:
+    """Publishes shards that are written, as the last stage of a job does."""
     rows = {("train", shard.index): 1 for shard in shards}
     features = [Feature("a", Kind.INT64)]
-    if _has_labels(writer.job):
+    if _has_labels(job):
         features.append(Feature("kind", Kind.LABEL, is_label=True))
     publication = Publication(
         directory=directory,
         seen=seen,
-        job=writer.digest,
+        job=digest,
         layout=ShardLayout("d", Schema(tuple(features)), Sharding(SplitRule(), {})),
-        settings={"job": writer.job},
+        settings={"job": job},
         inputs={},
         # Two that have begun at the same time differ in nothing here.
         run={"started": "now"},
@@ -373,7 +382,7 @@ def _commit(
         *shards,
     ]
     classes = {}
-    if _has_labels(writer.job):
+    if _has_labels(job):
         classes["kind"] = put_classes(pa.array(["x"]), store.put_pieces)
     commit_dataset(
         facts, ShardCounts(rows, classes), publication=publication, store=store
@@ -397,7 +406,7 @@ def check_dataset(read: Callable[[str], bytes], *, pointers: bool) -> Manifest:
     """
     manifest = Manifest.from_bytes(read(MANIFEST_NAME))
     shards = [shard for split in manifest.splits for shard in split.shards]
-    for facts in (*shards, *manifest.files):
+    for facts in (*shards, *manifest.beside):
         data = read(manifest.path("", facts.file))
         found = len(data), google_crc32c.value(data)
         assert found == (facts.bytes, facts.crc32c), (facts.file, manifest.run)
