@@ -13,7 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from transforms.errors import UsageError
-from transforms.reading.permutation import Permutation
+from transforms.reading.permutation import (
+    RUNS_MIXED,
+    Permutation,
+    RunPermutation,
+)
 
 __all__ = [
     "Everything",
@@ -131,11 +135,13 @@ class Shuffled:
       inner: what is shuffled.
       seed: of the order.
       epochs: their numbers.
+      run: how many neighbours stay near one another; 0 for none.
     """
 
     inner: Selection
     seed: int
     epochs: Sequence[int]
+    run: int = 0
 
     def __len__(self) -> int:
         return len(self.inner) * len(self.epochs)
@@ -159,12 +165,31 @@ class Shuffled:
             found[mine] = self._order(epoch).many(within[mine])
         return self.inner.many(found)
 
-    def _order(self, index: int) -> Permutation:
-        return _permutation(len(self.inner), self.seed, self.epochs[index])
+    def together(self, places: range) -> int:
+        """Returns how many of the next places are in the window of the first of them.
+
+        Args:
+          places: at least one; `run` is not 0.
+        """
+        window = self.run * RUNS_MIXED
+        place = places[0] % len(self.inner)
+        first = places[0] - place % window
+        last = min(first + window, places[0] - place + len(self.inner)) - 1
+        step = places.step
+        return (
+            (last - places[0]) // step if step > 0 else (first - places[0]) // step
+        ) + 1
+
+    def _order(self, index: int) -> Permutation | RunPermutation:
+        return _permutation(len(self.inner), self.seed, self.epochs[index], self.run)
 
 
 @functools.lru_cache(maxsize=64)
-def _permutation(count: int, seed: int, epoch: int) -> Permutation:
+def _permutation(
+    count: int, seed: int, epoch: int, run: int
+) -> Permutation | RunPermutation:
+    if run:
+        return RunPermutation.of(count, run=run, seed=seed, epoch=epoch)
     return Permutation.of(count, seed=seed, epoch=epoch)
 
 

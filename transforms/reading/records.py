@@ -45,11 +45,14 @@ from transforms.errors import (
 from transforms.formats.tfrecord_files.shards import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
+from transforms.storage.read_ahead import read_ahead
 
 __all__ = ["Records"]
 
 _log = logging.getLogger(__name__)
 
+# Reads of a store at the same time.
+_IN_FLIGHT = 8
 # What is read at once of neighbouring records.
 _JOINED_BYTES = 1 << 23
 # Stored bytes of gzip members that are unpacked at once.
@@ -144,6 +147,11 @@ class Records:
         shard = bisect.bisect_right(starts, position) - 1
         return self._shards[shard].path, position - starts[shard]
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the files are in a store."""
+        return self._folder.is_remote
+
     def many(self, positions: Longs) -> list[bytes]:
         """Returns records in the order of their positions. Raises as `[i]` does.
 
@@ -154,20 +162,25 @@ class Records:
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         breaks = np.flatnonzero(np.diff(ascending) > 1) + 1
+        runs = np.split(ascending, breaks)
+        far = self._folder.is_remote
         found: list[bytes] = []
-        for run in np.split(ascending, breaks):
-            if len(run) == 1:
-                found.append(self[int(run[0])])
-                continue
-            first, last = int(run[0]), int(run[-1])
-            between = [*self.span(first, last + 1)]
-            found += [between[place] for place in (run - first).tolist()]
+        for records in read_ahead(self._run, runs, far=far, threads=_IN_FLIGHT):
+            found += records
         if (order[:-1] < order[1:]).all():
             return found
         out: list[bytes] = [b""] * len(found)
         for place, record in zip(order.tolist(), found, strict=True):
             out[place] = record
         return out
+
+    def _run(self, positions: Longs) -> list[bytes]:
+        """Returns the records at ascending positions without a gap."""
+        if len(positions) == 1:
+            return [self[int(positions[0])]]
+        first, last = int(positions[0]), int(positions[-1])
+        between = [*self.span(first, last + 1)]
+        return [between[place] for place in (positions - first).tolist()]
 
     def span(self, start: int, stop: int) -> Iterator[bytes]:
         """Yields the records at `start` to `stop`. Raises as `[i]` does."""
@@ -200,12 +213,22 @@ class Records:
         if offsets is None:
             offsets = self._located(shard)
         every = np.frombuffer(offsets, np.uint64).view(np.int64)
+        pieces = []
         while first < last:
-            begin = offsets[first]
             # The last record whose end is within the limit, but at least one.
-            limit = bisect.bisect_right(offsets, begin + _JOINED_BYTES, first + 1)
-            until = min(max(limit - 1, first + 1), last)
-            data = self._read(shard, begin, offsets[until])
+            most = offsets[first] + _JOINED_BYTES
+            limit = bisect.bisect_right(offsets, most, first + 1)
+            pieces.append((first, min(max(limit - 1, first + 1), last)))
+            first = pieces[-1][1]
+
+        def read(piece: tuple[int, int]) -> bytes:
+            return self._read(shard, offsets[piece[0]], offsets[piece[1]])
+
+        found_in = read_ahead(
+            read, pieces, far=self._folder.is_remote, threads=_IN_FLIGHT
+        )
+        for (first, until), data in zip(pieces, found_in, strict=True):
+            begin = offsets[first]
             starts = every[first:until] - begin + HEADER_BYTES
             lengths = np.diff(every[first : until + 1]) - OVERHEAD_BYTES
             found = _wrong_length(data, starts, lengths)
@@ -215,7 +238,6 @@ class Records:
                 place = first + found[0]
                 raise self._damage(shard, place, offsets[place], found[1])
             yield PayloadBatch(data, starts, lengths, first, every[first:until])
-            first = until
 
     def _unpacked_record(self, shard: int, place: int) -> bytes:
         if self._addresses_of(shard) is None:

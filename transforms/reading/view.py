@@ -1,5 +1,6 @@
 """Views: immutable sequences of the rows, or records, of a split."""
 
+import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
@@ -26,6 +27,7 @@ from transforms.reading.positions import (
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks, RowReader, batch_of
 from transforms.reading.stream import Columns, regrouped
+from transforms.storage.read_ahead import read_ahead
 
 __all__ = ["RecordView", "Split", "View"]
 
@@ -38,6 +40,8 @@ _MANY_ROWS = 100_000
 # The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
+# Windows of shuffled runs that are read from a store at the same time.
+_WINDOWS = 2
 # How many rows show what a row has.
 _FIRST_ROWS = 64
 
@@ -187,13 +191,29 @@ class _Sequence:
                     yield place, part
                     place += len(part)
             return
+        for start, found in self._lists(rows):
+            yield start, batch_of(found)
+
+    def _lists(self, rows: int = _TOGETHER) -> Iterator[tuple[int, list[bytes]]]:
+        """As `_payloads`, of views in any order."""
+        selection, records = self._selection, self._split.records
+        base = selection.base
+        if isinstance(base, Shuffled) and base.run:
+            # What is mixed is read together, a range of neighbours for each run. From
+            # a store, one window more is read meanwhile.
+            spans = _windows(base, selection.places)
+            read = functools.partial(_many, records, selection)
+            far = records.is_remote
+            many = read_ahead(read, spans, far=far, threads=_WINDOWS)
+            yield from zip((start for start, _ in spans), many, strict=True)
+            return
         start, together = 0, min(rows, _FIRST_ROWS)
         while start < len(selection):
             stop = min(start + together, len(selection))
-            payloads = batch_of(records.many(selection.span(start, stop)))
-            yield start, payloads
-            start, mean = stop, len(payloads.data) // len(payloads) + 1
-            together = max(min(rows, _BYTES_TOGETHER // mean), 1)
+            found = records.many(selection.span(start, stop))
+            yield start, found
+            mean = sum(map(len, found)) // len(found) + 1
+            start, together = stop, max(min(rows, _BYTES_TOGETHER // mean), 1)
 
     def shuffled(
         self,
@@ -201,6 +221,7 @@ class _Sequence:
         epoch: int | None = None,
         *,
         epochs: Iterable[int] | None = None,
+        run: int = 0,
     ) -> Any:
         """Returns the same items in another order, the same one everywhere.
 
@@ -214,8 +235,17 @@ class _Sequence:
           seed: of the order.
           epoch: each has an order of its own; 0 if there is none.
           epochs: several, one after another.
+          run: for buckets and cold disks: runs of this many neighbours are shuffled,
+            and 16 runs at a time are mixed, so that each read gives a run of records.
+            0 shuffles records one by one.
+
+        Raises:
+          SpecError: `run` is below 0.
         """
-        order = Shuffled(self._selection, place_of(seed), epochs_of(epoch, epochs))
+        if place_of(run) < 0:
+            raise SpecError(f"run must be a number of records, or 0; found {run}.")
+        numbers = epochs_of(epoch, epochs)
+        order = Shuffled(self._selection, place_of(seed), numbers, run)
         return self._with(Selection.whole(order))
 
 
@@ -434,6 +464,13 @@ class RecordView(_Sequence):
         """Returns a record, or a view of several. Raises as `View` does."""
         return self._getitem(index)
 
+    def __iter__(self) -> Iterator[bytes]:
+        if self._selection.follows_files:
+            yield from super().__iter__()
+            return
+        for _, found in self._lists():
+            yield from found
+
     def _with(self, selection: Selection) -> "RecordView":
         return RecordView(self._split, selection)
 
@@ -442,6 +479,20 @@ class RecordView(_Sequence):
 
     def _items(self, payloads: PayloadBatch) -> Iterable[bytes]:
         return payloads.to_list()
+
+
+def _windows(base: Shuffled, places: range) -> list[tuple[int, int]]:
+    """Returns the parts of a selection that are in one window each."""
+    spans, start = [], 0
+    while start < len(places):
+        stop = min(start + base.together(places[start:]), len(places))
+        spans.append((start, stop))
+        start = stop
+    return spans
+
+
+def _many(records: Records, selection: Selection, span: tuple[int, int]) -> list[bytes]:
+    return records.many(selection.span(*span))
 
 
 def _part(batch: PayloadBatch, start: int, stop: int) -> PayloadBatch:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.reading.permutation import Permutation
+from transforms.reading.permutation import RUNS_MIXED, Permutation, RunPermutation
 
 
 def order(count: int, seed: int = 0, epoch: int = 0) -> list[int]:
@@ -54,3 +54,40 @@ def test_epochs_are_independent() -> None:
     for other in (second, np.arange(60_000)):
         assert abs(np.corrcoef(first, other)[0, 1]) < 0.02
     assert abs(np.abs(np.diff(first)).mean() / 60_000 - 1 / 3) < 0.01
+
+
+def in_runs(count: int, run: int, seed: int = 0, epoch: int = 0) -> list[int]:
+    made = RunPermutation.of(count, run=run, seed=seed, epoch=epoch)
+    return made.many(np.arange(count)).tolist()
+
+
+def test_the_order_of_runs_is_pinned() -> None:
+    """Whoever goes on in the middle of an epoch relies on it, too."""
+    assert in_runs(11, 3, seed=1, epoch=3) == [9, 1, 7, 2, 0, 6, 3, 10, 5, 4, 8]
+    large = RunPermutation.of(10**12, run=500, seed=7, epoch=1)
+    assert [large(place) for place in (0, 1, 10**12 - 1)] == [
+        567715450107,
+        699159245642,
+        804797127332,
+    ]
+
+
+@given(st.integers(1, 3_000), st.integers(1, 400), st.integers(0, 2**63))
+def test_each_number_once_in_runs(count: int, run: int, seed: int) -> None:
+    """And a window has no more runs than are mixed, and one that it shares."""
+    found = in_runs(count, run, seed)
+    assert sorted(found) == list(range(count))
+    one = RunPermutation.of(count, run=run, seed=seed, epoch=0)
+    assert [one(place) for place in range(min(count, 20))] == found[:20]
+    for start in range(0, count, one.window):
+        window = found[start : start + one.window]
+        assert len({number // run for number in window}) <= RUNS_MIXED + 1
+
+
+def test_runs_are_shuffled() -> None:
+    """Over the whole split, and within a window."""
+    first, second = (np.array(in_runs(60_000, 50, 3, epoch)) for epoch in (1, 2))
+    for other in (second, np.arange(60_000)):
+        assert abs(np.corrcoef(first, other)[0, 1]) < 0.1
+    # Neighbours in the order are seldom neighbours in the files.
+    assert np.mean(np.abs(np.diff(first)) == 1) < 0.05

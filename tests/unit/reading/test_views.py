@@ -244,3 +244,21 @@ def test_a_stream_reads_nothing_before_it_is_asked(
         patch.setattr(View, "_payloads", fail)
         train.__arrow_c_stream__()
     assert pa.table(train.select(["id"])).num_rows == 17
+
+
+@pytest.mark.parametrize("run", [1, 2, 5, 100])
+def test_runs_that_are_shuffled(train: View, run: int) -> None:
+    """Any part of the order is the same, however it is read."""
+    whole = train.shuffled(seed=3, epochs=range(3), run=run)
+    every = [whole[place]["id"] for place in range(len(whole))]
+    assert ids(whole) == every
+    assert ids(whole[7:40:3]) == every[7:40:3]
+    assert ids(whole[::-1]) == every[::-1]
+    assert ids(whole[5:9]) == every[5:9]
+    for epoch in range(3):
+        part = every[epoch * len(train) : (epoch + 1) * len(train)]
+        assert sorted(part) == sorted(ids(train))
+        assert ids(train.shuffled(seed=3, epoch=epoch, run=run)) == part
+    assert [*whole.records] == [whole.records[place] for place in range(len(whole))]
+    with pytest.raises(SpecError, match="run must be"):
+        train.shuffled(run=-1)
