@@ -1,6 +1,6 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
 .PHONY: quick check test test-lowest test-clusters test-readers test-tutorials stress \
-	bench bench-growth bench-engines docs settings clean
+	bench bench-growth bench-readers bench-engines docs settings clean
 
 BENCH_ARGS ?=
 
@@ -55,6 +55,12 @@ bench-growth: bench/.venv/.stamp
 	./run_local.sh setup
 	.venv/bin/python bench/growth.py $(BENCH_ARGS)
 	bench/.venv/bin/python bench/growth_plot.py docs/internals/growth.svg
+
+# One environment has PyTorch and the readers for it, the other one has TensorFlow.
+bench-readers: bench/.venv/.stamp bench/.venv-torch/.stamp
+	./run_local.sh setup
+	bench/.venv-torch/bin/python bench/readers.py $(BENCH_ARGS)
+	bench/.venv/bin/python bench/readers.py --only batches $(BENCH_ARGS)
 
 bench-engines:
 	./run_local.sh setup
