@@ -46,7 +46,15 @@ def dataset(source: pathlib.Path, name: str, *options: str) -> pathlib.Path:
     """Returns a dataset of a source, converted once."""
     out = data.data_folder() / "readers" / name
     if not out.exists():
-        command = [_PROGRAM, "-m", "beam_pipeline", "convert", source, out, *options]
+        places = [
+            str(_PROGRAM),
+            "-m",
+            "beam_pipeline",
+            "convert",
+            str(source),
+            str(out),
+        ]
+        command = [*places, *options]
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     return out
 
