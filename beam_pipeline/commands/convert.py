@@ -24,10 +24,12 @@ from beam_pipeline.commands.report_json import (
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.workers import refuse_starts
+from beam_pipeline.planning.derived import missing_files
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import make_spec
 from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal.printing import printable
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import BeamTFRecordError, TargetError
@@ -146,6 +148,11 @@ def _up_to_date(
         from beam_pipeline.commands import report
 
         report.show_up_to_date(manifest, prepared.spec.output)
+    if command := missing_files(prepared.spec, manifest):
+        standard_error.say(
+            f"note: the dataset was written without files that are asked for now; "
+            f"{printable(command)!r} adds them"
+        )
     return 0
 
 

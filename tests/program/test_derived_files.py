@@ -389,3 +389,18 @@ def test_copies_have_what_their_sources_have(
             assert own["_row"].to_pylist() == [n + 1 + (n >= 450) for n in keys]
             texts = [f"name {n % 11}" if n % 5 else None for n in keys]
             assert own["name"].to_pylist() == texts
+
+
+def test_an_unchanged_run_says_what_adds_files(table: Folder, tmp_path: Folder) -> None:
+    """What is asked for now and was not then; nothing of the dataset changes."""
+    spec = ("--spec", table / "spec.yaml")
+    convert(table / "t.csv", tmp_path / "out", *spec)
+    before = contents(tmp_path / "out")
+    assert "note:" not in convert(table / "t.csv", tmp_path / "out", *spec).err
+    asked = ("--catalogue", "--index", "text")
+    run = convert(table / "t.csv", tmp_path / "out", *spec, *asked)
+    assert f"beam-tfrecord index {tmp_path / 'out'} --text --catalogue" in run.err
+    assert contents(tmp_path / "out") == before
+    assert command("index", tmp_path / "out", "--text", "--catalogue").code == 0
+    run = convert(table / "t.csv", tmp_path / "out", *spec, *asked)
+    assert "note:" not in run.err
