@@ -5,6 +5,7 @@ names is read once, in batches, and its features are summed up from its records;
 several such files the forms are shown in which they differ.
 """
 
+import collections
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -110,10 +111,22 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
             _print_classes(console, facts, counts)
     print_table(console, _account_table(manifest.account))
     if manifest.beside:
-        names = ", ".join(facts.file for facts in manifest.beside)
-        console.say(Text(f"\nbeside the shards: {printable(names)}"))
+        console.say(Text(f"\nbeside the shards: {printable(_beside(manifest))}"))
     for note in manifest.run.get("notes", []):
         console.say(Text(printable(f"note: {note}")))
+
+
+def _beside(manifest: Manifest) -> str:
+    """Returns the files beside the shards; of a folder, how many, for it has many."""
+    names = [facts.file for facts in manifest.beside]
+    folders = collections.Counter(os.path.dirname(name) for name in names)
+    shown = [name for name in names if "/" not in name]
+    shown += [
+        f"{folder}/ ({count_text(count, 'file')})"
+        for folder, count in folders.items()
+        if folder
+    ]
+    return ", ".join(shown)
 
 
 def _splits_table(splits: Sequence[SplitFacts]) -> Table:
