@@ -226,7 +226,7 @@ class Store:
         if self.notes:
             files.write_file(os.path.join(self.notes, name), b"", attempts="")
         inner = os.path.dirname(name)
-        if inner and not self.placed:
+        if inner and not is_remote(self.dataset):
             with contextlib.suppress(FileExistsError):
                 path = os.path.join(self.dataset, inner)
                 persistently(functools.partial(os.mkdir, path), path=path)
