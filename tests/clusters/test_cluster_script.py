@@ -13,6 +13,7 @@ from beam_pipeline.engines import cluster
 from beam_pipeline.engines.cluster import Cluster
 from tests.clusters.conftest import control
 from tests.clusters.runs import NAME
+from tests.support.worker_pool import await_that
 
 Folder = pathlib.Path
 
@@ -80,6 +81,8 @@ def test_loss_shows(engine: str) -> None:
         found = cluster.read_cluster(engine, name)
         assert found is not None
         os.kill(found.processes[-1].pid, signal.SIGKILL)
+        # A busy machine takes a moment to end it.
+        await_that(lambda: control(engine, "status", "--name", name).returncode == 1)
         status = control(engine, "status", "--name", name)
         assert status.returncode == 1
         assert "ended" in status.stdout
