@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.condition import Condition
+from transforms.reading.misfit import first_misfit
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
 from transforms.reading.rows import batch_of
@@ -44,7 +46,7 @@ def matching(
 
     Raises:
       TFRecordError: a record is damaged.
-      ExampleError: it does not hold what a feature must.
+      ExampleError: it does not hold what a feature must; names file and record.
     """
     used = [each for each in features if each.name in condition.columns]
     if catalogue is not None and len(positions) and catalogue.has(condition.columns):
@@ -56,7 +58,21 @@ def matching(
     rows = TypedRows(tuple(by_id))
     wanted = np.unique(positions)
     held = [np.empty(0, np.bool_)]
-    held += (_mask(condition, rows.batch(p, "")) for p in _read(records, wanted))
+    done = 0
+    for payloads in _read(records, wanted):
+        try:
+            batch = rows.batch(payloads, "")
+        except ExampleError as error:
+            positions = wanted[done : done + len(payloads)]
+            raise first_misfit(
+                error,
+                payloads,
+                records,
+                positions,
+                lambda record: rows.batch(batch_of([record]), ""),
+            ) from error
+        held.append(_mask(condition, batch))
+        done += len(payloads)
     chosen = np.concatenate(held)[np.searchsorted(wanted, positions)]
     return np.asarray(positions[chosen])
 

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError, SpecError, bounded, nearest
+from transforms.errors import ExampleError, SpecError, nearest
 from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.condition import parse_condition
 from transforms.reading.matching import matching
+from transforms.reading.misfit import first_misfit, located
 from transforms.reading.positions import (
     Everything,
     Listed,
@@ -126,7 +127,7 @@ class _Sequence:
             try:
                 return self._item(record)
             except ExampleError as error:
-                raise self._located(error, position) from error
+                raise located(error, self._split.records, position) from error
         if isinstance(index, slice):
             return self._with(self._selection[index])
         if isinstance(index, list | tuple | np.ndarray) and np.ndim(index) > 0:
@@ -163,22 +164,8 @@ class _Sequence:
         self, error: ExampleError, payloads: PayloadBatch, positions: Longs
     ) -> ExampleError:
         """Returns the error of the first record that is none of the features'."""
-        for place, position in enumerate(positions.tolist()):
-            try:
-                self._item(payloads.payload(place))
-            except ExampleError as first:
-                return self._located(first, position)
-        return error
-
-    def _located(self, error: ExampleError, position: int) -> ExampleError:
-        path, record = self._split.records.origin(position)
-        what = str(error).removeprefix("example 0: ").rstrip(".")
-        return ExampleError(
-            bounded(
-                f"{path}: record {record:,}: {what}. Check the file with "
-                f"'beam-tfrecord verify', or describe it with features=."
-            )
-        )
+        records = self._split.records
+        return first_misfit(error, payloads, records, positions, self._item)
 
     def _payloads(self, rows: int = _TOGETHER) -> Iterator[tuple[int, PayloadBatch]]:
         """Yields the place of a record, and the records from there, some at a time."""

@@ -120,7 +120,10 @@ def test_damage_is_no_missing_row(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_record_of_another_type(tmp_path: pathlib.Path) -> None:
-    """A record that does not hold what a feature must is an error."""
-    write_dataset(tmp_path / "a", {"train": [[animal(1), {**animal(2), "id": "x"}]]})
-    with pytest.raises(ExampleError, match="id"):
-        beam_tfrecord.open_dataset(tmp_path / "a")["train"].where("id == 8")
+    """The error names its file and its number there, whatever is asked for."""
+    rows = [[animal(0)], [animal(1), {**animal(2), "id": "x"}]]
+    write_dataset(tmp_path / "a", {"train": rows})
+    train = beam_tfrecord.open_dataset(tmp_path / "a")["train"]
+    for view in (train, train[::-1], train[::2], train.select(["note"])):
+        with pytest.raises(ExampleError, match=r"00001-of-00002: record 1: .*'id'"):
+            view.where("id == 8")
