@@ -326,14 +326,15 @@ def _lists(feature: Feature, looks: Looks) -> _Values:
         if None not in shape:
             each = math.prod(size or 0 for size in shape)
             if len(numbers) == each * len(column):
-                return list(numbers.reshape(len(column), *shape))
+                rows = numbers.reshape(len(column), *shape)
+                return [row.copy() for row in rows]
         sized = [-1 if size is None else size for size in shape]
         stops = np.cumsum(sizes)
         parts = zip((stops - sizes).tolist(), stops.tolist(), strict=True)
         if len(shape) == 1:
-            return [numbers[start:stop] for start, stop in parts]
+            return [numbers[start:stop].copy() for start, stop in parts]
         return [
-            numbers[start:stop].reshape(sized) if stop > start else None
+            numbers[start:stop].copy().reshape(sized) if stop > start else None
             for start, stop in parts
         ]
 
@@ -377,4 +378,7 @@ def _boxes(column: pa.Array) -> list[Any]:
     corners = np.array(_numbers(numbers)).reshape(-1, len(BOX_SIDES))
     stops = np.cumsum(sizes) // len(BOX_SIDES)
     starts = stops - sizes // len(BOX_SIDES)
-    return [corners[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return [
+        corners[a:b].copy()
+        for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
+    ]
