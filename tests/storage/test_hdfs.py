@@ -63,11 +63,12 @@ def test_sources_in_hdfs(
 def test_a_killed_run_is_continued(
     hdfs: Hdfs, measures: Path, local_measures: Path, tmp_path: Path
 ) -> None:
-    """Killed after some segments; the next run ends it, with nothing left over."""
+    """Killed after some blocks; the next run ends it, with nothing left over."""
     program = Program(hdfs, tmp_path)
     arguments = ("convert", measures, hdfs.url("sets/killed"), *MEASURES)
     with program.running(*arguments) as process:
-        until(lambda: _segments(hdfs, "sets/.killed.beam-tfrecord"))
+        # A block is finished when it has a receipt, which comes after its segments.
+        until(lambda: _made(hdfs, "sets/.killed.beam-tfrecord", "receipts"))
         process.kill()
     assert "manifest.json" not in hdfs.names("sets/killed")
     assert "going on where an earlier run ended" in program.run(*arguments).err
@@ -81,7 +82,7 @@ def test_a_stopped_run_is_continued(
     program = Program(hdfs, tmp_path)
     arguments = ("convert", measures, hdfs.url("sets/stopped"), *MEASURES)
     with program.running(*arguments) as process:
-        until(lambda: _segments(hdfs, "sets/.stopped.beam-tfrecord"))
+        until(lambda: _made(hdfs, "sets/.stopped.beam-tfrecord", "segments"))
         process.send_signal(signal.SIGINT)
         done = program.ended(process)
     assert done.code == 130, done.err
@@ -90,14 +91,9 @@ def test_a_stopped_run_is_continued(
     assert_same(hdfs, "sets/stopped", local_measures)
 
 
-def _segments(hdfs: Hdfs, folder: str) -> list[str]:
+def _made(hdfs: Hdfs, folder: str, kind: str) -> list[str]:
     works = [name for name in hdfs.names(folder) if len(name) == 32]
-    return [
-        name
-        for work in works
-        for name in hdfs.names(f"{folder}/{work}/segments")
-        if name.endswith(".segments")
-    ]
+    return [name for work in works for name in hdfs.names(f"{folder}/{work}/{kind}")]
 
 
 def test_no_overwrite_without_conditions(
