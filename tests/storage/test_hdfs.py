@@ -1,15 +1,21 @@
 """HDFS, through Arrow and Hadoop's own client: a real name node and data node."""
 
+import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.storage.conftest import MEASURES, PETS
 from tests.storage.hdfs_servers import Hdfs, hdfs_running
-from tests.storage.program import Program, until
+from tests.storage.program import Program
 from tests.support.outputs import contents
+
+# How long a run goes on between two looks.
+_RUNS_SECONDS = 0.1
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +74,7 @@ def test_a_killed_run_is_continued(
     arguments = ("convert", measures, hdfs.url("sets/killed"), *MEASURES)
     with program.running(*arguments) as process:
         # A block is finished when it has a receipt, which comes after its segments.
-        until(lambda: _made(hdfs, "sets/.killed.beam-tfrecord", "receipts"))
-        process.kill()
+        _halt(process, lambda: _made(hdfs, "sets/.killed.beam-tfrecord", "receipts"))
     assert "manifest.json" not in hdfs.names("sets/killed")
     assert "going on where an earlier run ended" in program.run(*arguments).err
     assert_same(hdfs, "sets/killed", local_measures)
@@ -82,8 +87,9 @@ def test_a_stopped_run_is_continued(
     program = Program(hdfs, tmp_path)
     arguments = ("convert", measures, hdfs.url("sets/stopped"), *MEASURES)
     with program.running(*arguments) as process:
-        until(lambda: _made(hdfs, "sets/.stopped.beam-tfrecord", "segments"))
+        _halt(process, lambda: _made(hdfs, "sets/.stopped.beam-tfrecord", "segments"))
         process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGCONT)
         done = program.ended(process)
     assert done.code == 130, done.err
     assert "nothing was committed" in done.err.lower()
@@ -91,9 +97,24 @@ def test_a_stopped_run_is_continued(
     assert_same(hdfs, "sets/stopped", local_measures)
 
 
-def _made(hdfs: Hdfs, folder: str, kind: str) -> list[str]:
+def _halt(process: "subprocess.Popen[str]", once: Callable[[], object]) -> None:
+    """Halts a run as soon as something holds.
+
+    To look takes longer than the rest of the run, which therefore halts meanwhile.
+    """
+    while True:
+        time.sleep(_RUNS_SECONDS)
+        os.killpg(process.pid, signal.SIGSTOP)
+        if once():
+            return
+        assert process.poll() is None, "it ended before"
+        os.killpg(process.pid, signal.SIGCONT)
+
+
+def _made(hdfs: Hdfs, folder: str, kind: str) -> bool:
+    """Whether a run has closed a file of some kind; one that is open has no bytes."""
     works = [name for name in hdfs.names(folder) if len(name) == 32]
-    return [name for work in works for name in hdfs.names(f"{folder}/{work}/{kind}")]
+    return any(any(hdfs.sizes(f"{folder}/{work}/{kind}").values()) for work in works)
 
 
 def test_no_overwrite_without_conditions(
