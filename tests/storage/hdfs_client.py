@@ -2,7 +2,7 @@
 
 python -m tests.storage.hdfs_client PORT put FILE_OR_FOLDER PATH
 python -m tests.storage.hdfs_client PORT get PATH FOLDER
-python -m tests.storage.hdfs_client PORT list PATH    prints JSON: name -> bytes
+python -m tests.storage.hdfs_client PORT list PATH    prints names, a JSON list
 """
 
 import json
@@ -27,8 +27,7 @@ def main(port: str, command: str, *arguments: str) -> None:
         fs.copy_files(path, folder, source_filesystem=system)
     elif command == "list":
         selector = fs.FileSelector(arguments[0], allow_not_found=True)
-        found = system.get_file_info(selector)
-        print(json.dumps({each.base_name: each.size for each in found}))
+        print(json.dumps([each.base_name for each in system.get_file_info(selector)]))
 
 
 if __name__ == "__main__":

@@ -79,12 +79,7 @@ class Hdfs:
 
     def names(self, path: str) -> list[str]:
         """Returns the names in a folder; none if the folder does not exist."""
-        return sorted(self.sizes(path))
-
-    def sizes(self, path: str) -> dict[str, int | None]:
-        """Returns the bytes of what is in a folder, by name; None for a folder."""
-        found: dict[str, int | None] = json.loads(self._client("list", f"/{path}"))
-        return found
+        return sorted(json.loads(self._client("list", f"/{path}")))
 
     def _client(self, *arguments: str) -> str:
         client = [sys.executable, "-m", "tests.storage.hdfs_client", str(self.port)]

@@ -74,7 +74,8 @@ def test_a_killed_run_is_continued(
     arguments = ("convert", measures, hdfs.url("sets/killed"), *MEASURES)
     with program.running(*arguments) as process:
         # A block is finished when it has a receipt, which comes after its segments.
-        _halt(process, lambda: _made(hdfs, "sets/.killed.beam-tfrecord", "receipts"))
+        work = "sets/.killed.beam-tfrecord"
+        _halt(process, lambda: _made(hdfs, work, "receipts", ".block"))
     assert "manifest.json" not in hdfs.names("sets/killed")
     assert "going on where an earlier run ended" in program.run(*arguments).err
     assert_same(hdfs, "sets/killed", local_measures)
@@ -87,7 +88,8 @@ def test_a_stopped_run_is_continued(
     program = Program(hdfs, tmp_path)
     arguments = ("convert", measures, hdfs.url("sets/stopped"), *MEASURES)
     with program.running(*arguments) as process:
-        _halt(process, lambda: _made(hdfs, "sets/.stopped.beam-tfrecord", "segments"))
+        work = "sets/.stopped.beam-tfrecord"
+        _halt(process, lambda: _made(hdfs, work, "segments", ".segments"))
         process.send_signal(signal.SIGINT)
         os.killpg(process.pid, signal.SIGCONT)
         done = program.ended(process)
@@ -111,10 +113,13 @@ def _halt(process: "subprocess.Popen[str]", once: Callable[[], object]) -> None:
         os.killpg(process.pid, signal.SIGCONT)
 
 
-def _made(hdfs: Hdfs, folder: str, kind: str) -> bool:
-    """Whether a run has closed a file of some kind; one that is open has no bytes."""
+def _made(hdfs: Hdfs, folder: str, kind: str, ending: str) -> bool:
     works = [name for name in hdfs.names(folder) if len(name) == 32]
-    return any(any(hdfs.sizes(f"{folder}/{work}/{kind}").values()) for work in works)
+    return any(
+        name.endswith(ending)
+        for work in works
+        for name in hdfs.names(f"{folder}/{work}/{kind}")
+    )
 
 
 def test_no_overwrite_without_conditions(

@@ -1,4 +1,4 @@
-"""Many small objects are read ahead side by side."""
+"""Many small objects are read ahead side by side, and so are parts of large ones."""
 
 import io
 import subprocess
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -22,6 +25,9 @@ _ALONE = 100
 _RATIO = 10
 _SIZES_RATIO = 5
 _RUNS = 6
+_RECORDS = 20_000
+_RECORD_BYTES = 10_000
+_SHUFFLED_RATIO = 0.7
 # What a loop over the images would do, from when its process has begun.
 _ONE_BY_ONE = """
 import sys, time
@@ -202,3 +208,45 @@ def test_small_tables_are_read_side_by_side(server: Server, tmp_path: Path) -> N
             if min(map(min, ratios)) > _SIZES_RATIO:
                 break
     assert min(map(min, ratios)) > _SIZES_RATIO, ratios
+
+
+# Rounds in turn, the first of them to warm up; in a process of its own, likewise.
+_SHUFFLED = """
+import statistics, sys, time
+import beam_tfrecord
+view = beam_tfrecord.open_dataset(sys.argv[1])["train"]
+mixed = view.shuffled(seed=1, run=int(sys.argv[2]))
+ratios = []
+for _ in range(6):
+    begin = time.perf_counter()
+    size = sum(map(len, view.records))
+    between = time.perf_counter()
+    assert sum(map(len, mixed.records)) == size
+    ratios.append((between - begin) / (time.perf_counter() - between))
+print(statistics.median(ratios[1:]))
+"""
+
+
+def test_shuffled_runs_are_read_about_as_fast_as_records_in_order(
+    server: Server, tmp_path: Path, headline: Headline
+) -> None:
+    """20,000 records of 10 kB in runs of 8 MB: at least 0.7 of the speed in order."""
+    noise = np.random.default_rng(0)
+    rows = [noise.bytes(_RECORD_BYTES) for _ in range(_RECORDS)]
+    source = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"data": pa.array(rows, pa.binary())}), source)
+    program = Program(server, tmp_path)
+    target = f"{server.url}/out"
+    program.run("convert", source, target, "--splits", "train=1", "--shards", "4")
+    ratios: list[float] = []
+    while len(ratios) < _RUNS and max(ratios, default=0) < _SHUFFLED_RATIO:
+        done = subprocess.run(
+            [sys.executable, "-c", _SHUFFLED, target, str(8_000_000 // _RECORD_BYTES)],
+            env=program.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        ratios.append(float(done.stdout))
+    headline("H14", f"{server.store}, shuffled runs: {ratios[-1]:.2f} of the speed")
+    assert max(ratios) >= _SHUFFLED_RATIO, ratios

@@ -89,4 +89,4 @@ def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:
         yield from records.batches(int(wanted[0]), int(wanted[-1]) + 1)
         return
     for start in range(0, len(wanted), _TOGETHER):
-        yield batch_of(records.many(wanted[start : start + _TOGETHER]))
+        yield batch_of([*records.many(wanted[start : start + _TOGETHER])])

@@ -47,7 +47,7 @@ from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
 from transforms.storage.read_ahead import read_ahead
 
-__all__ = ["Records"]
+__all__ = ["Gathered", "Records"]
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,59 @@ _UNPACKED_TOGETHER = 1 << 20
 # Lengths are those of the index, which fits the file.
 _LONGEST = 1 << 62
 _CRC = struct.Struct("<I")
+
+
+class Gathered:
+    """Some records in any order: taken out of what was read with them one by one.
+
+    A copy of each, made when it was read, would double the memory. That of a record
+    which is used at once is used again.
+
+    Attributes:
+      order: int64 array: for each record, its number among those added.
+      size: bytes of the records added.
+    """
+
+    def __init__(self) -> None:
+        self._data: list[bytes] = []
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self.order: Longs = np.empty(0, np.int64)
+        self.size = 0
+
+    def add(self, batch: PayloadBatch | bytes) -> None:
+        """Adds records that were read together, or one."""
+        if isinstance(batch, bytes):
+            self._data.append(batch)
+            self._starts.append(0)
+            self._stops.append(len(batch))
+            self.size += len(batch)
+            return
+        self._data += [batch.data] * len(batch)
+        self._starts += batch.starts.tolist()
+        self._stops += (batch.starts + batch.lengths).tolist()
+        self.size += int(batch.lengths.sum())
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[bytes]:
+        data, starts, stops = self._data, self._starts, self._stops
+        for place in self.order.tolist():
+            yield data[place][starts[place] : stops[place]]
+
+    def parts(self, most_records: int, most_bytes: int) -> Iterator[list[bytes]]:
+        """Yields the records some at a time: at least one, and not many more bytes."""
+        part: list[bytes] = []
+        size = 0
+        for record in self:
+            part.append(record)
+            size += len(record)
+            if len(part) == most_records or size >= most_bytes:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
 
 
 class Records:
@@ -152,35 +205,32 @@ class Records:
         """Whether the files are in a store."""
         return self._folder.is_remote
 
-    def many(self, positions: Longs) -> list[bytes]:
+    def many(self, positions: Longs) -> "Gathered":
         """Returns records in the order of their positions. Raises as `[i]` does.
 
         Neighbours are read together.
         """
-        if not len(positions):
-            return []
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         breaks = np.flatnonzero(np.diff(ascending) > 1) + 1
-        runs = np.split(ascending, breaks)
+        runs = np.split(ascending, breaks) if len(positions) else []
         far = self._folder.is_remote
-        found: list[bytes] = []
-        for records in read_ahead(self._run, runs, far=far, threads=_IN_FLIGHT):
-            found += records
-        if (order[:-1] < order[1:]).all():
-            return found
-        out: list[bytes] = [b""] * len(found)
-        for place, record in zip(order.tolist(), found, strict=True):
-            out[place] = record
-        return out
+        found = Gathered()
+        for batches in read_ahead(self._run, runs, far=far, threads=_IN_FLIGHT):
+            for batch in batches:
+                found.add(batch)
+        # A record that is asked for twice was read once.
+        steps = np.diff(ascending, prepend=ascending[:1] - 1) > 0
+        found.order = np.empty(len(positions), np.int64)
+        found.order[order] = np.cumsum(steps) - 1
+        return found
 
-    def _run(self, positions: Longs) -> list[bytes]:
+    def _run(self, positions: Longs) -> list[PayloadBatch | bytes]:
         """Returns the records at ascending positions without a gap."""
-        if len(positions) == 1:
-            return [self[int(positions[0])]]
         first, last = int(positions[0]), int(positions[-1])
-        between = [*self.span(first, last + 1)]
-        return [between[place] for place in (positions - first).tolist()]
+        if first == last:
+            return [self[first]]
+        return [*self.batches(first, last + 1)]
 
     def span(self, start: int, stop: int) -> Iterator[bytes]:
         """Yields the records at `start` to `stop`. Raises as `[i]` does."""

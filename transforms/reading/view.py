@@ -25,7 +25,7 @@ from transforms.reading.positions import (
     place_of,
     places_of,
 )
-from transforms.reading.records import Records
+from transforms.reading.records import Gathered, Records
 from transforms.reading.rows import Looks, RowReader, batch_of
 from transforms.reading.stream import Columns, regrouped
 from transforms.storage.read_ahead import read_ahead
@@ -154,7 +154,7 @@ class _Sequence:
                 raise self._found(error, payloads, positions) from error
 
     def _at(self, positions: Longs) -> list[Any]:
-        payloads = batch_of(self._split.records.many(positions))
+        payloads = batch_of([*self._split.records.many(positions)])
         try:
             return [*self._items(payloads)] if len(payloads) else []
         except ExampleError as error:
@@ -178,11 +178,14 @@ class _Sequence:
                     yield place, part
                     place += len(part)
             return
-        for start, found in self._lists(rows):
-            yield start, batch_of(found)
+        place = 0
+        for found in self._gathered(rows):
+            for some in found.parts(rows, _BYTES_TOGETHER):
+                yield place, batch_of(some)
+                place += len(some)
 
-    def _lists(self, rows: int = _TOGETHER) -> Iterator[tuple[int, list[bytes]]]:
-        """As `_payloads`, of views in any order."""
+    def _gathered(self, rows: int = _TOGETHER) -> Iterator[Gathered]:
+        """Yields the records of views in any order, some at a time."""
         selection, records = self._selection, self._split.records
         base = selection.base
         if isinstance(base, Shuffled) and base.run:
@@ -191,15 +194,14 @@ class _Sequence:
             spans = _windows(base, selection.places)
             read = functools.partial(_many, records, selection)
             far = records.is_remote
-            many = read_ahead(read, spans, far=far, threads=_WINDOWS)
-            yield from zip((start for start, _ in spans), many, strict=True)
+            yield from read_ahead(read, spans, far=far, threads=_WINDOWS)
             return
         start, together = 0, min(rows, _FIRST_ROWS)
         while start < len(selection):
             stop = min(start + together, len(selection))
             found = records.many(selection.span(start, stop))
-            yield start, found
-            mean = sum(map(len, found)) // len(found) + 1
+            yield found
+            mean = found.size // len(found) + 1
             start, together = stop, max(min(rows, _BYTES_TOGETHER // mean), 1)
 
     def shuffled(
@@ -455,8 +457,11 @@ class RecordView(_Sequence):
         if self._selection.follows_files:
             yield from super().__iter__()
             return
-        for _, found in self._lists():
+        for found in self._gathered():
             yield from found
+
+    def _at(self, positions: Longs) -> list[bytes]:
+        return [*self._split.records.many(positions)]
 
     def _with(self, selection: Selection) -> "RecordView":
         return RecordView(self._split, selection)
@@ -478,7 +483,7 @@ def _windows(base: Shuffled, places: range) -> list[tuple[int, int]]:
     return spans
 
 
-def _many(records: Records, selection: Selection, span: tuple[int, int]) -> list[bytes]:
+def _many(records: Records, selection: Selection, span: tuple[int, int]) -> Gathered:
     return records.many(selection.span(*span))
 
 

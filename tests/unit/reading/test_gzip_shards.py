@@ -45,7 +45,7 @@ def test_by_position(tmp_path: pathlib.Path, index: bool) -> None:
     assert [records[place] for place in range(60)] == MANY
     assert [*records.span(7, 50)] == MANY[7:50]
     places = np.array([50, 3, 4, 5, 3, 59])
-    assert records.many(places) == [MANY[place] for place in places]
+    assert [*records.many(places)] == [MANY[place] for place in places]
     assert [*records.span(0, 60)] == MANY
     bare = opened(Shard(str(path)))
     assert len(bare) == 60

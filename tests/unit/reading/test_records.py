@@ -70,7 +70,9 @@ def test_by_position(tmp_path: pathlib.Path, index: bool, stated: bool) -> None:
 def test_many_at_once(positions: list[int]) -> None:
     """Any positions at once give the records one by one, in their order."""
     found = records_of(MADE)
-    assert found.many(np.array(positions, np.int64)) == [RECORDS[i] for i in positions]
+    assert [*found.many(np.array(positions, np.int64))] == [
+        RECORDS[i] for i in positions
+    ]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -97,7 +99,7 @@ def test_neighbours_are_read_together(
 
     monkeypatch.setattr(os, "pread", counted)
     positions = np.random.default_rng(1).permutation(np.arange(20, 276))
-    assert found.many(positions) == [records[place] for place in positions]
+    assert [*found.many(positions)] == [records[place] for place in positions]
     assert len(reads) == 1
 
 
@@ -126,7 +128,7 @@ def _in_sequence(found: Records) -> list[bytes]:
 
 
 def _at_once(found: Records) -> list[bytes]:
-    return found.many(np.arange(len(found)))
+    return [*found.many(np.arange(len(found)))]
 
 
 def test_unchecked_payloads(tmp_path: pathlib.Path) -> None:
@@ -254,7 +256,7 @@ def test_few_files_are_open(
         for place in places:
             assert found[place] == records[place]
         positions = np.array(places[:200])
-        assert found.many(positions) == [records[place] for place in places[:200]]
+        assert [*found.many(positions)] == [records[place] for place in places[:200]]
         return len(os.listdir("/proc/self/fd"))
 
     with ThreadPoolExecutor(16) as pool:
