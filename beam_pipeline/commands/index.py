@@ -8,7 +8,7 @@ OUT/catalogue/SPLIT-00000-of-0000N.pq     with --catalogue: a row for each recor
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from beam_pipeline.datasets.derive import Deriving, deriving
@@ -87,18 +87,11 @@ def run(
             f"Files that are indexed together must have names of their own; those of "
             f"{path!r} have not. Index one folder at a time."
         )
-    records, notes = 0, []
-    total = sum(files.size_of(shard.path) for shard in shards)
-    with shown_reading(_terminal(), total, "indexing") as bar:
-        for shard, name in zip(shards, names, strict=True):
-            try:
-                contents, count = _indexes(shard, name, bar)
-            except NotIndexedError as error:
-                notes.append(str(error))
-                continue
-            records += count
-            for file, data in contents.items():
-                _write(os.path.join(output, file), data, overwrite=overwrite)
+
+    def write(file: str, data: bytes) -> None:
+        _write(os.path.join(output, file), data, overwrite=overwrite)
+
+    records, notes = _index_all(shards, write, text=True)
     which = f"{len(shards) - len(notes):,} of {count_text(len(shards), 'file')}"
     written = (
         f"indexed {count_text(records, 'record')} of {which} in {printable(output)}"
@@ -112,10 +105,28 @@ def run(
 def _add_indexes(found: Found, work: Deriving, *, text: bool) -> tuple[str, list[str]]:
     """Adds indexes and the schema; returns what was done, and notes on other files."""
     text = text or any(each.kind is Kind.IMAGE for each in found.features)
+    records, notes = _index_all(
+        [shard for _, shard in found.shards], work.write, text=text
+    )
+    for file, data in render_sidecars(work.manifest).derived.items():
+        work.write(file, data)
+    place = printable(os.path.dirname(found.edition.manifest))
+    return f"indexed {count_text(records, 'record')} of {place}", notes
+
+
+def _index_all(
+    shards: Sequence[Shard], write: Callable[[str, bytes], None], *, text: bool
+) -> tuple[int, list[str]]:
+    """Writes the indexes of files; returns their records, and notes on other files.
+
+    Args:
+      shards: the files.
+      write: takes the name of an index, and its bytes.
+      text: whether files are indexed as text, too.
+    """
     records, notes = 0, []
-    shards = [shard for _, shard in found.shards]
-    total = sum(shard.bytes or 0 for shard in shards)
-    with shown_reading(_terminal(), total, "indexing") as bar:
+    sizes = [shard.bytes or files.size_of(shard.path) for shard in shards]
+    with shown_reading(_terminal(), sum(sizes), "indexing") as bar:
         for shard in shards:
             name = os.path.basename(shard.path)
             try:
@@ -126,11 +137,8 @@ def _add_indexes(found: Found, work: Deriving, *, text: bool) -> tuple[str, list
             records += count
             for file, data in contents.items():
                 if text or file != text_index_file(name):
-                    work.write(file, data)
-    for file, data in render_sidecars(work.manifest).derived.items():
-        work.write(file, data)
-    place = printable(os.path.dirname(found.edition.manifest))
-    return f"indexed {count_text(records, 'record')} of {place}", notes
+                    write(file, data)
+    return records, notes
 
 
 def _tell(written: str, notes: Sequence[str], *, quiet: bool) -> None:
