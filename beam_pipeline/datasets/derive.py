@@ -1,9 +1,10 @@
 """Add derived files to a committed dataset: all of it stays as it is, but its manifest.
 
-The files are written under temporary names in the work folder beside the dataset, and
-get their own names when they are whole. The manifest that names them replaces the old
-one last, in one step. Killed before that, a run leaves files that no manifest names;
-the same command again takes them over.
+On a disk the files are written in the work folder beside the dataset, and renamed when
+all of them are whole; in a bucket each is put in its place, and noted there before. The
+manifest that names them replaces the old one last, in one step. What a killed run has
+left is finished, taken over or removed by the next run, of `index` or any other, and by
+`clean`; see `transforms.publishing.derived_files`.
 """
 
 import contextlib
@@ -16,7 +17,6 @@ import google_crc32c
 
 from transforms import files
 from transforms.core.manifest import (
-    DERIVED_FOLDERS,
     MANIFEST_NAME,
     DerivedFile,
     FileFacts,
@@ -24,11 +24,11 @@ from transforms.core.manifest import (
 )
 from transforms.errors import TargetError
 from transforms.publishing import target, work_folder
+from transforms.publishing.derived_files import taken_name
 from transforms.storage.object_store import OvertakenError
-from transforms.storage.paths import is_remote
 from transforms.storage.retry import storing
 from transforms.work.store import Store
-from transforms.work.versions import put_if, version_of
+from transforms.work.versions import version_of
 
 __all__ = ["Deriving", "deriving"]
 
@@ -42,23 +42,25 @@ class Deriving:
     Attributes:
       manifest: of the dataset, as it was at the start.
       attempts: a folder for temporary files.
+      replaced: names of files that may be replaced.
     """
 
     def __init__(
         self,
         directory: str,
         manifest: Manifest,
-        attempts: str,
+        store: Store,
         *,
         version: str,
         overwrite: bool,
     ) -> None:
         self.manifest = manifest
-        self.attempts = attempts
+        self.attempts = store.attempts
+        self.replaced = {facts.file for facts in manifest.derived}
+        self._store = store
         self._directory = directory
         self._version = version
         self._overwrite = overwrite
-        self._known = {facts.file for facts in manifest.derived}
         self._facts: dict[str, FileFacts] = {}
 
     def write(self, name: str, data: bytes) -> None:
@@ -73,22 +75,20 @@ class Deriving:
         self.add([FileFacts(name, len(data), google_crc32c.value(data))])
 
     def free_path_of(self, name: str) -> str:
-        """Returns the path of a derived file that is to be written; makes its folder.
+        """Returns where a derived file is to be written; its folder is there.
 
         Raises:
           TargetError: a file of others has its name.
         """
         path = self.manifest.path(self._directory, name)
-        is_ours = name in self._known or self._overwrite
-        if not is_ours and files.exists(path):
-            raise TargetError(
-                f"A derived file must be new, or one that the manifest names; {path!r} "
-                f"is neither. Give --overwrite to replace it, or move it away."
-            )
-        if not is_remote(path):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(os.path.dirname(path))
-        return path
+        if name not in self.replaced:
+            if not files.exists(path) or self._store.has_announced(name):
+                self._store.announce(name)
+            elif self._overwrite:
+                self.replaced.add(name)
+            else:
+                raise taken_name(path)
+        return os.path.join(self._store.dataset, name)
 
     def add(self, facts: Sequence[FileFacts]) -> None:
         """Notes files that are written."""
@@ -122,46 +122,25 @@ def deriving(
       StorageError: a file could not be written.
     """
     work_folder.recover(directory)
-    with storing(directory), work_folder.held(directory):
-        path = os.path.join(directory, MANIFEST_NAME)
-        seen = version_of(path)
+    place = target.at(directory)
+    with storing(directory), work_folder.held(directory) as hold:
+        seen = version_of(os.path.join(directory, MANIFEST_NAME))
         manifest = target.read_manifest(directory)
-        store = Store(os.path.join(target.work_folder(directory), _WORK))
-        if not is_remote(directory):
-            store.make()
+        folder = os.path.join(target.work_folder(directory), _WORK)
+        store = place.open_derived(Store(folder), manifest, hold)
         try:
             work = Deriving(
-                directory,
-                manifest,
-                store.attempts,
-                version=version,
-                overwrite=overwrite,
+                directory, manifest, store, version=version, overwrite=overwrite
             )
             yield work
             finished = work.finished()
             if finished != manifest:
-                _sync(directory)
-                _replace(path, finished, seen, store)
+                place.add_derived(store, finished, seen=seen, replaced=work.replaced)
+        except OvertakenError as error:
+            raise TargetError(
+                f"The dataset must stay as it was at the start; {directory!r} was "
+                f"written by another run meanwhile, and is as that has left it. Run "
+                f"again."
+            ) from error
         finally:
-            if not is_remote(directory):
-                store.remove_tree(store.folder)
-
-
-def _sync(directory: str) -> None:
-    """Makes names survive a power loss, before the manifest has them."""
-    if is_remote(directory):
-        return
-    for name in DERIVED_FOLDERS:
-        with contextlib.suppress(FileNotFoundError):
-            files.sync_directory(os.path.join(directory, name))
-    files.sync_directory(directory)
-
-
-def _replace(path: str, manifest: Manifest, seen: str, store: Store) -> None:
-    try:
-        put_if(path, manifest.to_bytes(), seen, attempts=store.attempts)
-    except OvertakenError as error:
-        raise TargetError(
-            f"The dataset must stay as it was at the start; {path!r} was replaced "
-            f"meanwhile, and is as the other run has left it. Run again."
-        ) from error
+            place.leave_derived(store, hold=hold)

@@ -39,6 +39,7 @@ __all__ = [
     "Manifest",
     "ShardFacts",
     "SplitFacts",
+    "is_data_folder",
 ]
 
 FORMAT = "beam-tfrecord/1"
@@ -449,9 +450,14 @@ class Manifest:
                 last = ""
             if last in ("", ".", "..", *DERIVED_FOLDERS) or "\0" in last:
                 raise ValueError(f"{name!r} is not the name of a file")
-        if manifest.folder and not _FOLDER.fullmatch(manifest.folder):
+        if manifest.folder and not is_data_folder(manifest.folder):
             raise ValueError(f"{manifest.folder!r} is not the name of its folder")
         return manifest
+
+
+def is_data_folder(name: str) -> bool:
+    """Whether a name has the form of a folder that a dataset's files are in."""
+    return _FOLDER.fullmatch(name) is not None
 
 
 def _digest(dataset: Mapping[str, Any]) -> str:

@@ -18,20 +18,23 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from transforms import files
 from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
+from transforms.publishing import derived_files
 from transforms.publishing.bucket.publication import overtaken
 from transforms.publishing.bucket.runs import Hold
 from transforms.publishing.bucket.target import SHARED, BucketTarget
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders
+from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import absolute, is_remote, work_folder
 from transforms.storage.retry import persistently
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
+from transforms.work.versions import version_of
 
 __all__ = [
     "LocalTarget",
@@ -286,6 +289,28 @@ class LocalTarget:
     def forget(self, store: Store) -> None:
         """Does nothing: all notes on a job are in its folder."""
 
+    def open_derived(self, store: Store, manifest: Manifest, hold: Hold) -> Store:
+        # `recover` says nothing of what it cannot finish.
+        derived_files.finish(store, self.directory)
+        store.remove_tree(store.folder)
+        store.make()
+        for name in DERIVED_FOLDERS:
+            folders.make(os.path.join(store.dataset, name))
+        return store
+
+    def add_derived(
+        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
+    ) -> None:
+        path = os.path.join(self.directory, MANIFEST_NAME)
+        old = files.read_bytes(path)
+        if version_of(path) != seen:
+            raise OvertakenError(path)
+        derived_files.add(store, self.directory, manifest, old=old, replaced=replaced)
+
+    def leave_derived(self, store: Store, *, hold: Hold) -> None:
+        derived_files.finish(store, self.directory)
+        store.remove_tree(store.folder)
+
     def work_names(self) -> list[str]:
         """Lists the folders in the work folder, one for each job."""
         return self._own.run_names()
@@ -311,6 +336,7 @@ class LocalTarget:
             for store in self._stores():
                 for folder in _built(store):
                     recover(folder, self.directory)
+                derived_files.finish(store, self.directory)
 
     def _stores(self) -> list[Store]:
         folder = work_folder(self.directory)

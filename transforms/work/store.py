@@ -231,6 +231,10 @@ class Store:
                 path = os.path.join(self.dataset, inner)
                 persistently(functools.partial(os.mkdir, path), path=path)
 
+    def has_announced(self, name: str) -> bool:
+        """Whether a run of this job has noted that it writes a file."""
+        return bool(self.notes) and files.is_file(os.path.join(self.notes, name))
+
     def put(
         self, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
     ) -> list[Segment]:

@@ -11,7 +11,8 @@ that there is no dataset; afterwards there is a whole one.
     .<name>.beam-tfrecord/         the work folder; see `work_folder`
       holder, others/<run>         the runs at work; see `bucket_runs`
       places/<folder>              the work of each job that puts files into a folder
-      names/<work>/<file>          what a job may have put into the target itself
+      names/<work>/<file>          what a job may have put into the target itself, or
+                                   into the folder of the dataset that is there
       publishing/<folder>          the manifest that its job is replacing; see
                                    `transforms.publishing.bucket.publication`
       <work>/                      the work of a job; see `transforms.work.store`
@@ -41,10 +42,10 @@ import functools
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from transforms import files
-from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.manifest import MANIFEST_NAME, Manifest, is_data_folder
 from transforms.errors import DamageError, TargetError, first_few
 from transforms.publishing.bucket.publication import (
     PUBLISHING,
@@ -74,7 +75,7 @@ from transforms.storage.file_systems import asked
 from transforms.storage.paths import split_remote, work_folder
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
-from transforms.work.versions import look_at, version_of
+from transforms.work.versions import look_at, put_if, version_of
 
 __all__ = ["SHARED", "BucketTarget", "remove_work"]
 
@@ -245,6 +246,25 @@ class BucketTarget:
         else:
             files.remove_tree(f"{self._folder}/{_NAMES}/{store.name}")
 
+    def open_derived(self, store: Store, manifest: Manifest, hold: Hold) -> Store:
+        parts = [self._folder, _NAMES, store.name, manifest.folder]
+        return dataclasses.replace(
+            *(store,),
+            placed=manifest.path(self.directory, "").rstrip("/"),
+            notes="/".join(part for part in parts if part),
+            lease=hold.lease,
+        )
+
+    def add_derived(
+        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
+    ) -> None:
+        put_if(manifest_path(self.directory), manifest.to_bytes(), seen)
+        self.forget(store)
+
+    def leave_derived(self, store: Store, *, hold: Hold) -> None:
+        if not hold.is_lost:
+            self._remove_job(store.name)
+
     def work_names(self) -> list[str]:
         """Lists the folders in the work folder, one for each job."""
         return [name for name in names_in(self._folder) if _WORK.fullmatch(name)]
@@ -358,7 +378,17 @@ def _is_ours(name: str) -> bool:
 
 
 def _announced(folder: str, works: list[str]) -> list[tuple[str, str]]:
-    return [(w, name) for w in works for name in names_with(f"{folder}/{_NAMES}/{w}")]
+    return [(w, name) for w in works for name in _announced_by(folder, w)]
+
+
+def _announced_by(folder: str, work: str) -> list[str]:
+    """Returns the names of what one work may have put into the target."""
+    notes, found = f"{folder}/{_NAMES}/{work}", []
+    for name in names_with(notes):
+        # Derived files of a dataset that has replaced one are in its folder.
+        inner = names_with(f"{notes}/{name}") if is_data_folder(name) else []
+        found += [f"{name}/{each}" for each in inner] or [name]
+    return found
 
 
 def remove_work(directory: str, hold: Hold, *, work: str = "", place: str = "") -> None:
@@ -444,15 +474,15 @@ def _remove_announced(
     directory: str, work: str, kept: set[str], *, keep_note: bool = False
 ) -> None:
     """Removes what one work has put into the target itself, and then the notes."""
-    notes = f"{work_folder(directory)}/{_NAMES}/{work}"
-    names = names_with(notes)
+    folder = work_folder(directory)
+    names = _announced_by(folder, work)
     for name in names:
         if name not in kept:
             files.remove_file(f"{directory}/{name}")
     if names:
         rewrite_pointers(directory, work)
         if not keep_note:
-            files.remove_tree(notes)
+            files.remove_tree(f"{folder}/{_NAMES}/{work}")
 
 
 def _kept(directory: str) -> set[str]:
@@ -460,7 +490,8 @@ def _kept(directory: str) -> set[str]:
     manifest = published(directory)
     if manifest is None:
         return set()
-    return {*manifest.root_names, manifest.folder, MANIFEST_NAME}
+    named = (manifest.path("", name) for name in manifest.file_names)
+    return {*manifest.root_names, *named, manifest.folder, MANIFEST_NAME}
 
 
 def _wants_extra(path: str, what: str) -> TargetError:

@@ -1,0 +1,107 @@
+"""`index` of a dataset, killed at every file operation: what comes next goes on."""
+
+import functools
+import os
+import pathlib
+import shutil
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.datasets import animals, write_dataset
+from tests.support.direct_run import COMMITTED, forked
+from tests.support.file_operations import watched
+from tests.support.outputs import contents, dataset
+from tests.support.runs import command
+from tests.support.sources import write_csv
+from tests.support.stress import count
+
+Folder = pathlib.Path
+
+# Of the operations of a run, each 5th is tried where not all are.
+STEP = count(5, 1)
+
+
+@pytest.mark.parametrize("after", ["index", "clean", "overwrite"])
+def test_killed_at_every_operation(after: str, tmp_path: Folder) -> None:
+    """The dataset stays as it was, or is the new one; nothing is in the way."""
+    work, saved = tmp_path / "work", tmp_path / "saved"
+    out = work / "d"
+    work.mkdir()
+    source = write_csv(tmp_path / "t.csv", "id", [str(n) for n in range(9)])
+    write_dataset(out, {"train": animals(3, 2), "test": animals(2)})
+    assert command("index", out).code == 0
+    # Named by the manifest, and replaced.
+    named = out / "index" / "animals-test.tfrecord-00000-of-00001.u64"
+    named.write_bytes(b"damaged")
+    shutil.copytree(work, saved)
+
+    def run() -> None:
+        assert command("index", out, "--text", "--catalogue").code == 0
+
+    run()
+    follow_ups = {
+        "index": ("index", out, "--text", "--catalogue"),
+        "clean": ("clean", out),
+        "overwrite": ("convert", source, out, "--overwrite"),
+    }
+    digest, old, new = dataset(out)["digest"], contents(saved / "d"), contents(out)
+    for number in range(0, 10_000, STEP):
+        shutil.rmtree(work)
+        shutil.copytree(saved, work)
+        if forked(functools.partial(_killed, run, number)) == COMMITTED:
+            break
+        assert dataset(out)["digest"] == digest
+        done = command(*follow_ups[after])
+        assert done.code == 0, (number, done)
+        if after == "index":
+            assert contents(out) == new
+        elif after == "clean":
+            assert contents(out) in (old, new), number
+        else:
+            assert dataset(out)["account"]["written"] == 9
+        if after != "clean":
+            assert command("verify", out).code == 0
+        assert os.listdir(work) == ["d"]
+    assert number > 50
+
+
+def _killed(run: Callable[[], None], at: int) -> None:
+    seen = 0
+
+    def hook(what: str, path: str) -> None:
+        nonlocal seen
+        if seen == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen += 1
+
+    with watched(hook):
+        run()
+
+
+def test_a_name_that_others_took_after_a_kill(tmp_path: Folder) -> None:
+    """Their file stays, and the run goes on when it was moved away."""
+    write_dataset(tmp_path / "d", {"train": animals(3)})
+    name = "animals-train.tfrecord-00000-of-00001.u64"
+    foreign = tmp_path / "d" / "index" / name
+
+    def killed() -> None:
+        def hook(what: str, path: str) -> None:
+            if what == "renameat2" and path.endswith(f"d/index/{name}"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with watched(hook):
+            command("index", tmp_path / "d")
+
+    assert forked(killed) == -signal.SIGKILL
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_bytes(b"precious")
+    for _ in range(2):
+        done = command("index", tmp_path / "d")
+        assert done.code == 2
+        assert "move it away" in done.err
+        assert foreign.read_bytes() == b"precious"
+    foreign.unlink()
+    assert command("index", tmp_path / "d").code == 0
+    assert command("verify", tmp_path / "d").code == 0

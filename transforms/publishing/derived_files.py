@@ -1,0 +1,111 @@
+"""Add derived files to the dataset at a target on a disk, with its manifest.
+
+    .<name>.beam-tfrecord/<work>/
+      dataset/index/..., dataset/catalogue/...    the files, until they are whole
+      adding.json    {"old": digest of the manifest, "new": the one that names them,
+                      "replaced": names that may be replaced}
+
+Nothing in the dataset changes before all files are written and synced and the note is.
+Then each file is renamed into its place, and the manifest is replaced last. A run that
+is killed in between has left the note, by which the next run or `clean` goes on.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Collection
+
+from transforms import files
+from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
+from transforms.errors import CommitError, TargetError
+from transforms.storage import folders
+from transforms.work.store import Store
+
+__all__ = ["add", "finish", "taken_name"]
+
+_NOTE = "adding.json"
+
+
+def add(
+    store: Store,
+    directory: str,
+    manifest: Manifest,
+    *,
+    old: bytes,
+    replaced: Collection[str],
+) -> None:
+    """Moves derived files into a dataset, and replaces its manifest.
+
+    Args:
+      store: with the files in `dataset`.
+      directory: of the dataset.
+      manifest: that names them.
+      old: the manifest that it replaces.
+      replaced: names of files that may be replaced.
+
+    Raises: see `finish`.
+    """
+    _sync(store.dataset)
+    note = {
+        "old": hashlib.sha256(old).hexdigest(),
+        "new": manifest.to_bytes().decode(),
+        "replaced": sorted(replaced),
+    }
+    path = os.path.join(store.folder, _NOTE)
+    files.write_file(path, json.dumps(note).encode(), attempts=store.attempts)
+    # A power loss must not keep a rename and lose the note.
+    files.sync_directory(store.folder)
+    finish(store, directory)
+
+
+def finish(store: Store, directory: str) -> None:
+    """Does what is left to do of `add`; nothing where it had not begun.
+
+    Raises:
+      TargetError: a file of others has taken a name since; it stays.
+      StorageError: a step failed though it was tried again.
+    """
+    noted = os.path.join(store.folder, _NOTE)
+    try:
+        note = json.loads(files.read_bytes(noted))
+    except FileNotFoundError:
+        return
+    path = os.path.join(directory, MANIFEST_NAME)
+    try:
+        current = hashlib.sha256(files.read_bytes(path)).hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        current = ""
+    if current == note["old"]:
+        for name in files.names_with(store.dataset, DERIVED_FOLDERS):
+            source, target = (
+                os.path.join(at, name) for at in (store.dataset, directory)
+            )
+            folders.make(os.path.dirname(target))
+            if name in note["replaced"]:
+                files.rename(source, target)
+                continue
+            try:
+                folders.move_new(source, target)
+            except CommitError as error:
+                raise taken_name(target) from error
+        _sync(directory)
+        data = note["new"].encode()
+        files.write_file(path, data, attempts=store.attempts)
+    files.remove_file(noted)
+
+
+def taken_name(path: str) -> TargetError:
+    """Returns the error of a derived file whose name a file of others has."""
+    return TargetError(
+        f"A derived file must be new, or one that the manifest names; {path!r} is "
+        f"neither. Give --overwrite to replace it, or move it away."
+    )
+
+
+def _sync(folder: str) -> None:
+    """Makes the names of derived files survive a power loss."""
+    for name in DERIVED_FOLDERS:
+        with contextlib.suppress(FileNotFoundError):
+            files.sync_directory(os.path.join(folder, name))
+    files.sync_directory(folder)
