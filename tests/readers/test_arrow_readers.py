@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord
-from tests.support.datasets import animals, write_dataset
+from tests.support.datasets import animals, write_dataset, write_records
+from transforms.errors import ExampleError
 from transforms.reading.view import View
 
 Counts = dict[str, int]
@@ -56,3 +57,28 @@ def test_a_view_is_read_in_batches(
     view = train.select(["id", "animal"]).shuffled(seed=1)
     monkeypatch.setattr(View, "__getitem__", fail)
     assert read(view) == {name: names.count(name) for name in names}
+
+
+@pytest.mark.parametrize("read", [_pyarrow, _polars, _duckdb, _pandas])
+def test_a_record_that_is_none_of_the_features(
+    tmp_path: pathlib.Path, read: Callable[[View], Counts]
+) -> None:
+    """The consumer's error has our message alone: file, record, what to do."""
+    write_dataset(tmp_path / "a", {"train": animals(5, 6)})
+    path = tmp_path / "a" / "animals-train.tfrecord-00001-of-00002"
+    view = beam_tfrecord.open_dataset(tmp_path / "a", labels="names")["train"]
+    records = [*view.records[5:]]
+    records[4] = b"\xff" * len(records[4])
+    write_records(path, records)
+    with pytest.raises(ExampleError) as ours:
+        _ = view[9]
+    assert f"{path}: record 4: " in str(ours.value)
+    # Each library has an error of its own.
+    with pytest.raises(Exception, match="record 4") as found:
+        read(view)
+    assert str(found.value).endswith(str(ours.value))
+    assert "Traceback" not in str(found.value)
+    # The error of another stream is another one.
+    with pytest.raises(Exception, match="record 4"):
+        read(view[[9, 9]])
+    assert read(view[:9])
