@@ -35,7 +35,7 @@ test-clusters:
 
 # The libraries that read what we write; rewrites the table of the docs.
 test-readers: bench/.venv/.stamp bench/.venv-ray/.stamp bench/.venv-torch/.stamp
-	./run_local.sh setup test
+	./run_local.sh setup clusters
 	.venv/bin/python -m pytest tests/opens_in
 
 # The programs and notebooks of docs/tutorials; the last one in an environment with Airflow.
@@ -56,11 +56,14 @@ bench-growth: bench/.venv/.stamp
 	.venv/bin/python bench/growth.py $(BENCH_ARGS)
 	bench/.venv/bin/python bench/growth_plot.py docs/internals/growth.svg
 
-# One environment has PyTorch and the readers for it, the other one has TensorFlow.
-bench-readers: bench/.venv/.stamp bench/.venv-torch/.stamp
+# Most readers are in one environment. TensorFlow is in another, and so are the peers of
+# PyTorch's loader.
+bench-readers: bench/.venv/.stamp bench/.venv-torch/.stamp bench/.venv-loader/.stamp
 	./run_local.sh setup
-	bench/.venv-torch/bin/python bench/readers.py $(BENCH_ARGS)
+	bench/.venv-torch/bin/python bench/readers.py --only lookups,rows,columns,batches \
+		$(BENCH_ARGS)
 	bench/.venv/bin/python bench/readers.py --only batches $(BENCH_ARGS)
+	bench/.venv-loader/bin/python bench/readers.py --only loader $(BENCH_ARGS)
 
 bench-engines:
 	./run_local.sh setup
@@ -84,6 +87,12 @@ bench/.venv-torch/.stamp: bench/requirements-torch.txt
 	./run_local.sh setup
 	.venv/bin/python -m venv --clear bench/.venv-torch
 	bench/.venv-torch/bin/python -m pip install --quiet -r bench/requirements-torch.txt
+	touch $@
+
+bench/.venv-loader/.stamp: bench/requirements-loader.txt
+	./run_local.sh setup
+	.venv/bin/python -m venv --clear bench/.venv-loader
+	bench/.venv-loader/bin/python -m pip install --quiet -r bench/requirements-loader.txt
 	touch $@
 
 bench/.venv-tutorials/.stamp: tests/tutorials/requirements.txt setup.py

@@ -4,14 +4,15 @@
     make bench-readers BENCH_ARGS="--runs 5"
 
 Each comparison runs both sides in one process, in turns, and prints the median of each
-and their ratio. It is left out where a peer's package is missing: PyTorch and the rest
-are in one environment, TensorFlow is in another, and the target runs this file in both.
+and their ratio. It is left out where a peer's package is missing: the packages are in
+three environments, and the target runs this file in each.
 
     lookups   `records[i]` of small records at random, both checksums compared
     rows      rows as dicts, in order
     columns   record batches, with and without missing values
     batches   record batches of 4,096 rows
-    loader    PyTorch's DataLoader, two workers, batches of 256 images
+    loader    PyTorch's DataLoader, two workers, batches of 256 images: the time to the
+              first batch, an epoch of new workers, and one of workers that are there
 """
 
 import argparse
@@ -37,6 +38,8 @@ import data  # noqa: E402 - beside this file
 ROWS = 300_000
 LOOKUPS = 20_000
 ROWS_READ = 60_000
+IMAGES = 20_000
+BATCH = 256
 _PROGRAM = ROOT / ".venv" / "bin" / "python"
 
 Work = Callable[[], int]
@@ -222,30 +225,142 @@ def batches(table: Table) -> None:
 
 
 def loader(table: Table) -> None:
-    """Compares PyTorch's loader over images."""
-    images = pathlib.Path(os.environ.get("BEAM_TFRECORD_TEST_DATA", "")) / "clothing"
-    source = images if images.is_dir() else data.images_of(1_000)
-    folder = dataset(source, "images", "--index", "text")
+    """Compares PyTorch's loader over images: the start of its workers, and the rest."""
     if not has("torch", "tfrecord"):
         return
-    from tfrecord.torch.dataset import TFRecordDataset
-    from torch.utils.data import DataLoader
+    images = pathlib.Path(os.environ.get("BEAM_TFRECORD_TEST_DATA", "")) / "clothing"
+    few = images if images.is_dir() else data.images_of(600)
+    options = ("--index", "text", "--shards")
+    for source, count in ((few, 2), (data.images_of(IMAGES), 4)):
+        folder = dataset(source, f"loaded-{source.name}", *options, str(count))
+        made = _datasets(folder)
+        size = f"{len(split(folder)):,} images"
+        for title, unit, side in (
+            ("to the first batch", "start", _to_first_batch),
+            ("with the start of workers", "image", _whole),
+            ("workers are there", "image", _again),
+        ):
+            sides = {name: side(each) for name, each in made.items()}
+            table.compare(f"DataLoader, {size}, {title}", sides, unit)
 
-    view = split(folder).records
-    path = next(each for each in shards(folder) if "-train.tfrecord" in each)
+
+def _datasets(folder: pathlib.Path) -> dict[str, Callable[[], Any]]:
+    """Returns what makes each reader's dataset of the same images, in their order."""
+    from tfrecord.torch.dataset import TFRecordDataset
+    from torch.utils.data import ChainDataset
+
+    view = split(folder)
+    paths = [each for each in shards(folder) if "-train.tfrecord" in each]
     kinds = {"image": "byte", "label": "int"}
 
-    def ours() -> int:
-        made = DataLoader(view, batch_size=256, num_workers=2, collate_fn=list)
-        return sum(len(batch) for batch in made)
+    def vahidk() -> Any:
+        # Each of the workers reads a part of each shard, which the index tells it.
+        return ChainDataset(
+            [
+                TFRecordDataset(
+                    path, str(folder / "index" / f"{os.path.basename(path)}.idx"), kinds
+                )
+                for path in paths
+            ]
+        )
 
-    def vahidk() -> int:
-        index = str(folder / "index" / f"{os.path.basename(path)}.idx")
-        found = TFRecordDataset(path, index, kinds)
-        made = DataLoader(found, batch_size=256, num_workers=2, collate_fn=list)
-        return sum(len(batch) for batch in made)
+    made: dict[str, Callable[[], Any]] = {"ours": lambda: view.records}
+    made["tfrecord (vahidk)"] = vahidk
+    if has("streaming"):
+        made["MDS"] = _mds(view, folder.with_name(f"{folder.name}-mds"))
+    if has("webdataset"):
+        tars = folder.with_name(f"{folder.name}-tars")
+        made["WebDataset"] = _web_dataset(view, tars, len(paths))
+    held = _Held(view.records)
+    made["the loader alone"] = lambda: held
+    return made
 
-    table.compare("DataLoader, 2 workers", {"ours": ours, "tfrecord": vahidk}, "image")
+
+class _Held:
+    """Gives the records of one batch, which are there, again and again."""
+
+    def __init__(self, records: Any) -> None:
+        self._size = len(records)
+        self._batch = [*records[:BATCH]]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitems__(self, places: Sequence[int]) -> list[bytes]:
+        return self._batch[: len(places)]
+
+
+def _mds(view: Any, folder: pathlib.Path) -> Callable[[], Any]:
+    import streaming
+
+    if not folder.exists():
+        columns = {"image": "bytes", "label": "int"}
+        with streaming.MDSWriter(out=str(folder), columns=columns) as writer:
+            for row in view:
+                writer.write({"image": row["image"], "label": row["label"]})
+
+    def opened() -> Any:
+        # What a run before this one has left in shared memory.
+        streaming.base.util.clean_stale_shared_memory()
+        return streaming.StreamingDataset(
+            local=str(folder), shuffle=False, batch_size=BATCH
+        )
+
+    return opened
+
+
+def _web_dataset(view: Any, folder: pathlib.Path, count: int) -> Callable[[], Any]:
+    import webdataset
+
+    if not folder.exists():
+        folder.mkdir()
+        size = -(-len(view) // count)
+        for number in range(count):
+            with webdataset.TarWriter(str(folder / f"{number:05}.tar")) as writer:
+                for place in range(number * size, min((number + 1) * size, len(view))):
+                    row = view[place]
+                    image, label = row["image"], row["label"]
+                    key = f"{place:08}"
+                    writer.write({"__key__": key, "jpg": image, "cls": label})
+    tars = sorted(map(str, folder.glob("*.tar")))
+    return lambda: webdataset.WebDataset(tars, shardshuffle=False)
+
+
+def _loaded(made: Callable[[], Any], *, stays: bool = False) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        made(),
+        batch_size=BATCH,
+        num_workers=2,
+        collate_fn=list,
+        persistent_workers=stays,
+    )
+
+
+def _to_first_batch(made: Callable[[], Any]) -> Work:
+    def work() -> int:
+        next(iter(_loaded(made)))
+        return 1
+
+    return work
+
+
+def _whole(made: Callable[[], Any]) -> Work:
+    return lambda: sum(len(batch) for batch in _loaded(made))
+
+
+def _again(made: Callable[[], Any]) -> Work:
+    kept: list[Any] = []
+
+    def work() -> int:
+        if not kept:
+            kept.append(_loaded(made, stays=True))
+            for _ in kept[0]:
+                pass
+        return sum(len(batch) for batch in kept[0])
+
+    return work
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         file = item.nodeid.partition("::")[0]
         group = "readers" if file.startswith("tests/readers/") else file
         item.add_marker(pytest.mark.xdist_group(group))
-        if file.startswith(("tests/clusters/", "tests/storage/")):
+        if file.startswith(("tests/clusters/", "tests/storage/", "tests/opens_in/")):
             for each in _OF_SERVERS:
                 item.add_marker(pytest.mark.filterwarnings(each))
         if "headline" in getattr(item, "fixturenames", ()):
