@@ -18,6 +18,8 @@ __all__ = ["Catalogue"]
 
 # A part, and a row group of it.
 _Place = tuple[int, int]
+# Row groups that are kept, each with other columns: copies read two choices in turns.
+_KEPT = 2
 
 
 class Catalogue:
@@ -61,6 +63,7 @@ class Catalogue:
                 )
         self.schema: pa.Schema = schemas[0]
         self._starts = [0, *itertools.accumulate(counts)]
+        self._kept: tuple[tuple[tuple[str, ...], int, pa.Table], ...] = ()
 
     def __len__(self) -> int:
         """Records of the split."""
@@ -90,11 +93,10 @@ class Catalogue:
                 )
         place = bisect.bisect_right(self._starts, start) - 1
         while start < stop:
-            end = min(stop, self._starts[place + 1])
-            table = self._read(place, columns).slice(
-                start - self._starts[place], end - start
-            )
-            yield from table.to_batches()
+            first, after = self._starts[place], self._starts[place + 1]
+            end = min(stop, after)
+            table = self._group(place, (*columns,), is_last=end == after)
+            yield from table.slice(start - first, end - start).to_batches()
             start, place = end, place + 1
 
     def typed_batches(
@@ -140,6 +142,21 @@ class Catalogue:
         if ids.null_count:
             raise self._damage(0, f"a value of {name!r} is none of its classes")
         return ids.cast(pa.int64()).take(column.indices)
+
+    def _group(
+        self, place: int, columns: tuple[str, ...], *, is_last: bool
+    ) -> pa.Table:
+        """Returns a row group; keeps it for the next range in it, unless it `is_last`.
+
+        A group has the rows of many small shards, which are asked for one by one.
+        """
+        kept = [each for each in self._kept if each[0] == columns and each[1] == place]
+        table = kept[0][2] if kept else self._read(place, columns)
+        others = [each for each in self._kept if each[0] != columns]
+        # Replaced at once, for threads.
+        mine = [] if is_last else [(columns, place, table)]
+        self._kept = (*mine, *others)[:_KEPT]
+        return table
 
     def _read(self, place: int, columns: Sequence[str]) -> pa.Table:
         part, group = self._groups[place]

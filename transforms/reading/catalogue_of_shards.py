@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from transforms import files
@@ -16,7 +18,7 @@ from transforms.core.catalogue import (
 from transforms.core.catalogue_part import write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.gzip_members import Addresses, scan_members
 from transforms.errors import TFRecordError
@@ -27,6 +29,10 @@ from transforms.storage.counted_sink import CountedSink
 __all__ = ["addresses_of", "rows_of_shard", "write_catalogue"]
 
 _HEAD_BYTES = 64
+# Each column of a batch takes some 50 us, however few rows the batch has. So large
+# records are decoded together, until they are as many or as long as this.
+_ROWS_TOGETHER = 512
+_BYTES_TOGETHER = 16 << 20
 
 
 def write_catalogue(
@@ -101,7 +107,7 @@ def rows_of_shard(
     addresses = addresses_of(path)
     with files.opened(path) as file:
         reader = TFRecordReader(file, allow_empty=True)
-        for payloads in reader.batches():
+        for payloads in _together(reader.batches()):
             first, count = payloads.first_record, len(payloads)
             plain = reader.compression is Compression.NONE
             columns = own_columns(
@@ -117,6 +123,36 @@ def rows_of_shard(
                 batch = rows.batch(payloads, path)
                 columns |= dict(zip(batch.schema.names, batch.columns, strict=True))
             yield columns
+
+
+def _together(batches: Iterable[PayloadBatch]) -> Iterator[PayloadBatch]:
+    """Yields the same records in batches that are no smaller than they must be."""
+    waiting: list[PayloadBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + len(batch), size + len(batch.data)
+        if rows >= _ROWS_TOGETHER or size >= _BYTES_TOGETHER:
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
+    if len(batches) == 1:
+        return batches[0]
+    sizes = [len(batch.data) for batch in batches]
+    bases = itertools.accumulate(sizes, initial=0)
+    starts = [batch.starts + base for batch, base in zip(batches, bases, strict=False)]
+    return PayloadBatch(
+        b"".join(batch.data for batch in batches),
+        np.concatenate(starts),
+        np.concatenate([batch.lengths for batch in batches]),
+        batches[0].first_record,
+        np.concatenate([batch.offsets for batch in batches]),
+        np.concatenate([batch.payload_crcs() for batch in batches]),
+    )
 
 
 def addresses_of(path: str) -> Addresses | None:
