@@ -91,10 +91,15 @@ def _indexes(
     manifest: Manifest, sources: Mapping[str, CopiedShard], store: Store
 ) -> list[FileFacts]:
     written = []
+    datasets = {each.dataset.directory: each.dataset for each in sources.values()}
+    had_by = {
+        path: {each.file: each for each in dataset.manifest.derived}
+        for path, dataset in datasets.items()
+    }
     for split in manifest.splits:
         for facts in split.shards:
             source = sources[facts.file]
-            had = {each.file: each for each in source.dataset.manifest.derived}
+            had = had_by[source.dataset.directory]
             forms = [
                 form
                 for form in (index_file, text_index_file)

@@ -87,6 +87,7 @@ class DerivedChecks:
         self._dataset = dataset
         self._sound = frozenset(sound)
         self._places: dict[str, list[int]] = {}
+        self._parts: dict[str, tuple[str, ...]] = {}
         self._catalogues: dict[str, CatalogueCheck | None] = {}
 
     def of_shard(self, split: SplitFacts, number: int) -> ShardCheck:
@@ -121,8 +122,8 @@ class DerivedChecks:
                 records=shard.records,
                 addresses=addresses,
             )
-        parts = manifest.catalogue_parts(split.name) or ("",)
-        return ShardCheck(indexes, rows, parts[0])
+        parts = self._parts_of(split)
+        return ShardCheck(indexes, rows, parts[0] if parts else "")
 
     def of_split(self, split: SplitFacts) -> list[tuple[str, str]]:
         """Returns (part, what is wrong) where a catalogue has another length."""
@@ -132,7 +133,7 @@ class DerivedChecks:
         try:
             catalogue.check_length(split.records)
         except DamageError as error:
-            return [(self._dataset.manifest.catalogue_parts(split.name)[0], str(error))]
+            return [(self._parts_of(split)[0], str(error))]
         return []
 
     def _firsts(self, split: SplitFacts) -> list[int]:
@@ -142,14 +143,20 @@ class DerivedChecks:
             self._places[split.name] = [0, *itertools.accumulate(counts)]
         return self._places[split.name]
 
+    def _parts_of(self, split: SplitFacts) -> tuple[str, ...]:
+        # All derived files are looked through for it: not once for each shard.
+        if split.name not in self._parts:
+            found = self._dataset.manifest.catalogue_parts(split.name)
+            self._parts[split.name] = found
+        return self._parts[split.name]
+
     def _catalogue(self, split: SplitFacts) -> "CatalogueCheck | None":
         if split.name not in self._catalogues:
             self._catalogues[split.name] = self._opened(split)
         return self._catalogues[split.name]
 
     def _opened(self, split: SplitFacts) -> "CatalogueCheck | None":
-        manifest = self._dataset.manifest
-        parts = manifest.catalogue_parts(split.name)
+        manifest, parts = self._dataset.manifest, self._parts_of(split)
         if not parts or not self._sound.issuperset(parts):
             return None
         # Loaded where there is a catalogue: Parquet takes 0.1 s.

@@ -19,6 +19,7 @@ from tests.support.outputs import contents, dataset, manifest
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
 from transforms import files
+from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.gzip_members import scan_members
 
@@ -404,3 +405,21 @@ def test_an_unchanged_run_says_what_adds_files(table: Folder, tmp_path: Folder) 
     assert command("index", tmp_path / "out", "--text", "--catalogue").code == 0
     run = convert(table / "t.csv", tmp_path / "out", *spec, *asked)
     assert "note:" not in run.err
+
+
+def test_the_derived_files_are_not_searched_for_each_shard(
+    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are as many of them as shards, or more."""
+    out = tmp_path / "out"
+    options = ("--spec", table / "spec.yaml", "--catalogue", "--shards", 20)
+    convert(table / "t.csv", out, *options)
+    plain, asked = Manifest.catalogue_parts, []
+
+    def counted(self: Manifest, split: str) -> tuple[str, ...]:
+        asked.append(split)
+        return plain(self, split)
+
+    monkeypatch.setattr(Manifest, "catalogue_parts", counted)
+    assert command("verify", out).code == 0
+    assert len(asked) < 5
