@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.conftest import MEASURES, Server
-from tests.storage.fault_proxy import FaultProxy
+from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.storage.program import (
     Program,
     assert_whole,
@@ -81,6 +81,17 @@ def test_an_overwrite_meanwhile(
         assert "Traceback" not in done.err
     assert manifest_at(server, place) == manifest
     assert_whole(server, place)
+
+
+def test_a_lost_answer(server: Server, place: str, tmp_path: Path) -> None:
+    """The manifest was put; the run that tries again takes it for its own."""
+    with FaultProxy(server.endpoint) as proxy:
+        program = Program(server.through(proxy.endpoint), tmp_path)
+        methods, name = ("PUT", "POST"), f"{place}/manifest.json"
+        proxy.set(Rule("cut_answer", methods=methods, contains=name))
+        program.run("index", f"{server.url}/{place}", *_INDEX)
+        assert len(puts(proxy, name)) > 1
+    assert assert_whole(server, place).catalogue_parts("train")
 
 
 @pytest.mark.parametrize("at", [".u64", ".pq", "manifest.json"])

@@ -72,6 +72,7 @@ from transforms.publishing.bucket.runs import (
 )
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked
+from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import split_remote, work_folder
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
@@ -258,7 +259,13 @@ class BucketTarget:
     def add_derived(
         self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
     ) -> None:
-        put_if(manifest_path(self.directory), manifest.to_bytes(), seen)
+        path, data = manifest_path(self.directory), manifest.to_bytes()
+        try:
+            put_if(path, data, seen)
+        except OvertakenError:
+            # The first try may have put it, and only its answer was lost.
+            if files.read_bytes(path) != data:
+                raise
         self.forget(store)
 
     def leave_derived(self, store: Store, *, hold: Hold) -> None:
