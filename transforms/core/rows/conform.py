@@ -20,7 +20,7 @@ from transforms.core.rows.column import Column, Faults, Mask, fault, reason_of
 from transforms.core.rows.column_group import coerce_columns
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_value import python_value
-from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
+from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown, row_type
 from transforms.errors import bounded, shortened
 
 __all__ = ["Misfit", "conform"]
@@ -95,8 +95,16 @@ def conform(
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
     numbers = _numbers(columns, schema, doubles)
+    nulls: dict[pa.DataType, pa.Array] = {}
     for feature in schema.features:
         if feature.derived:
+            continue
+        if _is_absent(feature, columns):
+            # Very many features may be, and share what is no value of any of them.
+            kind = row_type(feature)
+            if kind not in nulls:
+                nulls[kind] = pa.nulls(count, kind)
+            arrays.append(nulls[kind])
             continue
         raw = None
         if feature.constant is None:
@@ -104,6 +112,13 @@ def conform(
         coerced = numbers.get(feature.name)
         arrays.append(_column(feature, raw, coerced, count, texts_checked, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
+
+
+def _is_absent(feature: Feature, columns: Mapping[str, pa.Array]) -> bool:
+    """Whether no row has a value of a feature, and none needs one."""
+    is_made = feature.pattern or feature.constant is not None
+    lacks = feature.source_column not in columns and not is_made
+    return lacks and feature.missing is Missing.OMIT
 
 
 def _numbers(

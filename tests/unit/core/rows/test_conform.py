@@ -246,3 +246,18 @@ def test_features_read_off_images_have_no_column() -> None:
     batch, misfits = conform({"image": pa.array(["a.jpg"])}, schema, 1, "a.csv")
     assert batch.to_pylist() == [{"image": "a.jpg"}]
     assert not misfits
+
+
+def test_features_that_no_row_has_share_their_nulls() -> None:
+    """Memory does not grow with how many there are; each has its own type."""
+    kinds = (Kind.INT64, Kind.FLOAT, Kind.TEXT, Kind.TIMESTAMP)
+    features = [Feature(f"{kind}{i}", kind) for kind in kinds for i in range(50)]
+    features += [Feature("list", Kind.FLOAT, shape=(None,)), Feature("box", Kind.BOX)]
+    schema = Schema(tuple(features))
+    batch, misfits = conform({}, schema, 1000, "")
+    batch.validate(full=True)
+    assert batch.schema == schema.row_schema
+    assert not misfits
+    assert all(column.null_count == 1000 for column in batch.columns)
+    owned = {b.address for c in batch.columns for b in c.buffers() if b is not None}
+    assert len(owned) <= 4 * len({*batch.schema.types})
