@@ -56,6 +56,7 @@ from transforms.shards.loaded_images import (
 )
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
+from transforms.shards.sparse_columns import SparseColumns
 from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
 from transforms.work.store import Store
@@ -351,19 +352,45 @@ def _write_rows(
     encoder = layout.encoder if same else ExampleEncoder(schema)
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
     size = max(min(most_rows(len(schema)), by_bytes), 1)
+    sparse = SparseColumns.of(rows, layout.schema.features, size)
+    features = {feature.name: feature for feature in layout.schema.features}
+    if sparse is not None:
+        # Of columns that no chunk has, too, it is known that they have no value.
+        none = rows.table.slice(0, 0)
+        out.summaries.add(record_columns(none, layout.schema.features))
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
     alone = contextlib.nullcontext(writer) if len(rows) <= size else None
     with alone or _Behind(writer) as behind:
-        for start in range(0, len(rows), size):
-            chunk, positions = rows.take(start, start + size)
+        for number, start in enumerate(range(0, len(rows), size)):
+            part = rows
+            if sparse is not None:
+                names = sparse.of_chunk(number)
+                part = dataclasses.replace(rows, table=rows.table.select(names))
+            chunk, positions = part.take(start, start + size)
             out.count(chunk, layout.schema)
-            columns = record_columns(chunk, layout.schema.features)
-            records = pa.record_batch([columns[name] for name in schema.names], schema)
-            out.log.add_rows(placed, positions, columns.__getitem__)
+            found = [features[n] for n in chunk.column_names if n in features]
+            columns = record_columns(chunk, found)
+            if sparse is not None:
+                fields = [schema.field(name) for name in columns]
+                encoder = ExampleEncoder(pa.schema(fields))
+            records = pa.record_batch(
+                [columns[name] for name in encoder.schema.names], encoder.schema
+            )
+            values_of = functools.partial(_values_of, columns, schema, len(positions))
+            out.log.add_rows(placed, positions, values_of)
             for framed in encoder.framed_chunks(records):
                 out.log.add(framed.offsets, framed.buffer)
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.summaries.add(columns)
+
+
+def _values_of(
+    columns: Mapping[str, pa.Array], schema: pa.Schema, count: int, name: str
+) -> pa.Array:
+    """Returns n values of a feature, which a chunk may do without."""
+    if name in columns:
+        return columns[name]
+    return pa.nulls(count, schema.field(name).type)
 
 
 def _with_dictionary_types(schema: pa.Schema, found: pa.Schema) -> pa.Schema:

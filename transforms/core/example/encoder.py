@@ -161,6 +161,11 @@ class ExampleEncoder:
             for index in self._varying
         )
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that batches must have."""
+        return self._schema
+
     def _new_steps(self) -> list[Step | FloatColumns]:
         """Returns what adds the entries of all columns, in their order."""
         bounds = {self._before} if self._entry is not None else set()
