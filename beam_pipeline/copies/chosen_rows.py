@@ -16,7 +16,7 @@ from transforms.core.arrays import is_list
 from transforms.core.class_changes import ClassChanges, class_changes
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
-from transforms.errors import SpecError, UsageError, nearest
+from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue
 
 __all__ = ["Chosen", "Columns", "Mask", "Relabelling", "choose", "relabelling_of"]
@@ -139,6 +139,7 @@ def choose(
     Raises:
       SpecError: a split, class, feature or condition is none of the dataset's.
       UsageError: the feature with the keys must be named.
+      InputError: no record of the dataset has one of the keys.
       DamageError: a record is damaged.
     """
     dataset = columns.dataset
@@ -165,6 +166,9 @@ def choose(
             touched = _touched(columns, name, relabelling) & mask
             if touched.any():
                 relabelled[name] = touched
+    if search is not None and not request.split:
+        # Of one split, the keys may be those of another.
+        search.check()
     unknown = 0 if search is None else search.unknown
     counts = {reason: count for reason, count in sorted(skipped.items()) if count}
     return Chosen(kept, relabelled, counts, unknown)
@@ -189,6 +193,20 @@ class _Search:
         self._name, self._columns = name, columns
         self._keys = pa.array(sorted(dropped.keys), pa.large_string())
         self._seen = np.zeros(len(self._keys), np.bool_)
+        self._example = ""
+
+    def check(self) -> None:
+        """Raises InputError where no record had one of the keys.
+
+        Who erases a person must not be told that it is done when nobody was erased.
+        """
+        if not self._seen.any():
+            raise InputError(
+                f"A file of keys must have keys of the dataset; no record has one of "
+                f"these {len(self._keys):,} in its feature {self._name!r}, which holds "
+                f"keys like {shortened(self._example)!r}. Nothing was written. Correct "
+                f"the keys, or name their feature with --key-feature."
+            )
 
     @property
     def unknown(self) -> int:
@@ -200,7 +218,10 @@ class _Search:
         parts = [np.zeros(0, np.bool_)]
         for column in self._columns.of(split, self._name):
             values, rows = _flat(column)
-            places = pc.index_in(_as_text(values, self._name), self._keys)
+            texts = _as_text(values, self._name)
+            if not self._example:
+                self._example = next((t for t in texts[:1].to_pylist() if t), "")
+            places = pc.index_in(texts, self._keys)
             found = places.is_valid().to_numpy(zero_copy_only=False)
             self._seen[places.drop_null().to_numpy()] = True
             hit = np.zeros(len(column), np.bool_)

@@ -97,6 +97,18 @@ def test_erased_people_are_gone(people: Folder, tmp_path: Folder) -> None:
     assert b"987654321" not in (out / "manifest.json").read_bytes()
 
 
+def test_keys_of_nobody_are_an_error(people: Folder, tmp_path: Folder) -> None:
+    """What erases nobody writes nothing; of one split, the keys may be of another."""
+    (tmp_path / "keys").write_text("id-5\nid-17\n")
+    options = ("--drop-keys", tmp_path / "keys")
+    refused = command("subset", people, tmp_path / "out", *options)
+    assert refused.code == 4
+    assert "these 2 in its feature 'id'" in refused.err
+    assert not (tmp_path / "out").exists()
+    run = subset(people, tmp_path / "out", *options, "--split", "test")
+    assert "2 of the keys to drop are those of no record" in run.out
+
+
 def test_people_are_erased_in_place(people: Folder, tmp_path: Folder) -> None:
     """The dataset may be its own output, with --overwrite."""
     place = tmp_path / "set"
