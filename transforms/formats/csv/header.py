@@ -53,7 +53,10 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     record = _first_record(stream, dialect, origin)
     count = _count(record, dialect)
     if not count:
-        raise InputError(f"{origin}: no header, the file holds no record")
+        raise InputError(
+            f"{origin}: no header; a CSV file must begin with one, and this one has no "
+            f"line. Delete it, or leave it out with --exclude."
+        )
     if dialect.columns is not None:
         # Without a header the first record is a row, and may be a bad one.
         if dialect.header and count != len(dialect.columns):
@@ -233,7 +236,7 @@ def _check_delimiter(name: str, dialect: CsvDialect, origin: str) -> None:
             raise InputError(
                 f"{origin}: the header is one column, {name[:60]!r}, with "
                 f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
-                f"--delimiter"
+                f"--delimiter; if other files have another, convert this one by itself."
             )
 
 
