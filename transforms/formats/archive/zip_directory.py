@@ -97,7 +97,10 @@ def list_zip(
             f"one says {total}. Split it, or check where it comes from."
         )
     ends = _check_overlaps(entries, path, directory.offset)
-    for member in entries:
+    # Each gives way to the member that is made of it: there may be millions.
+    entries.reverse()
+    while entries:
+        member = entries.pop()
         if member.name or member.fault:
             yield dataclasses.replace(
                 _with_limits(member, limits), end=ends[member.index]
