@@ -1,5 +1,7 @@
 """Indexes of files as text."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -14,8 +16,5 @@ def test_a_text_index_has_a_line_for_each_record(
 ) -> None:
     """Where it begins and its size, however many lines are made together."""
     monkeypatch.setattr(record_index, "_LINES_TOGETHER", together)
-    lines = [
-        f"{start} {stop - start}\n"
-        for start, stop in zip(offsets[:-1], offsets[1:], strict=True)
-    ]
+    lines = [f"{start} {stop - start}\n" for start, stop in itertools.pairwise(offsets)]
     assert text_index(np.array(offsets, np.uint64)) == "".join(lines).encode()
