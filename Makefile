@@ -98,7 +98,8 @@ bench/.venv-loader/.stamp: bench/requirements-loader.txt
 bench/.venv-tutorials/.stamp: tests/tutorials/requirements.txt setup.py
 	./run_local.sh setup
 	.venv/bin/python -m venv --clear bench/.venv-tutorials
-	bench/.venv-tutorials/bin/python -m pip install --quiet -e . pytest \
+	bench/.venv-tutorials/bin/python -m pip install --quiet -e . \
+		pytest pytest-xdist hypothesis \
 		-r tests/tutorials/requirements.txt
 	touch $@
 
