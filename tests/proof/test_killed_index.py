@@ -5,13 +5,12 @@ import os
 import pathlib
 import shutil
 import signal
-from collections.abc import Callable
 
 import pytest
 
 from tests.support.datasets import animals, write_dataset
 from tests.support.direct_run import COMMITTED, forked
-from tests.support.file_operations import watched
+from tests.support.file_operations import killed_at, watched
 from tests.support.outputs import contents, dataset
 from tests.support.runs import command
 from tests.support.sources import write_csv
@@ -50,7 +49,7 @@ def test_killed_at_every_operation(after: str, tmp_path: Folder) -> None:
     for number in range(0, 10_000, STEP):
         shutil.rmtree(work)
         shutil.copytree(saved, work)
-        if forked(functools.partial(_killed, run, number)) == COMMITTED:
+        if forked(functools.partial(killed_at, number, run)) == COMMITTED:
             break
         assert dataset(out)["digest"] == digest
         done = command(*follow_ups[after])
@@ -65,19 +64,6 @@ def test_killed_at_every_operation(after: str, tmp_path: Folder) -> None:
             assert command("verify", out).code == 0
         assert os.listdir(work) == ["d"]
     assert number > 50
-
-
-def _killed(run: Callable[[], None], at: int) -> None:
-    seen = 0
-
-    def hook(what: str, path: str) -> None:
-        nonlocal seen
-        if seen == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        seen += 1
-
-    with watched(hook):
-        run()
 
 
 def test_a_name_that_others_took_after_a_kill(tmp_path: Folder) -> None:

@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import io
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from transforms.storage import folders
 
-__all__ = ["CHANGES", "Hook", "failing_once", "watched"]
+__all__ = ["CHANGES", "Hook", "failing_once", "killed_at", "watched"]
 
 # (what, path): called before the operation; may raise, or not return.
 Hook = Callable[[str, str], None]
@@ -32,6 +33,25 @@ _LOOKS = ("listdir", "lstat", "stat", "scandir")
 CHANGES = frozenset(
     ("replace", "rename", "unlink", "rmdir", "mkdir", "_rename_with"),
 )
+
+
+def killed_at(number: int, run: Callable[[], object]) -> None:
+    """Runs something in this process, which dies at one of its operations.
+
+    Args:
+      number: of the operation, from 0; where there are fewer, the process lives.
+      run: what is run.
+    """
+    seen = 0
+
+    def hook(what: str, path: str) -> None:
+        nonlocal seen
+        if seen == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen += 1
+
+    with watched(hook):
+        run()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The work folder beside an output: ours by its marker, or it is left alone."""
 
 import errno
+import functools
 import os
 import pathlib
 import re
@@ -11,7 +12,7 @@ import apache_beam as beam
 import pytest
 
 from tests.support.direct_run import forked, run_directly
-from tests.support.file_operations import failing_once, watched
+from tests.support.file_operations import failing_once, killed_at, watched
 from tests.support.runs import command
 from transforms import files
 from transforms.errors import TargetError
@@ -243,20 +244,7 @@ def test_killed_while_the_folder_is_made_or_removed(parent: Folder) -> None:
             pass
 
     for number in range(100):
-
-        def killed(at: int = number) -> None:
-            seen = 0
-
-            def hook(what: str, path: str) -> None:
-                nonlocal seen
-                if seen == at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                seen += 1
-
-            with watched(hook):
-                used()
-
-        status = forked(killed)
+        status = forked(functools.partial(killed_at, number, used))
         if status != -signal.SIGKILL:
             break
         used()
