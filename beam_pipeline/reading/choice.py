@@ -3,6 +3,7 @@
 from beam_pipeline.reading.open_dataset import OpenDataset
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, UsageError, nearest
+from transforms.reading.condition_text import quoted
 
 __all__ = ["condition_of", "label_of"]
 
@@ -46,5 +47,5 @@ def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
             f"--label must name a class of {feature.name!r}; there is no "
             f"{label!r}{nearest(label, classes)}."
         )
-    by_class = f"`{feature.name}` == {label!r}"
+    by_class = f"{quoted(feature.name)} == {label!r}"
     return f"({where}) and {by_class}" if where else by_class

@@ -53,6 +53,7 @@ def open_dataset(
       UsageError: nothing is there that can be read.
       SpecError: an argument is wrong.
       DamageError: the manifest is damaged.
+      StorageError: the disk or the store gives no answer.
     """
     looks = Looks(labels, images, times, missing)
     given = os.fspath(path)

@@ -5,7 +5,8 @@
                 | name "is" ["not"] "None" | the name of a bool feature
     operator    = "==" | "!=" | "<" | "<=" | ">" | ">="
     value       = name | literal
-    name        = an identifier | any name in backticks: `image/height`
+    name        = an identifier | any name in backticks, where two stand for one:
+                  `image/height`, `a``b`
     literal     = a text | an int | a float | "-" a number | True | False
     literals    = "(" literal, ... ")", or with [] or {}
 
@@ -36,7 +37,7 @@ import pyarrow.compute as pc
 
 from transforms.core.schema import Feature, Kind
 from transforms.errors import nearest, shortened
-from transforms.reading.condition_text import ConditionText
+from transforms.reading.condition_text import ConditionText, quoted
 from transforms.reading.terms import (
     SWAPPED,
     AllOf,
@@ -207,7 +208,7 @@ class _Parser:
                     self._refuse(
                         node,
                         f"feature {feature.name!r} is a {feature.kind}, not true or "
-                        f"false; compare it, as in {_quoted(feature.name)} is not None",
+                        f"false; compare it, as in {quoted(feature.name)} is not None",
                     )
                 return Flag(feature.name)
         self._refuse(node, f"{_found(node)}; write a comparison, as in height > 400")
@@ -247,7 +248,7 @@ class _Parser:
                 self._refuse(
                     node,
                     f"feature {feature.name!r} is {what}, which can be compared with "
-                    f"None only: {_quoted(feature.name)} is not None",
+                    f"None only: {quoted(feature.name)} is not None",
                 )
             return feature
         return self._literal(node)
@@ -393,10 +394,6 @@ class _Parser:
 
     def _refuse(self, node: ast.expr, what: str) -> NoReturn:
         raise self._text.error(self._text.place_of(node), what)
-
-
-def _quoted(name: str) -> str:
-    return name if name.isidentifier() else f"`{name}`"
 
 
 def _found(node: ast.expr) -> str:

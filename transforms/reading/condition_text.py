@@ -2,17 +2,19 @@
 
 Before Python parses the text, a name in backticks becomes an identifier of as many
 bytes, and space of any kind as many blanks. So each node of the result has the place of
-its own bytes in the text.
+its own bytes in the text. Two backticks in such a name are one, as in SQL.
 """
 
 import ast
+import re
 from typing import NoReturn
 
 from transforms.errors import SpecError, bounded, shortened
 
-__all__ = ["ConditionText"]
+__all__ = ["ConditionText", "quoted"]
 
 _MAX_BYTES = 1 << 20
+_BACKTICKED = re.compile("`(?:[^`]|``)*+`")
 
 
 class ConditionText:
@@ -57,7 +59,10 @@ class ConditionText:
     def name(self, node: ast.Name) -> str:
         """Returns the name at a node as it was written: Python normalises names."""
         start, stop = self._span(node)
-        return self._bytes[start:stop].decode().removeprefix("`").removesuffix("`")
+        written = self._bytes[start:stop].decode()
+        if not written.startswith("`"):
+            return written
+        return written[1:-1].replace("``", "`")
 
     def place_of(self, node: ast.expr) -> int:
         """Returns the number of characters before a node."""
@@ -82,9 +87,10 @@ class ConditionText:
             if mark in "'\"":
                 end = _string_end(text, place)
             elif mark == "`":
-                end = text.find("`", place + 1) + 1
-                if not end:
+                found = _BACKTICKED.match(text, place)
+                if found is None:
                     self._refuse(place, "a name in backticks must end with a backtick")
+                end = found.end()
             elif mark == "#":
                 self._refuse(place, "a comment cannot be part of it")
             part = text[place:end]
@@ -107,6 +113,18 @@ class ConditionText:
 
     def _refuse(self, place: int, what: str) -> NoReturn:
         raise self.error(place, what)
+
+
+def quoted(name: str) -> str:
+    """Returns the name of a feature as a condition has it.
+
+    >>> quoted("height"), quoted("image/height"), quoted("a`b")
+    ('height', '`image/height`', '`a``b`')
+    """
+    if name.isidentifier():
+        return name
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
 
 
 def _string_end(text: str, place: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from transforms.errors import UsageError
+from transforms.errors import UsageError, shortened
 from transforms.reading.permutation import (
     RUNS_MIXED,
     Permutation,
@@ -28,6 +28,7 @@ __all__ = [
     "epochs_of",
     "place_of",
     "places_of",
+    "whole_number",
 ]
 
 Longs = npt.NDArray[np.int64]
@@ -209,6 +210,16 @@ def place_of(index: Any) -> int:
     return index.__index__()
 
 
+def whole_number(name: str, value: Any) -> int:
+    """Returns an argument that must be a whole number. Raises TypeError."""
+    try:
+        return place_of(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a whole number; found {shortened(repr(value))}"
+        ) from None
+
+
 def places_of(indices: Any, count: int) -> Longs:
     """Returns a list of indices as places, 0 <= place < count.
 
@@ -254,7 +265,9 @@ def epochs_of(epoch: int | None, epochs: Iterable[int] | None) -> Sequence[int]:
       UsageError: both one and several are.
     """
     if epochs is None:
-        return (0 if epoch is None else place_of(epoch),)
+        return (0 if epoch is None else whole_number("epoch", epoch),)
     if epoch is not None:
         raise UsageError("Either epoch or epochs is given; found both. Leave one out.")
-    return epochs if isinstance(epochs, range) else tuple(map(place_of, epochs))
+    if isinstance(epochs, range):
+        return epochs
+    return tuple(whole_number("an epoch", each) for each in epochs)

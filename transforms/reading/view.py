@@ -25,6 +25,7 @@ from transforms.reading.positions import (
     epochs_of,
     place_of,
     places_of,
+    whole_number,
 )
 from transforms.reading.records import Gathered, Records
 from transforms.reading.rows import Looks, RowReader, batch_of
@@ -231,11 +232,17 @@ class _Sequence:
 
         Raises:
           SpecError: `run` is below 0.
+          TypeError: a number is no whole one.
         """
-        if place_of(run) < 0:
+        neighbours = whole_number("run", run)
+        if neighbours < 0:
             raise SpecError(f"run must be a number of records, or 0; found {run}.")
-        numbers = epochs_of(epoch, epochs)
-        order = Shuffled(self._selection, place_of(seed), numbers, run)
+        order = Shuffled(
+            self._selection,
+            whole_number("seed", seed),
+            epochs_of(epoch, epochs),
+            neighbours,
+        )
         return self._with(Selection.whole(order))
 
 
@@ -371,7 +378,7 @@ class View(_Sequence):
 
         Raises as `[i]` does; SpecError where `rows` is below 1.
         """
-        if place_of(rows) < 1:
+        if whole_number("rows", rows) < 1:
             raise SpecError(f"batches must have 1 row or more; found {rows}.")
         return regrouped(self._batches(), rows)
 

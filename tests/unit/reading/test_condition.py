@@ -31,6 +31,8 @@ FEATURES = [
     Feature("boxes", Kind.BOX),
     Feature("sizes", Kind.INT64, shape=(None,)),
     Feature("größe", Kind.INT64),
+    Feature("a`b", Kind.INT64),
+    Feature("`", Kind.INT64),
 ]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -64,6 +66,7 @@ def holds(text: str, **columns: list[Any]) -> list[bool | None]:
         ("height >= 1e999", {"height": [2**63 - 1]}, [False]),
         ("\u2003größe\u2003==\u00a03 and `größe` == größe", {"größe": [3]}, [True]),
         ("`image/width` == 3", {"image/width": [3]}, [True]),
+        ("`a``b` == 3 and ```` < 2", {"a`b": [3], "`": [1]}, [True]),
         ("größe >= 3", {"größe": [3, 2]}, [True, False]),
         ("'ä' != title and größe == 3", {"größe": [3], "title": ["a`b"]}, [True]),
         ("title == 'a`b'", {"title": ["a`b", "b"]}, [True, False]),

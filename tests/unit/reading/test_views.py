@@ -198,6 +198,16 @@ def test_a_float_for_missing_ones_has_32_bits(tmp_path: Folder) -> None:
         assert type(row["id"]) is int
 
 
+@pytest.mark.parametrize(
+    "argument", [{"seed": 1.5}, {"epoch": "1"}, {"epochs": [1, 2.0]}, {"run": True}]
+)
+def test_numbers_of_a_shuffle_are_whole(train: View, argument: dict[str, Any]) -> None:
+    """What is no whole number is a TypeError that names the argument and the value."""
+    (name,) = argument
+    with pytest.raises(TypeError, match=f"{name[:5]} must be a whole number; found"):
+        train.shuffled(**argument)
+
+
 def test_epochs(train: View) -> None:
     """Each epoch has an order of its own; several follow one another."""
     three = train.shuffled(seed=5, epochs=range(2, 5))
