@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from beam_pipeline.engines import cluster
 from beam_pipeline.engines.engine import JobSettings, Place
@@ -19,11 +19,13 @@ __all__ = [
     "START_THERE",
     "WITHIN_SERVER",
     "check_job_server",
+    "check_paths",
     "check_pool",
     "check_shared",
     "find_program",
     "host_elsewhere",
     "not_started",
+    "unseen_image",
 ]
 
 # Masters of Flink that are a cluster within the job server.
@@ -110,7 +112,14 @@ def check_shared(
         return
     who = f"The workers of {name}{f' at {host!r}' if host else ''}"
     if not settings.shared_output:
-        _check_paths(who, settings, apart=apart)
+        folder = settings.images_root
+        given = [
+            ("source", settings.source),
+            ("output", settings.output),
+            # A relative one is within the source.
+            ("folder of --images-root", folder if os.path.isabs(folder) else ""),
+        ]
+        check_paths(who, given, starts="" if apart else START_THERE)
     if apart or not paths.is_remote(settings.output):
         return
     if not (settings.shared_output and os.environ.get("TMPDIR")):
@@ -122,24 +131,42 @@ def check_shared(
         )
 
 
-def _check_paths(who: str, settings: JobSettings, *, apart: bool) -> None:
-    """Raises TargetError for a path of this machine."""
-    folder = settings.images_root
-    # A relative one is within the source.
-    given = folder if os.path.isabs(folder) else ""
-    for what, path in (
-        ("source", settings.source),
-        ("output", settings.output),
-        ("folder of --images-root", given),
-    ):
+def check_paths(
+    who: str, given: Iterable[tuple[str, str]], *, starts: str = ""
+) -> None:
+    """Refuses paths of this machine's disk, which workers elsewhere do not see.
+
+    Args:
+      who: does not see them, as the first words of the message.
+      given: (what it is, path) of each; an empty path for none.
+      starts: how workers can be started where they run; empty where they are so.
+
+    Raises:
+      TargetError: one is of this machine.
+    """
+    for what, path in given:
         if path and not paths.is_remote(path):
-            starts = "" if apart else f" {START_THERE}"
             raise TargetError(
-                f"{who} {'are elsewhere: they ' if apart else ''}must see the {what}; "
+                f"{who} {'' if starts else 'are elsewhere: they '}must see the {what}; "
                 f"{path!r} is a path of this machine. Put it into an object store."
-                f"{starts} Or say --shared-output, if every machine sees it under this "
-                f"very path."
+                f"{f' {starts}' if starts else ''} Or say --shared-output, if every "
+                f"machine sees it under this very path."
             )
+
+
+def unseen_image(who: str, image: str) -> TargetError:
+    """Returns the error of an image that workers elsewhere do not see.
+
+    Args:
+      who: does not see it, as the first words of the message.
+      image: a path of this machine, and where the source names it, in words.
+    """
+    return TargetError(
+        f"{who} are elsewhere: they must see every image; the source names {image}, "
+        f"a path of this machine. Put the images into an object store and name them "
+        f"there, or say --shared-output, if every machine sees them under these very "
+        f"paths."
+    )
 
 
 def not_started(name: str, place: Place, said: str) -> UsageError | None:

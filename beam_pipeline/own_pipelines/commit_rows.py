@@ -3,9 +3,11 @@
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
+from transforms.core import this_worker
 from transforms.core.manifest import Manifest
 from transforms.core.model import CataloguePart, RejectLog, Segment, ShardFile
 from transforms.core.placing.leakage import Fingerprints
@@ -14,6 +16,7 @@ from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
 from transforms.storage.retry import storing
+from transforms.work.worker_facts import check_stamps
 
 __all__ = [
     "Committed",
@@ -113,6 +116,7 @@ def commit_rows(
 
     Raises:
       CommitError: another job has published; or this one has ended, with other rows.
+      WorkerError: a worker has other versions than the job's.
       Others: as `transforms.stages.commit.commit_dataset`.
     """
     publication = plan.publication
@@ -142,6 +146,9 @@ def commit_rows(
         finished = [(each.attempt, name) for each in written for name in each.names]
         finished += [(each.attempt, each.part.file.file) for each in parts]
         store = run.open_commit(finished, seen=publication.seen)
+        if workers := _workers([*plan.facts, *written, *parts], plan, run):
+            versions = {**publication.run, "worker_versions": workers}
+            publication = dataclasses.replace(publication, run=versions)
         # What rows consist of, boxes say, is not followed through the steps of users.
         shards = [
             dataclasses.replace(each.shard, parts={}, parts_gone={}) for each in written
@@ -164,6 +171,24 @@ def commit_rows(
             manifest, status = target.read_manifest(run.directory), "unchanged"
         before.keep(manifest, plan.layout.schema, run.store)
         return _committed(run, manifest, status)
+
+
+def _workers(
+    facts: Sequence[Any], plan: RowsPlan, run: SharedRun
+) -> list[dict[str, Any]]:
+    """Returns the versions of the workers that have made the rows; see `check_facts`.
+
+    Raises:
+      WorkerError: one of them has other versions than the job's.
+    """
+    if run.rules is None or not run.rules.named:
+        return []
+    stamps = {*plan.workers, this_worker.stamp()}
+    for fact in facts:
+        of = fact.shard if isinstance(fact, Written) else fact
+        of = of.part if isinstance(of, WrittenPart) else of
+        stamps.add(getattr(of, "worker", ""))
+    return check_stamps(stamps, run.rules.versions)
 
 
 def _submitted_again(manifest: Manifest) -> CommitError:

@@ -114,5 +114,8 @@ class WriteKeywords(TypedDict, total=False):
     allow_empty: bool
     """Commit a dataset without records."""
 
+    shared_output: bool
+    """All machines of the engine see local paths, and TMPDIR, as this one does."""
+
     verify: bool | None
     """Read finished shards again before the commit [up to 64 MiB]."""

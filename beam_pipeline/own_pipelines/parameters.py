@@ -42,7 +42,7 @@ _OWN = (
     *("accounts", *WriteKeywords.__annotations__),
 )
 # Of the sections of settings that are for the reading of sources, and for the run.
-_TAKEN = ("images_root", "verify")
+_TAKEN = ("images_root", "shared_output", "verify")
 _REFUSED = {
     "infer": "It infers features from all rows. Leave it out.",
     "tfds_dir": "Give the output ROOT/NAME/1.0.0 instead.",

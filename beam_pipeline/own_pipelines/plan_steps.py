@@ -50,6 +50,7 @@ class _Look(beam.ParDo):
     def to_runner_api_parameter(self, *arguments: Any, **options: Any) -> Any:
         """Returns the stage as the runner gets it, each time that the pipeline runs."""
         self.kwargs = {**self.kwargs, "word": secrets.token_hex(_WORD_BYTES)}
+        self.args[0].prepare()
         return super().to_runner_api_parameter(*arguments, **options)
 
 

@@ -10,15 +10,14 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Unpack
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.engines.places import check_shared
+from beam_pipeline.own_pipelines.engine_workers import check_images, check_seen
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
 from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.plan import plan_source
@@ -28,11 +27,11 @@ from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import Batch, RejectLog
 from transforms.core.schema import Schema
-from transforms.errors import InputError, SpecError, TargetError
+from transforms.errors import InputError, SpecError
 from transforms.formats.listing import HeldListing, InlineListing
 from transforms.stages.list import ListBlocks
 from transforms.stages.read import ReadBlocks
-from transforms.storage.paths import absolute, is_remote
+from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store
 
@@ -148,7 +147,12 @@ class ReadRows(beam.PTransform):
         spec = self._spec
         with raising_in_python():
             inputs, planned = plan_source(spec)
-            _check_seen(inputs.root, spec, begin.pipeline)
+            places = [
+                ("source", inputs.root),
+                ("folder of --images-root", spec.images_root),
+            ]
+            check_seen(places, begin.pipeline, shared=spec.shared_output)
+            check_images(planned.local_image, begin.pipeline, shared=spec.shared_output)
         source = planned.make(_listing_of(planned.listing.table(), spec))
         store = Store("", keep_items=spec.keep_rejected_bytes)
         blocks = begin | "List" >> ListBlocks(source)
@@ -181,31 +185,6 @@ def _check_setting(name: str) -> None:
             f"ReadRows takes the settings that concern reading; {name} is not one of "
             f"them. Give it to {place}."
         )
-
-
-def _check_seen(root: str, spec: Spec, pipeline: beam.Pipeline) -> None:
-    """Refuses files of this machine where the workers are on others."""
-    places = [root, *filter(None, [spec.images_root])]
-    local = [place for place in places if not is_remote(place)]
-    if not local:
-        return
-    runner = type(pipeline.runner).__name__
-    if "Dataflow" in runner:
-        raise TargetError(
-            f"Dataflow's workers must see the source, as in gs://bucket/folder; "
-            f"{local[0]!r} is a path of this machine. Copy it to a bucket first."
-        )
-    settings = spec.model_copy(update={"source": local[0], "output": local[0]})
-    for name, master in _masters(pipeline.options, runner):
-        check_shared(name, master, settings, ())
-
-
-def _masters(options: PipelineOptions, runner: str) -> Iterator[tuple[str, str]]:
-    flags: Mapping[str, Any] = options.get_all_options()
-    for name, flag in (("Flink", "flink_master"), ("Spark", "spark_master_url")):
-        master = flags.get(flag)
-        if runner.startswith(name) and master:
-            yield name, str(master)
 
 
 def _listing_of(table: pa.Table, spec: Spec) -> HeldListing:

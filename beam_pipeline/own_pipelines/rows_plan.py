@@ -17,6 +17,7 @@ from beam_pipeline.planning.shard_number import shards_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
+from transforms.core import this_worker
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, Segment
 from transforms.core.placing.name_lists import (
     NameStore,
@@ -85,6 +86,7 @@ class RowsPlan:
       publication: what is published, and how shards are laid out.
       facts: what was read and placed, for the account.
       attempts: of the bundles whose rows are counted.
+      workers: stamps of the workers that have gathered them, and of this one.
       key_bounds: the parts of the hashes in which keys are compared.
       merging: how runs are merged before they are cut; None for not at all.
     """
@@ -95,6 +97,7 @@ class RowsPlan:
     publication: Publication
     facts: tuple[ReadFacts | PlaceFacts | RejectLog, ...]
     attempts: frozenset[str]
+    workers: frozenset[str]
     key_bounds: Bounds
     merging: Merging | None
 
@@ -117,11 +120,14 @@ def merge_bundles(
     histograms: dict[str, Histogram] = {}
     labels: dict[str, list[Segment]] = {}
     attempts: set[str] = set()
+    workers = {this_worker.stamp()}
     refusals = []
     runs = 0
     for bundle in bundles:
         refusals.append(bundle.refusals)
         attempts |= bundle.attempts
+        # A bundle of a version without the field lacks it when it is unpickled.
+        workers |= getattr(bundle, "workers", {""})
         runs += bundle.run_count
         tallies.append(bundle.tally)
         for name, found in bundle.histograms.items():
@@ -137,6 +143,7 @@ def merge_bundles(
         attempts=frozenset(attempts),
         run_count=runs,
         refusals=merge_refusals(refusals),
+        workers=frozenset(workers),
     )
 
 
@@ -291,6 +298,7 @@ def plan_rows(
         publication,
         facts,
         frozenset(gathered.attempts),
+        gathered.workers | {this_worker.stamp()},
         even_bounds(-(-total // _KEYS_COMPARED)),
         merging,
     )

@@ -36,6 +36,7 @@ from beam_pipeline.own_pipelines.cut_steps import (
     find_cuts_of_part,
     merge_group,
 )
+from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
 from beam_pipeline.own_pipelines.given_schema import (
     GivenSchema,
     declared_by,
@@ -61,7 +62,6 @@ from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.own_pipelines.rows_input import (
     check_one_collection,
     check_rows,
-    check_seen,
 )
 from beam_pipeline.own_pipelines.rows_plan import RowsDraft, RowsPlan
 from beam_pipeline.own_pipelines.shard_steps import (
@@ -75,8 +75,8 @@ from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import SpecError
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.gather import GatherRows
-from transforms.storage.paths import absolute
-from transforms.work.worker_check import VersionRules
+from transforms.storage.paths import absolute, is_remote
+from transforms.work.worker_check import VersionRules, WorkerRules, store_variables
 
 __all__ = ["Committed", "WriteDataset"]
 
@@ -207,13 +207,28 @@ class WriteDataset(beam.PTransform):
         check_one_collection(rows)
         return super().__ror__(rows, label)
 
+    def _places(self) -> list[tuple[str, str]]:
+        """Returns what workers must see: what it is, and its path."""
+        spec = self._spec
+        large = [*self._before.read_by_workers, *self._given.read_by_workers]
+        return [
+            ("output", self._directory),
+            ("folder of --images-root", spec.images_root),
+            # The worker that commits writes them.
+            ("split lock", spec.split_lock or ""),
+            ("vocabulary lock", spec.vocabulary_lock or ""),
+            *(("file, which is too large for the graph", path) for path in large),
+        ]
+
     @beam_shortcuts()
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
         check_one_collection(rows)
-        large = [*self._before.read_by_workers, *self._given.read_by_workers]
-        check_seen(large, rows.pipeline)
         spec = self._spec
+        with raising_of_rows():
+            check_seen(self._places(), rows.pipeline, shared=spec.shared_output)
+        workers = workers_of(rows.pipeline)
+        is_far = is_remote(self._directory)
         source = None if self._accounts is None else self._accounts.source
         declared = types_of_rows(rows.element_type) | self._declared
         rule = gather_rule_of(
@@ -233,7 +248,14 @@ class WriteDataset(beam.PTransform):
             secrets.token_hex(16),
             keep_items=spec.keep_rejected_bytes,
             many=_is_dataflow(rows.pipeline.options),
-            versions=_versions(compressed=spec.compression != "none"),
+            rules=WorkerRules(
+                _versions(compressed=spec.compression != "none"),
+                elsewhere=workers is not None and not spec.shared_output,
+                paths=() if workers is None else _local([spec.images_root]),
+                variables=store_variables() if is_far else (),
+                named=workers is not None,
+            ),
+            shared=workers is not None and not is_far,
         )
         seen = (
             rows.pipeline
@@ -328,6 +350,10 @@ class WriteDataset(beam.PTransform):
             | "Keep" >> beam.GroupByKey()
             | "Clean up" >> beam.Map(_clean_up, run)
         )
+
+
+def _local(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(path for path in paths if path and not is_remote(path))
 
 
 def _versions(*, compressed: bool) -> VersionRules:

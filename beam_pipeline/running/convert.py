@@ -13,6 +13,7 @@ import apache_beam as beam
 from beam_pipeline.engines.engine import Engine, Place, Submitted
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.places import unseen_image
 from beam_pipeline.engines.table import engine_of
 from beam_pipeline.engines.workers import refuse_starts
 from beam_pipeline.job import make_job
@@ -30,7 +31,6 @@ from transforms.errors import (
     CommitError,
     DamageError,
     StorageError,
-    TargetError,
     UsageError,
 )
 from transforms.formats.listing import write_listing
@@ -227,12 +227,7 @@ def _check_images(plan: Plan, engine: Engine | None, beam_flags: Sequence[str]) 
     if engine is None or not image or plan.spec.shared_output:
         return
     if engine.works_elsewhere(plan.spec, beam_flags):
-        raise TargetError(
-            f"The workers of {engine.name} are elsewhere: they must see every image; "
-            f"the source names {image}, a path of this machine. Put the images into "
-            f"an object store and name them there, or say --shared-output, if every "
-            f"machine sees them under these very paths."
-        )
+        raise unseen_image(f"The workers of {engine.name}", image)
 
 
 def _watch(store: Store, watch: Callable[[], None]) -> None:

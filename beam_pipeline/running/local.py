@@ -77,7 +77,8 @@ def run_job(
       BeamTFRecordError: the run failed and nothing was committed.
     """
     rules = job.store.rules
-    if engine is not None and place is not None and rules is not None:
+    reports = None if rules is None else rules.reports
+    if engine is not None and place is not None and reports is not None:
         cached = beam_shortcuts() if engine.caches_graph else contextlib.nullcontext()
         with collected_retries(), _quiet_beam(), plain_labels(), cached:
             engine.run(
@@ -85,7 +86,7 @@ def run_job(
                 place,
                 hooks,
                 work_folder=job.store.folder,
-                reports=rules.reports,
+                reports=reports,
             )
         return
     # Forking a process with threads, of gRPC or Java, may deadlock the child.

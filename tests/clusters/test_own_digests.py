@@ -76,6 +76,7 @@ def generated(
                 splits={"train": 0.9, "test": 0.1},
                 key="id",
                 num_shards=4,
+                shared_output=True,
             )
         )
 

@@ -59,7 +59,11 @@ def random_rows(output: Folder, step: Any, found: Folder) -> AddStages:
             | "Step" >> beam.Map(step)
             | "Write"
             >> WriteDataset(
-                output, key="id", splits={"train": 0.8, "test": 0.2}, num_shards=2
+                output,
+                key="id",
+                splits={"train": 0.8, "test": 0.2},
+                num_shards=2,
+                shared_output=True,
             )
             | "Note" >> beam.Map(note)
         )

@@ -62,6 +62,7 @@ def scored(output: Folder, **settings: Any) -> AddStages:
                 label="species",
                 splits={"train": 0.9, "test": 0.1},
                 key="id",
+                shared_output=True,
                 **settings,
             )
         )
@@ -81,7 +82,7 @@ def test_rows_of_a_source(
 
     def to(output: Folder) -> AddStages:
         def add(pipeline: beam.Pipeline) -> None:
-            read = pipeline | ReadRows(photos)
+            read = pipeline | ReadRows(photos, shared_output=True)
             (
                 read.rows
                 | "Keep" >> beam.Filter(lambda row: not row["image"].endswith("0.jpg"))
@@ -91,6 +92,7 @@ def test_rows_of_a_source(
                     splits="column:split",
                     resize="shorter:64",
                     accounts=read.accounts,
+                    shared_output=True,
                 )
             )
 
@@ -124,7 +126,10 @@ def test_batches_of_a_source(
 
         def add(pipeline: beam.Pipeline) -> None:
             read = pipeline | ReadRows(
-                table, batches=True, features={"weight": "float"}
+                table,
+                batches=True,
+                features={"weight": "float"},
+                shared_output=True,
             )
             (
                 read.rows
@@ -135,6 +140,7 @@ def test_batches_of_a_source(
                     splits="column:part",
                     accounts=read.accounts,
                     max_reject_rate=0.01,
+                    shared_output=True,
                 )
             )
             read.rejects | beam.combiners.ToList() | "Note" >> beam.Map(note)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece, is_list, numpy_mask, rows_holding
 from transforms.core.infer.image_names import is_named_like_images
 from transforms.core.model import Batch, Block, Rejection, RejectLog, Segment
@@ -148,6 +149,7 @@ class GatheredBundle:
       run_count: how many runs there are, also where they are left out.
       refusals: counts of rows that are in no run, and not in the tally.
       rejects: why those are not, each by itself.
+      workers: stamps of the workers that have gathered it; see `this_worker`.
     """
 
     runs: tuple[RowRun, ...]
@@ -160,6 +162,9 @@ class GatheredBundle:
     run_count: int = 0
     refusals: Refusals = dataclasses.field(default_factory=Refusals)
     rejects: RejectLog | None = None
+    workers: frozenset[str] = dataclasses.field(
+        default_factory=lambda: frozenset((this_worker.stamp(),))
+    )
 
     @property
     def received(self) -> int:

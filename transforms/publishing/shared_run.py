@@ -23,14 +23,15 @@ import os
 from collections.abc import Sequence
 
 from transforms import files
+from transforms.core import this_worker
 from transforms.core.manifest import Manifest
-from transforms.errors import CommitError, TargetError
+from transforms.errors import CommitError, StorageError, TargetError, WorkerError
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket.target import SHARED
-from transforms.storage.paths import Access
+from transforms.storage.paths import Access, is_remote
 from transforms.storage.retry import storing
 from transforms.work.store import Store
-from transforms.work.worker_check import VersionRules
+from transforms.work.worker_check import WorkerRules, check_worker, unreachable
 
 __all__ = ["Seen", "SharedRun"]
 
@@ -63,7 +64,9 @@ class SharedRun:
       many: whether one graph may be run many times, as a template is: then the id of
         the job is part of the token.
       access: how its places are reached, wherever the run is sent.
-      versions: that its workers must have, wherever they are; None for any.
+      rules: what is asked of its workers, wherever they are; None for nothing.
+      shared: whether the target is on a disk that all machines are said to share: see
+        `prepare`.
     """
 
     directory: str
@@ -71,17 +74,27 @@ class SharedRun:
     keep_items: bool = False
     many: bool = False
     access: Access = dataclasses.field(default_factory=Access)
-    versions: VersionRules | None = None
+    rules: WorkerRules | None = None
+    shared: bool = False
+
+    def prepare(self) -> None:
+        """Makes the run's folder where the pipeline is submitted, if it is `shared`.
+
+        Workers that do not see it there are refused: what they write would stay on
+        disks of their own.
+        """
+        if self.shared:
+            with storing(self.directory):
+                target.at(self.directory).make_shared(self.store)
 
     def check_worker(self) -> None:
         """Checks the process that calls it, before it touches data.
 
         Raises:
           WorkerError: it has other versions than those of the program that has built
-            the graph.
+            the graph, or does not see what the pipeline reads.
         """
-        if self.versions is not None:
-            self.versions.check(self.store.folder)
+        check_worker(self.rules, folder=self.store.folder)
 
     @property
     def token(self) -> str:
@@ -114,13 +127,21 @@ class SharedRun:
           WorkerError: see `check_worker`.
         """
         self.check_worker()
-        with storing(self.directory):
-            return self._begin(job or self.token, overwrite=overwrite)
+        try:
+            with storing(self.directory):
+                return self._begin(job or self.token, overwrite=overwrite)
+        except StorageError as error:
+            rules, cause = self.rules, error.__cause__
+            if rules is None or not rules.named or not is_remote(self.directory):
+                raise
+            found = cause if isinstance(cause, OSError) else error
+            raise unreachable(rules, self.directory, found) from error
 
     def _begin(self, job: str, *, overwrite: bool) -> Store:
         place = target.at(self.directory)
         place.check_shared()
         manifest = place.check_contents()
+        self._check_seen(manifest)
         work_folder.check(self.directory)
         if manifest is not None and not _is_of(manifest, job) and not overwrite:
             raise TargetError(
@@ -131,6 +152,22 @@ class SharedRun:
         store = self.store
         place.make_shared(store)
         return store
+
+    def _check_seen(self, manifest: Manifest | None) -> None:
+        """Raises WorkerError where the target's disk is not the submitter's."""
+        if not self.shared or files.exists(self.store.folder):
+            return
+        if manifest is not None and _is_of(manifest, self.token):
+            # The run has ended, and its work was removed.
+            return
+        worker = this_worker.here()
+        who = "a worker" if worker is None else worker.in_words()
+        raise WorkerError(
+            f"Every worker must see the output, for shared_output=True says so; "
+            f"{self.store.folder!r}, made where the pipeline was submitted, is not "
+            f"visible to {who}. Put the output into an object store, or onto a disk "
+            f"that all machines see under this very path; nothing was committed."
+        )
 
     def look(self, submission: str, *, overwrite: bool) -> Seen:
         """Returns what a submission has seen when it started, after `begin`.

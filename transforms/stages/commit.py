@@ -203,7 +203,8 @@ def commit_dataset(
       RejectLimitError: too many rejects; they are left beside the target.
       CommitError: the target is no longer what it was.
     """
-    workers = check_facts([*facts, shard_counts], store.rules)
+    versions = None if store.rules is None else store.rules.versions
+    workers = check_facts([*facts, shard_counts], versions)
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest

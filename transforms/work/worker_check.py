@@ -35,6 +35,7 @@ __all__ = [
     "check_worker",
     "digest_of",
     "store_variables",
+    "unreachable",
 ]
 
 PROGRAM = "beam-tfrecord"
@@ -131,20 +132,23 @@ class WorkerRules:
 
     Attributes:
       versions: that they must have.
-      reports: where workers report.
+      reports: where workers report; None where nobody reads that.
       elsewhere: whether the workers' machines share no disk with the submitter's.
       conditional: whether the submitter writes with the store's own client, which
         alone knows conditions; then workers must as well.
       paths: of the submitter's disk that all workers must see.
       variables: names of the variables that tell the submitter how stores are reached.
+      named: whether facts name their workers, as those of engines do; the process of
+        the submitter itself is no worker.
     """
 
     versions: VersionRules
-    reports: Reports
+    reports: Reports | None = None
     elsewhere: bool = False
     conditional: bool = False
     paths: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    named: bool = True
 
 
 def store_variables() -> tuple[str, ...]:
@@ -158,12 +162,15 @@ def digest_of(versions: Mapping[str, str]) -> str:
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-def check_worker(rules: WorkerRules | None, lease: Lease | None = None) -> None:
+def check_worker(
+    rules: WorkerRules | None, lease: Lease | None = None, *, folder: str = ""
+) -> None:
     """Checks this process once a run, and lets it report from then on.
 
     Args:
       rules: of the job; None where its workers are forks of the program.
       lease: of the run, which its workers renew as well; None for none.
+      folder: of the run's work, where nobody reads reports.
 
     Raises:
       WorkerError: the machine or the image does not fit the job.
@@ -172,23 +179,25 @@ def check_worker(rules: WorkerRules | None, lease: Lease | None = None) -> None:
     """
     if rules is None:
         return
-    run = os.getpid(), rules.reports.folder
+    reports = rules.reports
+    place = folder if reports is None else reports.folder
+    run = os.getpid(), place
     if run in _checked:
         return
     with _lock:
         if run not in _checked:
-            _check(rules, lease if rules.conditional else None)
+            worker = rules.versions.worker()
+            if rules.named:
+                this_worker.become(worker, elsewhere=rules.elsewhere)
+            if reports is not None:
+                _report_failures(reports, worker)
+            rules.versions.check(place)
+            if reports is not None:
+                _check_store(rules, reports, worker)
+            _check_paths(rules.paths, worker)
+            if reports is not None:
+                reports.sign_on(worker, lease if rules.conditional else None)
             _checked.add(run)
-
-
-def _check(rules: WorkerRules, lease: Lease | None) -> None:
-    worker = rules.versions.worker()
-    this_worker.become(worker, elsewhere=rules.elsewhere)
-    _report_failures(rules.reports, worker)
-    rules.versions.check(rules.reports.folder)
-    _check_store(rules, worker)
-    _check_paths(rules.paths, worker)
-    rules.reports.sign_on(worker, lease)
 
 
 def _report_failures(reports: Reports, worker: Worker) -> None:
@@ -213,21 +222,24 @@ def _check_paths(paths: Sequence[str], worker: Worker) -> None:
             )
 
 
-def _check_store(rules: WorkerRules, worker: Worker) -> None:
+def _check_client(rules: WorkerRules, worker: Worker, folder: str) -> None:
+    """Raises WorkerError for a worker without the client that knows conditions."""
+    if rules.conditional and client_of(folder) is None:
+        raise WorkerError(
+            f"Every worker must write with the store's own client, which alone "
+            f"knows conditional writes; {worker.in_words()} does not have it. "
+            f"Install it in the workers' image: "
+            f"{rules.versions.install((), folder)}; nothing was committed."
+        )
+
+
+def _check_store(rules: WorkerRules, reports: Reports, worker: Worker) -> None:
     """Raises unless the work folder answers, by a client that knows conditions."""
-    reports = rules.reports
     try:
-        if rules.conditional and client_of(reports.folder) is None:
-            raise WorkerError(
-                f"Every worker must write with the store's own client, which alone "
-                f"knows conditional writes; {worker.in_words()} does not have it. "
-                f"Install it in the workers' image: "
-                f"{rules.versions.install((), reports.folder)}; nothing was "
-                f"committed."
-            )
+        _check_client(rules, worker, reports.folder)
         is_on = reports.is_on()
     except (OSError, StorageError) as error:
-        raise _unreachable(rules, worker, error) from error
+        raise unreachable(rules, reports.folder, error) from error
     if is_on:
         return
     if not is_remote(reports.folder) and not os.path.isdir(_above_target(reports)):
@@ -251,18 +263,24 @@ def _above_target(reports: Reports) -> str:
     return folder
 
 
-def _unreachable(
-    rules: WorkerRules, worker: Worker, error: OSError | StorageError
+def unreachable(
+    rules: WorkerRules, folder: str, error: OSError | StorageError
 ) -> WorkerError | StorageError:
     """Returns the error of a worker that does not reach the store.
 
     Without a variable that the submitter has it never will; otherwise it may pass.
+
+    Args:
+      rules: of the job.
+      folder: in the store, that it has asked for.
+      error: what it has found.
     """
     missing = [name for name in rules.variables if not os.environ.get(name)]
     refused = isinstance(error, OSError) and not isinstance(error, ConnectionError)
     said = (
-        f"Every worker must reach the output's store; {worker.in_words()} does not "
-        f"reach {rules.reports.folder!r}: {reason_of(error)}."
+        f"Every worker must reach the output's store; "
+        f"{rules.versions.worker().in_words()} does not reach {folder!r}: "
+        f"{reason_of(error)}."
     )
     if missing:
         return WorkerError(

@@ -6,40 +6,52 @@ from typing import Any
 
 from transforms.core.this_worker import Worker
 from transforms.errors import WorkerError
-from transforms.work.worker_check import PROGRAM, WorkerRules
+from transforms.work.worker_check import PROGRAM, VersionRules
 
-__all__ = ["check_facts"]
+__all__ = ["check_facts", "check_stamps"]
 
 
 def check_facts(
-    facts: Iterable[object], rules: WorkerRules | None
+    facts: Iterable[object], versions: VersionRules | None
 ) -> list[dict[str, Any]]:
     """Returns the versions of the workers that have made facts, and how many they are.
 
     Args:
       facts: of all stages; each names its worker.
-      rules: of the job; None for a local run, whose facts are of no worker.
+      versions: of the job; None for a local run, whose facts are of no worker.
 
     Raises:
       WorkerError: a fact names none, as those of an older version, or one of other
         versions than the job's.
     """
-    if rules is None:
+    if versions is None:
         return []
     # A fact of a version without the field lacks it when it is unpickled.
-    stamps = {str(getattr(fact, "worker", "")) for fact in facts}
-    wanted = rules.versions.digest
+    return check_stamps((getattr(fact, "worker", "") for fact in facts), versions)
+
+
+def check_stamps(stamps: Iterable[str], versions: VersionRules) -> list[dict[str, Any]]:
+    """Returns the versions of the workers that facts name, and how many they are.
+
+    Args:
+      stamps: of the facts; see `transforms.core.this_worker`.
+      versions: of the job.
+
+    Raises:
+      WorkerError: see `check_facts`.
+    """
+    wanted = versions.digest
     workers = []
-    for stamp in sorted(stamps):
+    for stamp in sorted(set(stamps)):
         try:
             worker = Worker.of(stamp)
         except ValueError:
-            raise _foreign("a worker that says no version has", rules) from None
+            raise _foreign("a worker that says no version has", versions) from None
         if worker.versions != wanted:
             has = f"{worker.in_words()} has {PROGRAM} {worker.program} and other codecs"
-            if worker.program != rules.versions.wanted[PROGRAM]:
+            if worker.program != versions.wanted[PROGRAM]:
                 has = f"{worker.in_words()} has {PROGRAM} {worker.program}"
-            raise _foreign(f"{has}, and has", rules)
+            raise _foreign(f"{has}, and has", versions)
         workers.append(worker)
     counts = collections.Counter(
         (worker.program, worker.python, worker.platform) for worker in workers
@@ -55,8 +67,8 @@ def check_facts(
     ]
 
 
-def _foreign(who: str, rules: WorkerRules) -> WorkerError:
-    wanted = rules.versions.wanted[PROGRAM]
+def _foreign(who: str, versions: VersionRules) -> WorkerError:
+    wanted = versions.wanted[PROGRAM]
     return WorkerError(
         f"All work of a job must be done by the versions it was submitted with, "
         f"{PROGRAM} {wanted} and its codecs; {who} done part of it. Install "

@@ -6,18 +6,15 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.flink_runner import FlinkRunner
 
 from beam_pipeline.api import convert
 from beam_pipeline.own_pipelines import locks
-from beam_pipeline.own_pipelines.rows_input import check_seen
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.planning.features import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from transforms.core.example.description import FixedLenFeature
 from transforms.core.example.parse import read_examples
-from transforms.errors import CommitError, InputError, SpecError, TargetError
+from transforms.errors import CommitError, InputError, SpecError
 from transforms.work import held_files
 
 Folder = pathlib.Path
@@ -185,17 +182,6 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     assert held.ids is not None
     with pytest.raises(InputError, match=r"ids\.csv' has changed or is gone"):
         held.table()
-
-
-def test_large_files_must_be_where_the_workers_are(tmp_path: Folder) -> None:
-    """A path of this machine is refused where they are on others."""
-    options = PipelineOptions(["--flink_master=far.example:8081"])
-    pipeline = beam.Pipeline(runner=FlinkRunner(), options=options)
-    check_seen([], pipeline)
-    check_seen(["s3://bucket/ids.csv"], pipeline)
-    with pytest.raises(TargetError, match=r"Flink at 'far\.example' must see 'ids"):
-        check_seen(["ids.csv"], pipeline)
-    check_seen(["ids.csv"], beam.Pipeline(runner="FnApiRunner"))
 
 
 def test_errors_of_locks_name_parameters(tmp_path: Folder) -> None:

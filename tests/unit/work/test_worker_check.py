@@ -96,7 +96,7 @@ def test_a_checked_worker_reports_and_signs_its_facts(reports: Reports) -> None:
         stamp = pickle.loads(pickle.dumps(make())).worker
         assert Worker.of(stamp) == worker
     facts = [make() for make in MAKERS]
-    (counted,) = check_facts(facts, rules(reports))
+    (counted,) = check_facts(facts, rules(reports).versions)
     assert counted == {
         "beam-tfrecord": "1.2.3",
         "python": worker.python,
@@ -116,7 +116,7 @@ def test_facts_of_an_older_version_are_refused(reports: Reports) -> None:
             if name != "worker":
                 object.__setattr__(old, name, getattr(fact, name))
         with pytest.raises(WorkerError, match="that says no version has done part"):
-            check_facts([fact, old], rules(reports))
+            check_facts([fact, old], rules(reports).versions)
 
 
 def test_facts_of_another_version_are_refused(reports: Reports) -> None:
@@ -124,11 +124,11 @@ def test_facts_of_another_version_are_refused(reports: Reports) -> None:
     other = Worker("pod-7", "12", "0.0.9", "3.11.2", "Linux x86_64", digest_of({}))
     fact = dataclasses.replace(ReadFacts("a", 0, 1), worker=other.stamp)
     with pytest.raises(WorkerError, match=r"'pod-7' .* has beam-tfrecord 0\.0\.9, and"):
-        check_facts([fact], rules(reports))
+        check_facts([fact], rules(reports).versions)
     other = dataclasses.replace(other, program="1.2.3")
     fact = dataclasses.replace(fact, worker=other.stamp)
     with pytest.raises(WorkerError, match=r"1\.2\.3 and other codecs, and has done"):
-        check_facts([fact], rules(reports))
+        check_facts([fact], rules(reports).versions)
 
 
 def test_receipts_name_no_worker(reports: Reports) -> None:
@@ -171,7 +171,7 @@ def test_versions_that_decide_nothing_are_free(reports: Reports) -> None:
     free = frozenset(("libwebp", "zlib"))
     asked = WorkerRules(VersionRules(VERSIONS, lambda: found, free), reports)
     check_worker(asked)
-    assert len(check_facts([ReadFacts("a", 0, 1)], asked)) == 1
+    assert len(check_facts([ReadFacts("a", 0, 1)], asked.versions)) == 1
 
 
 def test_a_run_that_has_ended_takes_no_worker(reports: Reports) -> None:

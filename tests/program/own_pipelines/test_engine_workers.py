@@ -1,0 +1,251 @@
+"""Pipelines whose workers an engine starts: what they see, and which they are."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_pipeline.own_pipelines import write_dataset
+from beam_pipeline.own_pipelines.engine_workers import workers_of
+from beam_pipeline.own_pipelines.read_rows import ReadRows
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from beam_pipeline.version import deciding_versions
+from transforms.core import this_worker
+from transforms.core.this_worker import Worker
+from transforms.errors import TargetError, WorkerError
+from transforms.gather.bundle import GatheredBundle
+from transforms.publishing.shared_run import SharedRun
+from transforms.work import worker_check
+from transforms.work.worker_check import WorkerRules
+
+Folder = pathlib.Path
+
+FLINK = ["--flink_master=far.example:8081"]
+POOL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
+DOCKER = ["--environment_type=DOCKER"]
+PROCESS = ["--environment_type=PROCESS", '--environment_config={"command":"/w"}']
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is a process of its own, as far as the check of workers knows."""
+    monkeypatch.setattr(this_worker, "_known", None)
+    monkeypatch.setattr(worker_check, "_checked", set())
+
+
+def pipeline_of(runner: str, *flags: str) -> beam.Pipeline:
+    """Returns a pipeline for an engine, which runs inside Beam all the same."""
+    kind: Callable[..., Any] = type(runner, (FnApiRunner,), {})
+    pipeline = beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([*flags]))
+    pipeline.runner = kind()
+    return pipeline
+
+
+def rows_of(pipeline: beam.Pipeline) -> "beam.PCollection[Any]":
+    return pipeline | beam.Create([{"id": n, "name": f"n{n}"} for n in range(20)])
+
+
+@pytest.mark.parametrize(
+    ("runner", "flags", "who"),
+    [
+        ("FlinkRunner", FLINK, "The workers of Flink at 'far.example'"),
+        ("FlinkRunner", ["--flink_master=localhost:8081", *POOL], "workers of Flink"),
+        ("FlinkRunner", ["--flink_master=localhost:8081"], "The workers of Flink"),
+        ("SparkRunner", ["--spark_master_url=spark://far:7077"], "of Spark at 'far'"),
+        ("SparkRunner", PROCESS, "The workers of Spark"),
+        ("SparkRunner", ["--spark_master_url=spark://localhost:7077"], "of Spark"),
+        ("PrismRunner", POOL, "The workers of Prism"),
+        ("PrismRunner", ["--job_endpoint=far:8099"], "The workers of Prism at 'far'"),
+        ("PortableRunner", ["--job_endpoint=localhost:8099"], "job server's workers"),
+        ("PortableRunner", ["--job_endpoint=localhost:8099", *DOCKER], "job server's"),
+        ("DataflowRunner", [], "Dataflow's workers"),
+    ],
+)
+def test_where_local_paths_are_refused(
+    tmp_path: Folder, runner: str, flags: list[str], who: str
+) -> None:
+    """Workers on another host, in containers, or that somebody else starts."""
+    pipeline = pipeline_of(runner, *flags)
+    with pytest.raises(TargetError, match=f"{re.escape(who)}.* must see the output"):
+        rows_of(pipeline) | WriteDataset(tmp_path / "out")
+    rows_of(pipeline_of(runner, *flags)) | WriteDataset("s3://bucket/out")
+    if runner != "DataflowRunner":
+        shared = WriteDataset(tmp_path / "out", shared_output=True)
+        rows_of(pipeline_of(runner, *flags)) | shared
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("runner", "flags"),
+    [
+        ("FnApiRunner", FLINK),
+        ("FlinkRunner", []),
+        ("FlinkRunner", ["--environment_type=LOOPBACK"]),
+        ("SparkRunner", []),
+        ("PrismRunner", []),
+        ("PortableRunner", ["--job_endpoint=embed"]),
+        (
+            "FlinkRunner",
+            ["--flink_master=localhost:8081", "--environment_type=LOOPBACK"],
+        ),
+    ],
+)
+def test_where_workers_are_threads(runner: str, flags: list[str]) -> None:
+    """Of the program itself: they see what it sees."""
+    assert workers_of(pipeline_of(runner, *flags)) is None
+
+
+def test_what_the_refusal_says(tmp_path: Folder) -> None:
+    """Ways to start workers come first, then a shared disk, as parameters of Python."""
+    with pytest.raises(TargetError) as caught:
+        rows_of(pipeline_of("FlinkRunner", *FLINK)) | WriteDataset(tmp_path / "out")
+    said = str(caught.value)
+    words = ("EXTERNAL", "localhost:50000", "PROCESS", "beam-tfrecord-worker")
+    found = [said.index(each) for each in (*words, "shared_output=True")]
+    assert found == sorted(found)
+    assert len(said.encode()) <= 1024
+    with pytest.raises(TargetError) as caught:
+        rows_of(pipeline_of("FlinkRunner", *POOL)) | WriteDataset(tmp_path / "out")
+    assert "are elsewhere: they must see the output" in str(caught.value)
+    assert "environment_type" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"images_root": "photos"}, "folder of images_root"),
+        ({"vocabulary_lock": "names.lock"}, "vocabulary lock"),
+        ({"split_lock": "splits.lock", "key": "id"}, "split lock"),
+    ],
+)
+def test_other_paths_of_a_dataset(settings: dict[str, Any], what: str) -> None:
+    """What workers read, and the locks, which the worker that commits writes."""
+    with pytest.raises(TargetError, match=f"must see the {what}"):
+        rows_of(pipeline_of("FlinkRunner", *POOL)) | WriteDataset(
+            "s3://bucket/out", splits={"train": 0.5, "test": 0.5}, **settings
+        )
+
+
+def test_sources(tmp_path: Folder) -> None:
+    """`ReadRows` has the same words."""
+    table = tmp_path / "rows.csv"
+    table.write_text("id\n1\n2\n")
+    with pytest.raises(TargetError, match=r"of Prism are elsewhere: .* see the source"):
+        pipeline_of("PrismRunner", *POOL) | ReadRows(table)
+    pipeline_of("PrismRunner", *POOL) | ReadRows(table, shared_output=True)
+
+
+def test_large_files_must_be_where_the_workers_are(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that does not travel in the graph is refused like any other."""
+    monkeypatch.setattr("transforms.work.held_files._INLINE_BYTES", 8)
+    table = tmp_path / "ids.csv"
+    table.write_text("id,split\n1,train\n2,test\n")
+    write = WriteDataset("s3://bucket/out", key="id", split_ids=str(table))
+    with pytest.raises(TargetError, match=r"too large for the graph; '.*ids\.csv'"):
+        rows_of(pipeline_of("FlinkRunner", *FLINK)) | write
+
+
+def test_workers_are_in_the_manifest(tmp_path: Folder) -> None:
+    """Their versions, with counts; and none where they are threads of the program."""
+    for output, pipeline in (
+        (tmp_path / "there", pipeline_of("FlinkRunner", *POOL)),
+        (tmp_path / "here", pipeline_of("FlinkRunner")),
+    ):
+        with pipeline:
+            rows_of(pipeline) | WriteDataset(output, shared_output=True)
+    there, here = (
+        json.loads((tmp_path / name / "manifest.json").read_text())
+        for name in ("there", "here")
+    )
+    (workers,) = there["run"]["worker_versions"]
+    assert workers["workers"] == 1
+    assert workers["beam-tfrecord"] == there["run"]["versions"]["beam-tfrecord"]
+    assert "worker_versions" not in here["run"]
+    assert sorted(os.listdir(tmp_path)) == ["here", "there"]
+
+
+def test_workers_of_other_versions(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the host, what it has and what is wanted; nothing is written."""
+    pipeline = pipeline_of("FlinkRunner", *POOL)
+    real = deciding_versions()
+    submitters = dataclasses.replace(
+        write_dataset._versions(compressed=False),
+        wanted={**real, "beam-tfrecord": "9.9.9"},
+    )
+    monkeypatch.setattr(write_dataset, "_versions", lambda **_: submitters)
+    rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
+    said = rf"host '{os.uname().nodename}'.* has beam-tfrecord \S+ and not 9\.9\.9"
+    with pytest.raises(WorkerError, match=said):
+        pipeline.run().wait_until_finish()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("stamp", ["", "other"])
+def test_rows_that_another_version_has_gathered(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, stamp: str
+) -> None:
+    """An image older than the check is caught by the facts that it leaves."""
+    real = GatheredBundle.without_runs
+    other = Worker("pod-7", "1", "0.0.9", "3.11.2", "Linux", "c0ffee").stamp
+
+    def foreign(bundle: GatheredBundle) -> GatheredBundle:
+        return dataclasses.replace(
+            real(bundle), workers=frozenset((other if stamp else "",))
+        )
+
+    monkeypatch.setattr(GatheredBundle, "without_runs", foreign)
+    said = "'pod-7'.*has beam-tfrecord 0.0.9" if stamp else "says no version"
+    with (
+        pytest.raises(WorkerError, match=said),
+        pipeline_of("FlinkRunner", *POOL) as pipeline,
+    ):
+        rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_is_not_shared(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that do not see what the submitter has made write nothing."""
+    monkeypatch.setattr(SharedRun, "prepare", lambda self: None)
+    with (
+        pytest.raises(WorkerError, match="must see the output, for shared_output=True"),
+        pipeline_of("FlinkRunner", *POOL) as pipeline,
+    ):
+        rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
+    assert os.listdir(tmp_path) == []
+
+
+def test_images_that_workers_do_not_see(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path of the submitter's disk in a row is no reject: the run fails."""
+    monkeypatch.setattr(write_dataset, "WorkerRules", _elsewhere)
+    with (
+        pytest.raises(WorkerError, match=r"\d\.jpg' is not visible to the worker on"),
+        pipeline_of("FlinkRunner", *POOL) as pipeline,
+    ):
+        (
+            pipeline
+            | beam.Create([{"image": f"/of/the/submitter/{n}.jpg"} for n in range(9)])
+            | WriteDataset(
+                tmp_path / "out", features={"image": "image"}, shared_output=True
+            )
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def _elsewhere(*arguments: Any, **options: Any) -> WorkerRules:
+    return WorkerRules(*arguments, **{**options, "elsewhere": True})
