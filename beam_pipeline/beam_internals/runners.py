@@ -7,10 +7,11 @@ reach it too, and end it before the job could be cancelled through it.
 import contextlib
 import ctypes
 import importlib
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -54,14 +55,15 @@ class _OwnSession:
     PIPE = subprocess.PIPE
     STDOUT = subprocess.STDOUT
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
         self._started: list[subprocess.Popen[bytes]] = []
 
     def Popen(self, command: list[str], **options: Any) -> "subprocess.Popen[bytes]":  # noqa: N802
         """Starts a process."""
         process = subprocess.Popen(
             command,
-            **options,
+            **{"env": {**os.environ, **self._variables}, **options},
             start_new_session=True,
             # Safe with threads: it calls one C function, which is loaded already.
             preexec_fn=_end_with_parent,
@@ -112,16 +114,17 @@ def new_runner(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def runner_of(name: str) -> Iterator[Any]:
+def runner_of(name: str, variables: Mapping[str, str]) -> Iterator[Any]:
     """Yields Beam's runner; the job server that it starts ends with the context.
 
     Args:
       name: see `new_runner`.
+      variables: of the job server's environment, beside those of this process.
     """
     runner = new_runner(name)
     start = runner.default_job_server
     servers: list[Any] = []
-    session = _OwnSession()
+    session = _OwnSession(variables)
 
     def remembered(options: PipelineOptions) -> Any:
         server = start(options)

@@ -132,6 +132,10 @@ class Submitted:
         return f"job {self.job}" if self.job else f"template {self.template}"
 
 
+def _no_variables(_place: Place) -> Mapping[str, str]:
+    return {}
+
+
 @dataclasses.dataclass(frozen=True)
 class Engine(abc.ABC):
     """One engine. A new one is a module with an `Engine` and a line in the table.
@@ -144,6 +148,8 @@ class Engine(abc.ABC):
       presets: makes Beam's flags.
       known: flags that only the engine's job server knows.
       server_logger: the logger that Beam gives the job server's output to.
+      server_variables: returns variables of the environment of a job server that is
+        started for a place.
       cancel: cancels a job, by the master and its name, where Beam's way is not
         enough; None where it is.
       words: returns what the engine says of a job, by the master, its name and what
@@ -157,6 +163,7 @@ class Engine(abc.ABC):
     presets: Callable[[Place], list[str]]
     known: frozenset[str] = frozenset()
     server_logger: str = ""
+    server_variables: Callable[[Place], Mapping[str, str]] = _no_variables
     cancel: Callable[[str, str], None] | None = None
     words: Callable[[str, str, ServerWords], EngineWords] = words_of_server
     survives_losses: bool = True

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["EngineWords", "last_error"]
+__all__ = ["EngineWords", "in_a_line", "last_error"]
 
 # The last line of a chain of causes in Java, or the error's own line.
 _CAUSE = re.compile(r"^(?:Caused by: )?(?P<error>[\w.$]+(?:Exception|Error)\b.*)$")
+
+_ERROR_CHARS = 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,6 +28,12 @@ class EngineWords:
     waits: str = ""
     error: str = ""
     failures: tuple[tuple[float, BeamTFRecordError], ...] = ()
+
+
+def in_a_line(trace: str) -> str:
+    """Returns the error of a trace in a line of bounded length."""
+    lines = trace.splitlines()
+    return (last_error(lines) or (lines[0] if lines else ""))[:_ERROR_CHARS]
 
 
 def last_error(lines: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_pipeline.engines.beam_errors import in_text
-from beam_pipeline.engines.engine_words import EngineWords, last_error
+from beam_pipeline.engines.engine_words import EngineWords, in_a_line
 from beam_pipeline.engines.server_words import ServerWords, words_of_server
 from transforms.errors import UsageError
 
@@ -29,7 +29,6 @@ _BUSY_JOB = frozenset(("RESTARTING", "FAILING", "CANCELLING"))
 _BUSY_TASK = ("DEPLOYING", "INITIALIZING", "RUNNING", "FAILED", "CANCELING")
 # A job that has just failed and is being restarted waits for nothing else.
 _FAILED_SECONDS = 60.0
-_ERROR_CHARS = 300
 
 
 def _url(master: str) -> str:
@@ -107,15 +106,9 @@ def words_of_job(master: str, name: str, server: ServerWords) -> EngineWords:
     failures = [(seconds, in_text(trace)) for seconds, trace in traces]
     return EngineWords(
         waits,
-        _in_a_line(traces[0][1]) if traces else "",
+        in_a_line(traces[0][1]) if traces else "",
         tuple((at, error) for at, error in failures if error is not None),
     )
-
-
-def _in_a_line(trace: str) -> str:
-    """Returns the error of a trace in a line of bounded length."""
-    lines = trace.splitlines()
-    return (last_error(lines) or (lines[0] if lines else ""))[:_ERROR_CHARS]
 
 
 def _asked(url: str) -> dict[str, Any]:

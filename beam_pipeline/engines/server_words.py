@@ -27,6 +27,7 @@ _GIVEN_UP = "stopped SparkContext"
 # Spark says so every 15 s while it has no machine for a job.
 _NO_MACHINES = re.compile(r"Initial job has not accepted any resources")
 _SAID_SECONDS = 40.0
+_PAGES = re.compile(r"Successfully started service 'SparkUI' on port (\d+)")
 _EXECUTOR_LOST = re.compile(r"Executor updated: \S+ is now [A-Z]+ \(.+\)")
 
 
@@ -35,24 +36,43 @@ class ServerWords(logging.Handler):
 
     Attributes:
       lines: as they came.
-      heard: when the last one came, of `time.monotonic`.
+      began, heard: when this began to listen, and when the last line came, of
+        `time.monotonic`.
+      host: of the job server.
+      is_foreign: whether it ran before; then nothing of what it prints comes here.
+      port: of its web pages, as it has printed that; "" before.
+      pages: URL of what else it says of the job, once that is known; "" before; None
+        where nothing answers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: str = "") -> None:
         super().__init__()
+        self.host = endpoint.rpartition(":")[0] or "127.0.0.1"
+        self.is_foreign = bool(endpoint)
+        self.pages: str | None = ""
+        self.port = ""
         self.lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
-        self.heard = time.monotonic()
+        self.began = self.heard = time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a line."""
-        self.lines.append(record.getMessage())
+        line = record.getMessage()
+        self.lines.append(line)
+        if found := _PAGES.search(line):
+            # Said once, at the start: the line will not be kept.
+            self.port = found[1]
         self.heard = time.monotonic()
 
 
 @contextlib.contextmanager
-def server_words(name: str) -> Iterator[ServerWords]:
-    """Listens to a job server, by the name of the logger that Beam gives its output."""
-    words = ServerWords()
+def server_words(name: str, endpoint: str = "") -> Iterator[ServerWords]:
+    """Listens to a job server.
+
+    Args:
+      name: of the logger that Beam gives its output.
+      endpoint: host:port of one that runs already; empty for none.
+    """
+    words = ServerWords(endpoint)
     logger = logging.getLogger(name)
     level, propagate = logger.level, logger.propagate
     logger.addHandler(words)

@@ -62,8 +62,8 @@ def run_on_engine(
         )
         flags = [*engine.presets(place), *hooks.beam_flags]
         with (
-            runner_of(engine.runner) as runner,
-            server_words(engine.server_logger) as server,
+            runner_of(engine.runner, engine.server_variables(place)) as runner,
+            server_words(engine.server_logger, place.job_endpoint) as server,
         ):
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             name = pipeline.options.view_as(GoogleCloudOptions).job_name
