@@ -8,7 +8,7 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2,
     beam_provision_api_pb2_grpc,
 )
-from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.runners.worker import sdk_worker_main, worker_id_interceptor
 from google.protobuf import json_format, text_format
 
 __all__ = ["serve_engine"]
@@ -22,6 +22,8 @@ def serve_engine(endpoint: str) -> None:
     Args:
       endpoint: host and port of the engine's provision service.
     """
+    # It has read the variable when it was loaded, which may be long ago.
+    worker_id_interceptor.WorkerIdInterceptor._worker_id = os.environ["WORKER_ID"]
     channel = grpc.insecure_channel(endpoint)
     stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
     info = stub.GetProvisionInfo(

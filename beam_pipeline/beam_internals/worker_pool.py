@@ -3,9 +3,14 @@
 It serves Beam's protocol of external environments. Unlike Beam's own pool it starts
 workers with its own interpreter, gives each of them a folder for temporary files, and
 leaves nothing behind: no process, no file, no output that nobody reads.
+
+A Python that imports Beam takes seconds to start. So while no worker runs, a pool keeps
+some processes that have done so, and wait for their engine on stdin. They are started
+like any other, not forked: Beam's and Arrow's threads would not survive that.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -33,7 +38,9 @@ _CALLS = 16
 _OPTIONS = (("grpc.so_reuseport", 0),)
 
 
-def serve_pool(host: str, port: int, *, command: Sequence[str], versions: str) -> None:
+def serve_pool(
+    host: str, port: int, *, command: Sequence[str], versions: str, spares: int = 0
+) -> None:
     """Serves a pool until this process gets SIGTERM or SIGINT; its workers end with it.
 
     Args:
@@ -41,6 +48,7 @@ def serve_pool(host: str, port: int, *, command: Sequence[str], versions: str) -
       port: 0 for a free one.
       command: starts a worker, with flags of `worker_boot.boot` added to it.
       versions: of this program and what it needs, for the message on the start.
+      spares: how many processes wait to be workers while there are none.
 
     Raises:
       UsageError: the port is taken, or the host is not of this machine.
@@ -60,12 +68,13 @@ def serve_pool(host: str, port: int, *, command: Sequence[str], versions: str) -
             f"A pool must be able to listen on {host}:{port}; it cannot. Choose "
             f"another --port, or a --host of this machine."
         ) from error
-    with _workers(command) as workers:
+    with _workers(command, spares) as workers:
         beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(
             workers, server
         )
         server.start()
         _say(f"listens on {host}:{port}; {versions}")
+        workers.fill()
         stop.wait()
         server.stop(None)
 
@@ -73,11 +82,13 @@ def serve_pool(host: str, port: int, *, command: Sequence[str], versions: str) -
 class _Workers(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
     """The workers of a pool, and the ids that engines have given them."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
+    def __init__(self, command: Sequence[str], spares: int) -> None:
+        self._command = [*command, f"--pool={os.getpid()}"]
+        self._spares = spares
         self._lock = threading.Lock()
         # By process: an engine may give an id a second time.
         self._running: dict[subprocess.Popen[bytes], str] = {}
+        self._waiting: list[subprocess.Popen[bytes]] = []
         self._is_closed = False
 
     # Names of Beam's protocol.
@@ -102,27 +113,45 @@ class _Workers(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """Ends all workers; no other is started from now on."""
         with self._lock:
             self._is_closed = True
-            running = list(self._running)
-        _end(running)
+            started = [*self._running, *self._waiting]
+        _end(started)
+
+    def fill(self) -> None:
+        """Starts the spare processes, if no worker runs: it needs the processors."""
+        with self._lock:
+            while (
+                len(self._waiting) < self._spares
+                and not self._running
+                and not self._is_closed
+            ):
+                process = subprocess.Popen(
+                    [*self._command, "--spare"],
+                    stdin=subprocess.PIPE,
+                    stdout=sys.stderr,
+                )
+                self._waiting.append(process)
+                threading.Thread(target=self._await_spare, args=(process,)).start()
 
     def _start(self, worker: str, endpoint: str) -> None:
         scratch = tempfile.mkdtemp(prefix="beam-tfrecord-worker-")
+        given = [
+            f"--scratch={scratch}",
+            f"--id={worker}",
+            f"--provision_endpoint={endpoint}",
+        ]
         try:
             with self._lock:
                 if self._is_closed:
                     raise OSError("the pool is being stopped")
-                process = subprocess.Popen(
-                    [
-                        *self._command,
-                        f"--pool={os.getpid()}",
-                        f"--scratch={scratch}",
-                        f"--id={worker}",
-                        f"--provision_endpoint={endpoint}",
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=sys.stderr,
-                    env={**os.environ, "TMPDIR": scratch},
-                )
+                process = self._taken(given)
+                is_spare = process is not None
+                if process is None:
+                    process = subprocess.Popen(
+                        [*self._command, *given],
+                        stdin=subprocess.DEVNULL,
+                        stdout=sys.stderr,
+                        env={**os.environ, "TMPDIR": scratch},
+                    )
                 self._running[process] = worker
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -131,7 +160,33 @@ class _Workers(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
             target=self._await_end, args=(worker, process, scratch)
         )
         waits.start()
-        _say(f"started worker {worker}, process {process.pid}")
+        how = "started worker" if not is_spare else "started worker at once:"
+        _say(f"{how} {worker}, process {process.pid}")
+
+    def _taken(self, given: Sequence[str]) -> "subprocess.Popen[bytes] | None":
+        """Returns a process that has waited, and is now a worker; None for none."""
+        while self._waiting:
+            process = self._waiting.pop(0)
+            assert process.stdin is not None
+            try:
+                process.stdin.write(json.dumps([*given]).encode() + b"\n")
+                process.stdin.close()
+            except OSError:
+                # It has just ended.
+                continue
+            return process
+        return None
+
+    def _await_spare(self, process: "subprocess.Popen[bytes]") -> None:
+        """Notes the end of a process that nobody has asked to work."""
+        code = process.wait()
+        with self._lock:
+            if process not in self._waiting or self._is_closed:
+                return
+            self._waiting.remove(process)
+            # Another would end likewise, again and again.
+            self._spares = 0
+        _say(f"a spare process has ended with {code}; workers are started when asked")
 
     def _await_end(
         self, worker: str, process: "subprocess.Popen[bytes]", scratch: str
@@ -142,12 +197,13 @@ class _Workers(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         with self._lock:
             del self._running[process]
         _say(f"worker {worker}, process {process.pid}, has ended with {code}")
+        self.fill()
 
 
 @contextlib.contextmanager
-def _workers(command: Sequence[str]) -> Iterator[_Workers]:
+def _workers(command: Sequence[str], spares: int) -> Iterator[_Workers]:
     """Yields the workers of a pool, and ends them."""
-    workers = _Workers(command)
+    workers = _Workers(command, spares)
     try:
         yield workers
     finally:

@@ -8,11 +8,15 @@ runs the same code as what starts it, installed or not.
 """
 
 import argparse
+import importlib
+import json
 import os
 import shlex
 import shutil
+import signal
 import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -57,22 +61,24 @@ def boot(argv: Sequence[str], *, name: str | None = None) -> None:
 
     Args:
       argv: the engine's flags, and those of a pool: `--pool`, its process, with which
-        the worker ends, and `--scratch`, the folder of temporary files that it then
-        removes.
+        the worker ends; `--scratch`, the folder of temporary files that it then
+        removes; or `--spare` for a process that gets all others later, as a line of
+        JSON on stdin.
       name: of the program in messages; None for the one of this process.
     """
     parser = argparse.ArgumentParser(name, allow_abbrev=False)
+    is_spare = "--spare" in argv
     for required in ("id", "provision_endpoint"):
-        parser.add_argument(f"--{required}", required=True)
+        parser.add_argument(f"--{required}", required=not is_spare)
     parser.add_argument("--pool", type=int, default=os.getppid())
     parser.add_argument("--scratch", default="")
     given, _ = parser.parse_known_args(argv)
     # The engine may never read stdout, and a full pipe would block the worker.
     os.dup2(2, 1)
-    ending = threading.Thread(
-        target=_end_with, args=(given.pool, given.scratch), daemon=True
-    )
+    ending = threading.Thread(target=_end_with, args=(given,), daemon=True)
     ending.start()
+    if is_spare and not _become_worker(parser, given):
+        return
     # Beam's modules read it from here as they are loaded. Prism quotes it as if a shell
     # would unquote it.
     os.environ["WORKER_ID"] = given.id.strip("'")
@@ -82,10 +88,30 @@ def boot(argv: Sequence[str], *, name: str | None = None) -> None:
     serve_engine(given.provision_endpoint)
 
 
-def _end_with(parent: int, scratch: str) -> None:
+def _become_worker(parser: argparse.ArgumentParser, given: argparse.Namespace) -> bool:
+    """Waits until the pool has work for this process, which imports Beam meanwhile.
+
+    Returns:
+      False where the pool has none, for it has ended.
+    """
+    # Ctrl-C ends it without a traceback, as it ends the pool.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    importlib.import_module("beam_pipeline.beam_internals.engine_worker")
+    # What jobs of this program unpickle.
+    importlib.import_module("beam_pipeline.job")
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        return False
+    parser.parse_known_args(json.loads(line), namespace=given)
+    os.environ["TMPDIR"] = given.scratch
+    tempfile.tempdir = None
+    return True
+
+
+def _end_with(given: argparse.Namespace) -> None:
     """Ends this process when its parent has ended, even in the middle of work."""
-    while os.getppid() == parent:
+    while os.getppid() == given.pool:
         time.sleep(_LOOK_SECONDS)
-    if scratch:
-        shutil.rmtree(scratch, ignore_errors=True)
+    if given.scratch:
+        shutil.rmtree(given.scratch, ignore_errors=True)
     os._exit(1)

@@ -23,6 +23,7 @@ __all__ = ["main"]
 
 _NAME = "beam-tfrecord-worker"
 _LAST_PORT = 65_535
+_SPARES = 2
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -38,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
     try:
         serve_pool(
-            given.host, given.port, command=start_command(), versions=_versions()
+            given.host,
+            given.port,
+            command=start_command(),
+            versions=_versions(),
+            spares=given.spares,
         )
     except BeamTFRecordError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -69,6 +74,14 @@ def _parser() -> argparse.ArgumentParser:
         default="localhost",
         help="to listen on; whoever reaches it can run programs here [localhost]",
     )
+    pool.add_argument(
+        "--spares",
+        type=_count,
+        default=_SPARES,
+        metavar="N",
+        help="processes that wait to be workers while there are none, of 200 MB each; "
+        f"a task slot each is best [{_SPARES}]",
+    )
     commands.add_parser(
         "boot", help="work for an engine that gives --id and --provision_endpoint"
     )
@@ -80,6 +93,13 @@ def _port(text: str) -> int:
     if not 0 <= port <= _LAST_PORT:
         raise argparse.ArgumentTypeError(f"a port is 0 to {_LAST_PORT}")
     return port
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError("a number is 0 or more")
+    return count
 
 
 def _versions() -> str:

@@ -14,18 +14,22 @@ Folder = pathlib.Path
 HERE = ("--runner", "prism", "--shared-output", *ROWS)
 
 
+@pytest.mark.parametrize("spares", [0, 2])
 @pytest.mark.usefixtures("prism")
-def test_pool(data: Folder, tmp_path: Folder) -> None:
+def test_pool(data: Folder, tmp_path: Folder, spares: int) -> None:
     """The same bytes as locally; the pool's workers end with the job."""
     local, output = tmp_path / "local", tmp_path / "out"
     committed(convert(data / "rows.csv", local, *ROWS), local)
-    pool = Pool(tmp_path, PATH=str(tmp_path))
+    pool = Pool(tmp_path, spares=spares, PATH=str(tmp_path))
     try:
+        await_that(lambda: len(pool.workers()) == spares)
         done = convert(data / "rows.csv", output, *HERE, "--worker-pool", pool.address)
         committed(done, output)
         same(output, local)
-        assert "started worker" in pool.said.read_text()
-        await_that(lambda: not pool.workers())
+        how = "started worker at once:" if spares else "started worker "
+        assert how in pool.said.read_text()
+        await_that(lambda: "has ended with" in pool.said.read_text())
+        await_that(lambda: len(pool.workers()) == spares)
         await_that(lambda: not list(pool.temporary.iterdir()))
     finally:
         pool.end()

@@ -32,16 +32,17 @@ class Pool:
 
     Args:
       folder: of what it says, and of its temporary files.
+      spares: how many processes wait to be workers.
       environment: more variables.
     """
 
-    def __init__(self, folder: Folder, **environment: str) -> None:
+    def __init__(self, folder: Folder, *, spares: int = 0, **environment: str) -> None:
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
         self.said = folder / "said"
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                [*PROGRAM, "pool", "--port=0"],
+                [*PROGRAM, "pool", "--port=0", f"--spares={spares}"],
                 # Nobody reads it, and nothing may wait for that.
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -54,16 +55,20 @@ class Pool:
         self.asked = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(self.channel)
 
     def start(self, worker: str) -> int:
-        """Starts a worker; returns its process id when it runs our program."""
+        """Starts a worker, where no process waits; returns its process id."""
         before = set(self.workers())
+        self.ask(worker)
+        (started,) = set(self.workers()) - before
+        return started
+
+    def ask(self, worker: str) -> None:
+        """Asks for a worker, as engines do."""
         answer = self.asked.StartWorker(
             beam_fn_api_pb2.StartWorkerRequest(
                 worker_id=worker, provision_endpoint=_NOWHERE, control_endpoint=_NOWHERE
             )
         )
         assert not answer.error
-        (started,) = set(self.workers()) - before
-        return started
 
     def stop(self, worker: str) -> None:
         self.asked.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker))

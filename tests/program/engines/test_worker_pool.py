@@ -76,6 +76,64 @@ def test_workers_end_with_the_pool(pool: Pool, number: signal.Signals) -> None:
     await_that(lambda: not list(pool.temporary.iterdir()))
 
 
+@pytest.fixture
+def prepared(tmp_path: Folder) -> Iterator[Pool]:
+    """A pool of which two processes wait to be workers."""
+    started = Pool(tmp_path, spares=2)
+    try:
+        await_that(lambda: len(started.workers()) == 2)
+        yield started
+    finally:
+        started.end()
+
+
+def test_processes_that_wait(prepared: Pool) -> None:
+    """One becomes the worker; it is replaced when no worker runs any more."""
+    first, second = prepared.workers()
+    assert not list(prepared.temporary.iterdir())
+    prepared.ask("one")
+    said = f"started worker at once: one, process {first}"
+    await_that(lambda: said in prepared.said.read_text())
+    (scratch,) = prepared.temporary.iterdir()
+    assert prepared.workers() == [first, second]
+    prepared.stop("one")
+    await_that(lambda: not runs(first))
+    await_that(lambda: not scratch.exists())
+    await_that(lambda: len(prepared.workers()) == 2)
+    assert second in prepared.workers()
+    # More than wait: those are started as they are asked for.
+    for name in ("two", "three", "four"):
+        prepared.ask(name)
+    said = prepared.said.read_text()
+    assert said.count("started worker at once") == 3
+    assert "started worker four" in said
+    assert len(prepared.workers()) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_processes_that_wait_end_with_the_pool(
+    prepared: Pool, number: signal.Signals
+) -> None:
+    """However it ends, without a word of them."""
+    waiting = prepared.workers()
+    await_that(lambda: all(watches(each) for each in waiting))
+    prepared.process.send_signal(number)
+    prepared.process.wait(_WAIT_SECONDS)
+    await_that(lambda: not any(runs(each) for each in waiting))
+    assert "Traceback" not in prepared.said.read_text()
+
+
+def test_a_process_that_does_not_wait(prepared: Pool) -> None:
+    """Another would end likewise: workers are started as they are asked for."""
+    for each in prepared.workers():
+        os.kill(each, signal.SIGKILL)
+    await_that(lambda: "has ended with -9" in prepared.said.read_text())
+    worker = prepared.start("one")
+    assert f"started worker one, process {worker}" in prepared.said.read_text()
+    prepared.stop("one")
+    await_that(lambda: not prepared.workers())
+
+
 def watches(pid: int) -> bool:
     """Whether a worker has started its threads."""
     return len(os.listdir(f"/proc/{pid}/task")) > 1
