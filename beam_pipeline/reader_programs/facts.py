@@ -18,6 +18,7 @@ import functools
 from collections.abc import Sequence
 
 from beam_pipeline.reader_programs.parts import (
+    SIZE_LINE,
     WIDTH,
     assigned,
     assigned_list,
@@ -26,6 +27,7 @@ from beam_pipeline.reader_programs.parts import (
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
+from transforms.core.placing.placement import is_validation
 from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 
@@ -69,6 +71,18 @@ class Facts:
         """The split that a program reads: train, or the largest."""
         return max(self.manifest.splits, key=lambda s: (s.name == "train", s.records))
 
+    @property
+    def validation(self) -> str:
+        """The split that a model is validated with; empty for none."""
+        names = [each.name for each in self.manifest.splits if each.records]
+        return next(filter(is_validation, names), "")
+
+    @property
+    def unseen(self) -> str:
+        """The split whose records a model predicts: test if there is one."""
+        names = [each.name for each in self.manifest.splits if each.records]
+        return "test" if "test" in names else self.validation or self.split.name
+
     @functools.cached_property
     def features(self) -> Sequence[FeatureFacts]:
         """The features that records hold."""
@@ -89,6 +103,16 @@ class Facts:
         found = [each.feature for each in self.batched if each.feature.is_label]
         found += [f.feature for f in self.batched if f.feature.kind is Kind.LABEL]
         return next((feature.name for feature in found), "")
+
+    @functools.cached_property
+    def classified(self) -> FeatureFacts | None:
+        """The class of each image, if every record has an image and its class."""
+        if not self.image or not self.label:
+            return None
+        (facts,) = (f for f in self.batched if f.feature.name == self.label)
+        feature = facts.feature
+        is_class = feature.kind is Kind.LABEL and not feature.is_list
+        return None if not is_class or self.is_missing(facts) else facts
 
     @property
     def class_note(self) -> str:
@@ -168,6 +192,8 @@ class Facts:
         """
         names = [each.feature.name for each in features]
         lines = assigned_list("COLUMNS", names)
+        if self.image in names:
+            lines.append(SIZE_LINE)
         others = [f.feature.name for f in self.features if f.feature.name not in names]
         if others:
             lines.insert(0, f"# not read: {', '.join(map(printable, others))}"[:WIDTH])

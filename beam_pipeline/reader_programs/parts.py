@@ -3,10 +3,20 @@
 import json
 from collections.abc import Mapping, Sequence
 
-__all__ = ["SIZE", "WIDTH", "assigned", "assigned_list", "decoding", "literal"]
+__all__ = [
+    "SIZE",
+    "SIZE_LINE",
+    "WIDTH",
+    "assigned",
+    "assigned_list",
+    "decoding",
+    "literal",
+]
 
 SIZE = 224
 """Height and width to which the programs resize images."""
+SIZE_LINE = f"SIZE = {SIZE}  # height and width: images of another shape are squashed"
+"""The line that defines them."""
 WIDTH = 88
 """Characters of a line."""
 
@@ -61,7 +71,7 @@ def decoding(image: str, *, channels_first: bool = False) -> str:
 def prepare(row):
     """Decodes the image of a row and resizes it: 0 to 1, {order}."""
     image = Image.open(io.BytesIO(row[{name}])).convert("RGB")
-    pixels = np.asarray(image.resize(({SIZE}, {SIZE})), np.float32) / 255
+    pixels = np.asarray(image.resize((SIZE, SIZE)), np.float32) / 255
     return row | {{{name}: {pixels}}}
 
 '''

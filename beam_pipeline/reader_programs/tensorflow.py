@@ -21,7 +21,7 @@ from beam_pipeline.reader_programs.facts import (
     number_below,
     varies,
 )
-from beam_pipeline.reader_programs.parts import SIZE, assigned, literal
+from beam_pipeline.reader_programs.parts import SIZE_LINE, assigned, literal
 from beam_pipeline.terminal.words import count_text, shape_text, share_text
 from transforms.core.manifest import FeatureFacts
 from transforms.core.naming import COMPRESSION_SUFFIXES
@@ -71,6 +71,7 @@ def program(facts: Facts) -> str:
         *assigned("SHARDS", {literal(k): str(n) for k, n in shards.items()}),
         *assigned("RECORDS", {literal(k): str(n) for k, n in records.items()}),
         *facts.class_lists(),
+        *([SIZE_LINE] if facts.image else []),
         "",
         "feature_description = {",
         *(f"    {line}" for each in facts.features for line in _entry(each, facts)),
@@ -109,24 +110,77 @@ def program(facts: Facts) -> str:
         "",
         "",
         'if __name__ == "__main__":',
-        f"    batch = next(iter(batches({literal(facts.split.name)})))",
-        "    for name, values in batch.items():",
-        "        print(name, values.dtype.name, values.shape)",
+        *(f"    {line}".rstrip() for line in _main(facts)),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _preparing(facts: Facts) -> Iterator[str]:
     """Yields a function that decodes the image."""
-    if facts.image:
-        name = literal(facts.image)
-        yield "def prepare(row):"
-        yield '    """Decodes the image and resizes it: float32, 0 to 255."""'
-        yield "    # expand_animations=True would give images of no known rank"
-        yield f"    image = tf.io.decode_image(row[{name}], {_DECODING})"
-        yield f"    return row | {{{name}: tf.image.resize(image, [{SIZE}, {SIZE}])}}"
-        yield ""
-        yield ""
+    if not facts.image:
+        return
+    name = literal(facts.image)
+    yield "def decode(encoded):"
+    yield '    """Decodes the bytes of an image and resizes it: float32, 0 to 1."""'
+    yield "    # expand_animations=True would give images of no known rank"
+    yield f"    image = tf.io.decode_image(encoded, {_DECODING})"
+    yield "    return tf.image.resize(image, [SIZE, SIZE]) / 255"
+    yield ""
+    yield ""
+    yield "def prepare(row):"
+    if facts.classified is None:
+        yield '    """Feature name -> value, with the decoded image."""'
+        yield f"    return row | {{{name}: decode(row[{name}])}}"
+    else:
+        yield '    """The image and its class, which are all that a model needs."""'
+        yield f"    return decode(row[{name}]), row[{literal(facts.label)}]"
+    yield ""
+    yield ""
+
+
+def _main(facts: Facts) -> Iterator[str]:
+    """Yields what the program does: it prints a batch and trains a small model."""
+    split = literal(facts.split.name)
+    found = facts.classified
+    if found is None:
+        yield f"batch = next(iter(batches({split})))"
+        yield "for name, values in batch.items():"
+        yield "    print(name, values.dtype.name, values.shape)"
+        return
+    image, label = literal(facts.image), literal(facts.label)
+    yield f"values, target = next(iter(batches({split})))"
+    yield f"print({image}, values.dtype.name, values.shape)"
+    yield f"print({label}, target.dtype.name, target.shape)"
+    validated = ""
+    if facts.validation:
+        validated = f", validation_data=batches({literal(facts.validation)})"
+    listed = facts.is_listed(found)
+    count = f"len(CLASSES[{label}])" if listed else f"{len(found.classes)}"
+    yield ""
+    yield "# a small model, to be replaced by yours"
+    yield "model = tf.keras.Sequential("
+    yield "    ["
+    for filters in (16, 32):
+        yield (
+            f"        tf.keras.layers.Conv2D({filters}, 3, strides=2, "
+            f'activation="relu"),'
+        )
+    yield "        tf.keras.layers.GlobalAveragePooling2D(),"
+    yield f'        tf.keras.layers.Dense({count}, activation="softmax"),'
+    yield "    ]"
+    yield ")"
+    loss = '"sparse_categorical_crossentropy"'
+    yield f'model.compile("adam", {loss}, metrics=["accuracy"])'
+    yield f"model.fit(batches({split}){validated}, epochs=1)"
+    yield ""
+    yield '# of a file: decode(tf.io.read_file("photo.jpg"))'
+    yield f"image, label = next(iter(read({literal(facts.unseen)}).map(prepare)))"
+    yield "guess = model.predict(image[None], verbose=0)[0].argmax()"
+    if listed:
+        names = f"CLASSES[{label}]"
+        yield f'print({names}[label], "is taken for", {names}[guess])'
+    else:
+        yield 'print(int(label), "is taken for", guess)'
 
 
 def _mapping(facts: Facts) -> Iterator[str]:

@@ -28,7 +28,7 @@ def test_it_runs_as_pasted(
         environment, "pasted.py", cwd=tmp_path, variables={"KERAS_BACKEND": "torch"}
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    name = "height" if dataset == "photos" else "id"
+    name = "image" if dataset == "photos" else "id"
     assert re.search(rf"\b{name}\b", done.stdout)
     if reader not in ("tensorflow", "beam"):
         count = len(datasets.photo_rows if dataset == "photos" else datasets.table_rows)

@@ -120,6 +120,44 @@ def test_tensors_of_one_shape_are_read(tmp_path: Folder, reader: str) -> None:
     assert "# not read: wave" in text
 
 
+PHOTO = [
+    Feature("image", Kind.IMAGE),
+    Feature("label", Kind.LABEL, is_label=True),
+    Feature("filename", Kind.TEXT),
+    Feature("height", Kind.INT64),
+]
+
+
+def photo_facts(folder: Folder) -> Facts:
+    row = {"image": b"x", "label": "cat", "filename": "a.png", "height": 7}
+    write_kinds(folder / "out", [row], PHOTO)
+    return facts_of(folder / "out")
+
+
+def test_keras_reads_images_and_classes_only(tmp_path: Folder) -> None:
+    """Sizes and names are no inputs of a model, and one input is a bare array."""
+    text = program("keras", photo_facts(tmp_path))
+    assert assigned(text, "COLUMNS") == ["image", "label"]
+    assert "# not read: filename, height\n" in text
+    assert 'return batch["image"], batch["label"]' in text
+    assert "for name in rows[0]" in text
+
+
+@pytest.mark.parametrize("reader", ["keras", "torch", "grain", "tensorflow", "beam"])
+def test_the_size_of_images_is_a_constant(tmp_path: Folder, reader: str) -> None:
+    """It is said that images of another shape are squashed."""
+    text = program(reader, photo_facts(tmp_path))
+    assert assigned(text, "SIZE") == 224
+    assert text.count("224") == 1
+    assert "squashed" in text
+
+
+def test_torch_says_how_to_go_on_within_an_epoch(tmp_path: Folder) -> None:
+    """`shuffle=True` has no order that a checkpoint could name."""
+    text = program("torch", photo_facts(tmp_path))
+    assert "# rows.shuffled(seed=1, epoch=3)[step * 32 :]" in text
+
+
 def test_dali_reads_no_feature_that_records_lack(tmp_path: Folder) -> None:
     """It ignores the default of a missing number."""
     write_kinds(

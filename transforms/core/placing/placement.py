@@ -41,6 +41,7 @@ __all__ = [
     "hash_rows",
     "is_among",
     "is_split_name",
+    "is_validation",
     "origin_bases",
     "shard_of_keys",
     "shard_of_positions",
@@ -82,6 +83,11 @@ _USUAL = (
     ("validation", "valid", "val", "dev"),
     ("test", "eval"),
 )
+
+
+def is_validation(name: str) -> bool:
+    """Whether a split's name says that models are validated with it."""
+    return name.lower() in _USUAL[1]
 
 
 def usual_order(names: Iterable[str]) -> list[str]:
