@@ -1,8 +1,14 @@
 """Plan tables of any format: sample, schema, splits, shards."""
 
 import dataclasses
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from fractions import Fraction
 from typing import Any, cast
 
@@ -51,6 +57,7 @@ from transforms.formats.binary.layout import Layout
 from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.gathered import run_files_of
 from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.input_files import InputFiles
 from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
@@ -65,7 +72,6 @@ from transforms.formats.table_source import (
     DISCARD,
     RowSource,
     TableSource,
-    listing_of,
 )
 from transforms.storage.paths import is_remote
 from transforms.storage.row_spool import RowSpool
@@ -124,7 +130,9 @@ def plan_tables(
     found = table_files(inputs)
     planned = make_format(spec, inputs.format).plan(found)
     reader = planned.reader
-    listed = found if planned.files is None else planned.files
+    listed = found
+    if planned.files is not None:
+        listed = InputFiles.of(planned.files, root=inputs.root)
     skipped = dict(inputs.skipped)
     if len(listed) < len(found):
         skipped[str(Skipped.NOT_SELECTED)] = len(found) - len(listed)
@@ -155,12 +163,12 @@ def plan_tables(
             "resize: crop would cut boxes away, and what belongs to them would have to "
             "go too; use pad, shorter, longer or exact."
         )
-    by_file: dict[str, str] = {}
+    by_file: dict[str, _Part] = {}
     by_stem = False
     if not (splits_by or spec.splits or spec.split_ids):
         stems = FORMATS[inputs.format].stems
         by_file, by_stem = _splits_by_file(reader, listed, stems=stems)
-    rule, portions = _rule(spec, sample, listed, splits_by, words.meanings, by_file)
+    rule, portions = _rule(spec, sample, splits_by, words.meanings, by_file)
     total_rows = _total_rows(sample, inputs)
     rows = round(total_rows)
     if spec.limit is not None:
@@ -195,9 +203,7 @@ def plan_tables(
         run_files = 0
         if spec.limit is None and not reader.many_origins:
             run_files = run_files_of(
-                [file.origin for file in listed],
-                [file.size for file in listed],
-                block_bytes=block_bytes,
+                listed.origins, listed.sizes, block_bytes=block_bytes
             )
         source = TableSource(
             reader=reader, block_bytes=block_bytes, run_files=run_files, **shared
@@ -209,7 +215,7 @@ def plan_tables(
     width = count_text(len(columns), "column")
     return PlannedSource(
         make=lambda path: dataclasses.replace(source, listing=path),
-        listing=RowSpool.of(listing_of(listed)),
+        listing=RowSpool.of(listed.table),
         schema=schema,
         rule=rule,
         records={name: round(rows * share) for name, share in portions.items()},
@@ -293,19 +299,13 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
     return made.with_settings(given)
 
 
-def table_files(inputs: Inputs) -> list[InputFile]:
-    """Returns the inputs as table readers know them."""
-    starts = np.cumsum([0, *(entry.size for entry in inputs.entries)]).tolist()
-    return [
-        InputFile(
-            entry.path,
-            os.path.join(inputs.root, entry.path),
-            entry.size,
-            start,
-            stamp=entry.stamp,
-        )
-        for entry, start in zip(inputs.entries, starts, strict=False)
-    ]
+def table_files(inputs: Inputs) -> InputFiles:
+    """Returns the inputs as table readers know them.
+
+    Raises:
+      InputError: the name of a file is not UTF-8.
+    """
+    return InputFiles.listed(inputs.entries, root=inputs.root)
 
 
 def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
@@ -356,7 +356,7 @@ def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) ->
 
 
 def _schema(
-    spec: Spec, planned: Planned, listed: Sequence[InputFile], splits_by: str
+    spec: Spec, planned: Planned, listed: InputFiles, splits_by: str
 ) -> tuple[Schema, dict[str, Evidence]]:
     reader, sample, declared = planned.reader, planned.sample, planned.features
     known = {feature.source_column for feature in declared if not feature.derived}
@@ -390,10 +390,9 @@ def _schema(
         f.source_column: (f, e)
         for f, e in zip(inference.features, inference.evidence, strict=True)
     }
-    origins = pa.array([file.origin for file in listed], pa.string())
     paths = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
     evidence = {
-        feature.name: _evidence(feature, inferred, sample, origins, paths)
+        feature.name: _evidence(feature, inferred, sample, listed.origins, paths)
         for feature in schema.stored
         if not feature.derived
         and feature.constant is None
@@ -445,54 +444,62 @@ def _is_manifest(columns: Mapping[str, object]) -> bool:
     return "image_uri" in columns
 
 
+@dataclasses.dataclass
+class _Part:
+    """The files of one split: the first one's origin, and the bytes of all."""
+
+    first: str
+    bytes: int = 0
+
+
 def _splits_by_file(
-    reader: TableReader, listed: Sequence[InputFile], *, stems: bool
-) -> tuple[dict[str, str], bool]:
-    """Returns each file's split, where paths say it, and whether names alone do.
+    reader: TableReader, listed: InputFiles, *, stems: bool
+) -> tuple[dict[str, _Part], bool]:
+    """Returns the splits that paths of files say, and whether names alone do.
 
     Args:
       reader: knows what paths of its format say.
       listed: the files.
       stems: whether several files may be called train and test, and nothing more.
     """
-    found = {file.origin: reader.split_of(file.origin) for file in listed}
-    if stems and len(found) > 1 and not all(found.values()):
-        named = {origin: found[origin] or split_of_stem(origin) for origin in found}
-        if all(named.values()):
+    found = _parts(listed, reader.split_of)
+    if stems and len(listed) > 1 and "" in found:
+        named = _parts(listed, lambda it: reader.split_of(it) or split_of_stem(it))
+        if "" not in named:
             return named, True
-    if not any(found.values()):
+    if not any(found):
         return {}, False
-    return {origin: name or _DEFAULT_SPLIT for origin, name in found.items()}, False
+    return _parts(listed, lambda it: reader.split_of(it) or _DEFAULT_SPLIT), False
 
 
-def _said_by(by_file: Mapping[str, str]) -> str:
+def _parts(listed: InputFiles, split_of: Callable[[str], str]) -> dict[str, _Part]:
+    parts: dict[str, _Part] = {}
+    for file in listed:
+        part = parts.setdefault(split_of(file.origin), _Part(file.origin))
+        part.bytes += file.size
+    return parts
+
+
+def _said_by(by_file: Mapping[str, _Part]) -> str:
     """Returns why there are the splits that there are, for a person."""
-    first: dict[str, str] = {}
-    for origin, name in by_file.items():
-        first.setdefault(name, origin)
-    shown = "; ".join(f"{first[name]}: {name}" for name in usual_order(first))
+    shown = "; ".join(f"{by_file[name].first}: {name}" for name in usual_order(by_file))
     return f", split by the paths of files ({shown})" if shown else ""
 
 
 def _rule(
     spec: Spec,
     sample: TableSample,
-    listed: Sequence[InputFile],
     splits_by: str,
     words: Mapping[str, str],
-    by_file: Mapping[str, str],
+    by_file: Mapping[str, _Part],
 ) -> tuple[SplitRule, dict[str, float]]:
     if splits_by:
         return _column_rule(spec, sample, splits_by, words)
     if by_file:
-        sizes: dict[str, int] = {}
-        for file in listed:
-            name = by_file[file.origin]
-            sizes[name] = sizes.get(name, 0) + file.size
-        total = sum(sizes.values()) or 1
-        names = tuple(usual_order(sizes))
+        total = sum(part.bytes for part in by_file.values()) or 1
+        names = tuple(usual_order(by_file))
         return SplitRule(SplitSource.COLUMN, names), {
-            name: sizes[name] / total for name in names
+            name: by_file[name].bytes / total for name in names
         }
     rule = rule_of(spec)
     return rule, portions_of(rule)

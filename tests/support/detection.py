@@ -18,8 +18,9 @@ from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.fields import BOXES
 from transforms.formats.file_runs import FileRunReader, RunSource
+from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableReader
-from transforms.formats.table_source import RowSource, TableSource, listing_of
+from transforms.formats.table_source import RowSource, TableSource
 
 Folder = pathlib.Path
 POLICIES = [str(policy) for policy in BoxPolicy]
@@ -53,7 +54,7 @@ def source_of(
     listed = inputs(root, suffix)
     planned = reader.plan(listed)
     listing = str(root.parent / f"{root.name}.listing")
-    table = listing_of(listed)
+    table = InputFiles.of(listed, root=str(root)).table
     with pa.OSFile(listing, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
     kind: Any = RunSource if isinstance(planned.reader, FileRunReader) else TableSource

@@ -12,6 +12,7 @@ import pyarrow as pa
 from transforms import files
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Schema
+from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -20,7 +21,7 @@ from transforms.formats.table import (
     TableReader,
     TableSample,
 )
-from transforms.formats.table_source import TableSource, listing_of
+from transforms.formats.table_source import TableSource
 
 
 @dataclasses.dataclass
@@ -123,7 +124,7 @@ def source_of(
     """Returns a planned source over a listing on disk."""
     inputs = listed(folder, names)
     path = os.path.join(folder, "listing.arrow.tmp")
-    table = listing_of(inputs)
+    table = InputFiles.of(inputs, root=folder).table
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
     reader = reader.plan(inputs).reader

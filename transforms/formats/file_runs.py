@@ -36,6 +36,7 @@ class RunReader(abc.ABC, RowReader):
     """How a run of a listing is read."""
 
     many_origins: ClassVar[bool] = True
+    origins_name_rows: ClassVar[bool] = True
 
     @abc.abstractmethod
     def read_run(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.model import Rejection
 from transforms.core.placing.placement import origin_bases
@@ -35,12 +36,15 @@ LONGEST = 4
 
 
 def run_files_of(
-    origins: Sequence[str], sizes: Sequence[int], *, block_bytes: int
+    origins: pa.Array | pa.ChunkedArray,
+    sizes: npt.NDArray[np.int64],
+    *,
+    block_bytes: int,
 ) -> int:
     """Returns about how many files a run has, a power of two; 0 for no runs.
 
-        >>> run_files_of([f"{i:05}.csv" for i in range(10_000)], [4_000] * 10_000,
-        ...              block_bytes=8 << 20)
+        >>> origins = pa.array([f"{i:05}.csv" for i in range(10_000)])
+        >>> run_files_of(origins, np.full(10_000, 4_000), block_bytes=8 << 20)
         32
 
     Args:
@@ -49,12 +53,12 @@ def run_files_of(
       block_bytes: the most that a run holds.
     """
     count = len(origins)
-    mean = sum(sizes) // max(count, 1)
+    mean = int(sizes.sum()) // max(count, 1)
     if count < _FEWEST_FILES or mean > SMALL_BYTES:
         return 0
     # Rows of one shard go by the origin of their block first, which must be their own
     # order.
-    if any(after <= before for before, after in itertools.pairwise(origins)):
+    if pc.any(pc.less_equal(origins.slice(1), origins.slice(0, count - 1))).as_py():
         return 0
     wanted = 1 << round(math.log2(max(count / _RUNS, _LEAST_MEAN)))
     # Runs that end because they are full would all move where a file is added.

@@ -36,6 +36,7 @@ from transforms.errors import (
 )
 from transforms.files import fetched, open_input
 from transforms.formats.split_words import split_of_table
+from transforms.storage.paths import is_remote
 from transforms.storage.visibility import unseen
 
 __all__ = [
@@ -97,6 +98,10 @@ class InputFile(SourceFile):
     size: int
     position: int = 0
 
+    def position_at(self, start: int) -> int:
+        """Returns the bytes of input before a place in the file."""
+        return self.position + start
+
     def block(
         self,
         start: int,
@@ -123,7 +128,7 @@ class InputFile(SourceFile):
             first_row,
             first_line,
             rows,
-            self.position + before,
+            self.position_at(before),
             self.stamp,
         )
 
@@ -239,6 +244,9 @@ class Planned:
 
 def read_in_turn(files: Sequence[InputFile]) -> Iterator[InputFile]:
     """Yields files that are read in this order; of a store, small ones come ahead."""
+    if not files or not is_remote(files[0].path):
+        yield from files
+        return
     sizes = [(file.path, file.size) for file in files]
     for file, _ in zip(files, fetched(sizes, limit=SMALL_BYTES), strict=True):
         yield file
@@ -279,6 +287,7 @@ class RowReader:
 
     Attributes:
       many_origins: whether pieces span several origins (members of archives).
+      origins_name_rows: whether a row's origin alone says where it is.
       split_column: a raw column of the reader's own that says each row's split;
         empty for none.
       image_base: what paths of images are relative to: the folder of the file that
@@ -298,6 +307,7 @@ class RowReader:
     image_base: ClassVar[Literal["file", "root"]] = "file"
     texts_checked: ClassVar[bool] = False
     many_origins: ClassVar[bool] = False
+    origins_name_rows: ClassVar[bool] = False
     split_column: str = ""
     beside: Sequence[str] = ()
     images_named: ClassVar[bool] = False

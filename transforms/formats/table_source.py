@@ -1,11 +1,6 @@
 """The files of a table format as a source: typing, rejects, splits, keys, groups.
 
-The listing of the files is one Arrow IPC file, in source order:
-
-    path      string  relative to the root
-    size      int64   bytes
-    position  int64   bytes of the files before it
-    stamp     int64   of the file as it was listed; see `transforms.files.stamp`
+`transforms.formats.input_files` draws the listing of the files.
 """
 
 import dataclasses
@@ -53,7 +48,7 @@ from transforms.storage.local_paths import first_local
 from transforms.storage.paths import without_access
 from transforms.storage.visibility import unseen
 
-__all__ = ["BY_SHARES", "DISCARD", "RowSource", "TableSource", "listing_of"]
+__all__ = ["BY_SHARES", "DISCARD", "RowSource", "TableSource"]
 
 # Values of `TableSource.split_words` beside names of splits.
 BY_SHARES = ""
@@ -61,18 +56,6 @@ DISCARD = "/discard"
 
 # Up to here a float64 holds every integer.
 _EXACT = 2**53
-
-
-def listing_of(files: Sequence[InputFile]) -> pa.Table:
-    """Returns the listing as drawn in the module's docstring."""
-    return pa.table(
-        {
-            "path": pa.array([file.origin for file in files], pa.string()),
-            "size": pa.array([file.size for file in files], pa.int64()),
-            "position": pa.array([file.position for file in files], pa.int64()),
-            "stamp": pa.array([file.stamp for file in files], pa.int64()),
-        }
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,7 +104,7 @@ class RowSource(Source):
     @property
     def origins_name_rows(self) -> bool:  # type: ignore[override]
         """Whether a row's origin alone says where it is."""
-        return self.reader.many_origins
+        return self.reader.origins_name_rows
 
     def planned_digest(self) -> bytes:
         """Returns a digest of all that planning decided; not of the listing."""

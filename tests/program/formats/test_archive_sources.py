@@ -528,6 +528,66 @@ def test_json_lines_in_archives(name: str, tmp_path: Folder) -> None:
     assert [(r["id"], r["x"]) for r in rows] == [(i, f"n{i % 10}") for i in range(20)]
 
 
+def _messy_tables(count: int) -> list[tuple[str, bytes]]:
+    """Small CSV files in folders, some empty, with other line ends or bad rows."""
+    made = []
+    for number in range(count):
+        rows = [f"{number * 10 + row},{'x' if row == 3 else row}" for row in range(4)]
+        end = "\r\n" if number % 5 == 4 else "\n"
+        text = end.join(["id,height", *rows[: number % 6]])
+        if number % 7 == 3:
+            text += f"{end}1,2,3"
+        mark = b"\xef\xbb\xbf" if number % 4 == 1 else b""
+        name = f"{'ab'[number % 2]}/{number * 7919 % 1000:03}.csv"
+        made.append((name, mark + text.encode() + end.encode()))
+    return [*made, ("readme.txt", b"")]
+
+
+@pytest.mark.parametrize("order", ["sorted", "unsorted"])
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
+def test_small_tables_together_are_what_each_is(
+    name: str, order: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, their order, positions and rejects are those of members read one by one."""
+    members = _messy_tables(60)
+    source = write(tmp_path / name, sorted(members) if order == "sorted" else members)
+    monkeypatch.setattr(tables, "_RUN_MEMBERS", 25)
+    monkeypatch.setattr(tables, "_HELD_MEMBERS", 7)
+
+    def read() -> tuple[int, list[str], list[str], Any]:
+        planned = plan(source, tmp_path, features={"height": {"kind": "int64"}})
+        rows, bad = [], []
+        skipped: collections.Counter[str] = collections.Counter()
+        blocks = set()
+        for block, reading in readings(planned, tmp_path):
+            blocks.add(block)
+            batch = reading.batch
+            positions, values = batch.positions, batch.rows.to_pylist()
+            if positions is None:
+                positions = batch.block.positions_of(batch.numbers)
+            places = zip(batch.numbers.tolist(), positions.tolist(), strict=True)
+            for at, (number, position) in enumerate(places):
+                origin = batch.block.origin
+                if batch.origins is not None:
+                    origin = batch.origins[at].as_py()
+                rows.append((origin, number, position, *values[at].values()))
+            bad += [
+                (r.source, r.row, r.line, r.reason, r.message, r.raw)
+                for r in reading.rejections
+            ]
+            skipped.update(reading.skipped)
+        return len(blocks), sorted(map(repr, rows)), sorted(map(repr, bad)), skipped
+
+    count, *together = read()
+    monkeypatch.setattr(tables, "_FEWEST_MEMBERS", 1000)
+    alone, *apart = read()
+    assert together == apart
+    assert len(together[1]) > 10
+    assert together[2] == {"other_suffix": 1}
+    if name != "a.tar.gz":
+        assert count == 3 < alone
+
+
 def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:
     """Dialects are for tables in archives, and refused for images."""
     path = write(tmp_path / "a.zip", [("a.csv", b"id;x\n1;a\n2;b\n")])

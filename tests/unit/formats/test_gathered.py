@@ -8,9 +8,10 @@ from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.gathered import gathered, run_files_of, run_stop
+from transforms.formats.input_files import InputFiles
 from transforms.formats.listing import InlineListing
 from transforms.formats.table import SMALL_BYTES, InputFile, RawRows
-from transforms.formats.table_source import TableSource, listing_of
+from transforms.formats.table_source import TableSource
 
 BLOCK = 8 << 20
 SCHEMA = Schema((Feature("a", Kind.INT64),))
@@ -21,8 +22,8 @@ def source_of(names: list[str], size: int = 4_000) -> TableSource:
     inputs = [
         InputFile(name, name, size, at * size, stamp=7) for at, name in enumerate(names)
     ]
-    run_files = run_files_of(names, [size] * len(names), block_bytes=BLOCK)
-    listing = InlineListing.of(listing_of(inputs))
+    run_files = _run_files(names, size)
+    listing = InlineListing.of(InputFiles.of(inputs, root="").table)
     reader = CsvReader(names=("a",))
     return TableSource(
         reader, "", listing, SCHEMA, block_bytes=BLOCK, run_files=run_files
@@ -74,17 +75,22 @@ def test_runs_are_bounded() -> None:
     assert run_stop(names[:1], [2 * SMALL_BYTES], run_files=16, block_bytes=1) == 0
 
 
+def _run_files(names: list[str], size: int) -> int:
+    sizes = np.full(len(names), size)
+    return run_files_of(pa.array(names), sizes, block_bytes=BLOCK)
+
+
 def test_what_is_gathered() -> None:
     """Many small files in the order of their paths."""
     names = [f"{number:06}" for number in range(1_000)]
-    assert run_files_of(names, [100] * 1_000, block_bytes=BLOCK) == 8
+    assert _run_files(names, 100) == 8
     many = [f"{number:06}" for number in range(3_000)]
-    assert run_files_of(many, [100] * 3_000, block_bytes=BLOCK) == 16
-    assert run_files_of(names[:9], [100] * 9, block_bytes=BLOCK) == 0
-    assert run_files_of(names[::-1], [100] * 1_000, block_bytes=BLOCK) == 0
-    assert run_files_of(names, [2 * SMALL_BYTES] * 1_000, block_bytes=BLOCK) == 0
+    assert _run_files(many, 100) == 16
+    assert _run_files(names[:9], 100) == 0
+    assert _run_files(names[::-1], 100) == 0
+    assert _run_files(names, 2 * SMALL_BYTES) == 0
     # Full runs would all move with the first one.
-    assert run_files_of(names, [SMALL_BYTES] * 1_000, block_bytes=BLOCK) == 2
+    assert _run_files(names, SMALL_BYTES) == 2
 
 
 def test_columns_that_differ_are_not_joined() -> None:

@@ -87,6 +87,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
 
     title: ClassVar[str] = "images in archives"
     many_origins: ClassVar[bool] = True
+    origins_name_rows: ClassVar[bool] = True
 
     by_archive: bool = False
     strip: int = 0

@@ -1,8 +1,9 @@
 """Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
 
 The reader of its own format reads each member from a file in memory. Nothing is
-extracted to disk, and memory is bounded by one member. A member is one block. A packed
-tar is one block as a whole, because its members cannot be reached one by one.
+extracted to disk, and memory is bounded by one member. A member is one block, or a run
+of small ones in the order of their names. A packed tar is one block as a whole, because
+its members cannot be reached one by one.
 
 A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """
@@ -11,18 +12,21 @@ import collections
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
+import posixpath
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
 
 from transforms import files
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.base import ArchiveReaderBase
-from transforms.formats.archive.listing import (
-    ArchiveListing,
-)
+from transforms.formats.archive.listing import ArchiveListing, list_archive
 from transforms.formats.archive.members import iter_members, stream_member
 from transforms.formats.archive.model import (
     Content,
@@ -30,8 +34,10 @@ from transforms.formats.archive.model import (
     is_litter,
     shown_name,
 )
+from transforms.formats.gathered import gathered
 from transforms.formats.registry import table_format
 from transforms.formats.table import (
+    SMALL_BYTES,
     InputFile,
     Planned,
     RawRows,
@@ -43,6 +49,11 @@ from transforms.formats.table import (
 __all__ = ["ArchiveTables"]
 
 _BLOCK_BYTES = 16 << 20
+# Members of a block, and those of them that are held in memory together.
+_RUN_MEMBERS = 1024
+_HELD_MEMBERS = 256
+# Fewer members than these are no worse off each by itself.
+_FEWEST_MEMBERS = 16
 # A sample reads this many members, spread evenly: each is unpacked as a whole.
 _SAMPLE_MEMBERS = 8
 
@@ -54,6 +65,7 @@ class ArchiveTables(ArchiveReaderBase):
     Attributes:
       format: a key of `TABLE_FORMATS`.
       inner: reads a member of that format.
+      gathers: whether small members are read together.
       null_values, beside: those of `inner`, once it is planned.
     """
 
@@ -61,8 +73,14 @@ class ArchiveTables(ArchiveReaderBase):
 
     format: str = dataclasses.field(kw_only=True)
     inner: TableReader = dataclasses.field(kw_only=True)
+    gathers: bool = False
     null_values: tuple[str, ...] = ()
     beside: Sequence[str] = ()
+
+    @property
+    def many_origins(self) -> bool:  # type: ignore[override]
+        """Whether pieces span several members."""
+        return self.gathers
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Plans with some members of all the archives.
@@ -70,14 +88,16 @@ class ArchiveTables(ArchiveReaderBase):
         Raises:
           InputError: there are none, or one cannot be read.
         """
-        with self._opened(files) as (chosen, share):
+        with self._opened(files) as (chosen, tables):
             planned = self.inner.plan(chosen)
         sample = planned.sample
-        if share != 1:
+        if tables.share != 1:
             sample = dataclasses.replace(sample, complete=False)
         inner = planned.reader
-        reader = dataclasses.replace(self, inner=inner, null_values=inner.null_values)
-        sample = self._scaled(sample, files, chosen, share)
+        reader = dataclasses.replace(
+            self, inner=inner, null_values=inner.null_values, gathers=tables.are_small
+        )
+        sample = self._scaled(sample, files, chosen, tables.share)
         return dataclasses.replace(planned, reader=reader, sample=sample)
 
     def content_columns(
@@ -98,29 +118,33 @@ class ArchiveTables(ArchiveReaderBase):
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
-        """Yields each member; a packed tar as a whole."""
+        """Yields each member, or runs of small ones; a packed tar as a whole."""
         listing = self.listing(file)
-        members = self._tables(file, listing)
+        members = self._tables(file)
         left = limit_rows
         if listing.is_sequential:
             rows = 0
             if limit_rows is not None:
-                for memory in self._unpacked(file, members):
+                for memory in self._unpacked(file, members.values(), file.position):
                     with memory as inner:
                         rows += self._count(inner, limit_rows - rows)
                     if rows == limit_rows:
                         break
             yield file.whole(rows=rows)
             return
-        for member in members:
+        if self.gathers and left is None:
+            in_order = [members[origin] for origin in sorted(members)]
+            for start, stop in _runs(in_order, block_bytes):
+                yield file.block(start, stop, rows=0)
+            return
+        for origin, member in members.items():
             rows = 0
             if left is not None:
-                with self._member_file(file, member) as inner:
+                with self._member_file(file, member, file.position) as inner:
                     rows = self._count(inner, left)
                 left -= rows
             before = min(member.offset, file.size)
             block = file.block(0, member.size, rows=rows, before=before)
-            origin = f"{file.origin}/{member.origin}"
             yield dataclasses.replace(block, origin=origin)
             if left == 0:
                 return
@@ -128,65 +152,109 @@ class ArchiveTables(ArchiveReaderBase):
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
-        """Yields the rows of a member, or of all members of a packed tar."""
+        """Yields the rows of a member, of a run, or of all of a packed tar."""
         archive = _archive_of(file, block)
         listing = self.listing(archive)
-        members = self._tables(archive, listing)
-        first = _is_first(archive, members, block)
-        skipped = self._skipped(listing) if first else {}
+        members = self._tables(archive)
+        in_order = sorted(members) if self.gathers else [*members]
+        is_run = block.origin == archive.origin and not listing.is_sequential
+        is_first = block.start == 0 if is_run else _is_first(archive, in_order, block)
+        skipped = self._skipped(listing) if is_first else {}
+        found: Iterable[contextlib.AbstractContextManager[InputFile]]
         if listing.is_sequential:
-            left = block.rows or None
-            for memory in self._unpacked(archive, members):
-                if left == 0:
-                    # The walk goes on, to find out whether the archive is whole.
-                    continue
-                with memory as inner:
-                    for raw in self._rows(inner, block, columns, left):
-                        yield _also_skipped(raw, skipped)
-                        skipped = {}
-                        if left is not None:
-                            left -= raw.block.rows
-            return
-        (member,) = [
-            m for m in members if f"{archive.origin}/{m.origin}" == block.origin
-        ]
-        with self._member_file(archive, member) as inner:
-            for raw in self._rows(inner, block, columns, block.rows or None):
-                yield _also_skipped(raw, skipped)
-                skipped = {}
+            found = self._unpacked(archive, members.values(), block.position)
+        elif is_run:
+            run = [members[origin] for origin in in_order[block.start : block.stop]]
+            size = files.size_of(archive.path)
+            found = (
+                self._member_file(
+                    archive, member, block.position + min(member.offset, size)
+                )
+                for member in run
+            )
+        else:
+            member = members[block.origin]
+            found = [self._member_file(archive, member, block.position)]
+        # Rows keep the order of their members' names only where pieces of them do.
+        gathers = self.gathers and (is_run or [*members] == in_order)
+        for raw in self._rows(found, columns, block.rows or None, gathers=gathers):
+            placed = dataclasses.replace(raw.block, stamp=block.stamp)
+            yield _also_skipped(dataclasses.replace(raw, block=placed), skipped)
+            skipped = {}
+        if skipped:
+            # All members are empty.
+            none = {name: pa.nulls(0, pa.string()) for name in columns}
+            numbers = np.zeros(0, np.int64)
+            yield RawRows(block, none, numbers, skipped=skipped)
 
     def _rows(
         self,
-        inner: InputFile,
-        block: Block,
+        found: Iterable[contextlib.AbstractContextManager[InputFile]],
         columns: Sequence[str],
         limit: int | None,
+        *,
+        gathers: bool,
     ) -> Iterator[RawRows]:
-        for piece in self.inner.blocks(
-            inner, block_bytes=_BLOCK_BYTES, limit_rows=limit
-        ):
-            for raw in self.inner.read(inner, piece, columns):
-                # Positions inside a member mean nothing in the archive: its rows all
-                # have that of the member.
-                placed = dataclasses.replace(
-                    raw.block, position=block.position, stamp=block.stamp
-                )
-                yield dataclasses.replace(raw, block=placed)
+        """Yields the rows of members, up to a limit; small ones gathered if asked."""
+        if gathers and limit is None:
+            for held in self._together(found):
+                raws = self.inner.read_whole(held, columns, block_bytes=_BLOCK_BYTES)
+                yield from gathered(raws, most_bytes=_BLOCK_BYTES)
+            return
+        left = limit
+        for memory in found:
+            if left == 0:
+                # The walk goes on, to find out whether the archive is whole.
+                continue
+            with memory as inner:
+                for piece in self.inner.blocks(
+                    inner, block_bytes=_BLOCK_BYTES, limit_rows=left
+                ):
+                    for raw in self.inner.read(inner, piece, columns):
+                        yield raw
+                        if left is not None:
+                            left -= raw.block.rows
+
+    def _together(
+        self, found: Iterable[contextlib.AbstractContextManager[InputFile]]
+    ) -> Iterator[list[InputFile]]:
+        """Yields members that are read together; they are held until the next ones.
+
+        What their names say of the rows is the same for all.
+        """
+        with contextlib.ExitStack() as stack:
+            waiting: list[InputFile] = []
+            size = 0
+            for memory in found:
+                own = contextlib.ExitStack()
+                file = own.enter_context(memory)
+                if waiting and (
+                    size + file.size > _BLOCK_BYTES
+                    or len(waiting) == _HELD_MEMBERS
+                    or self._says(waiting[-1].origin) != self._says(file.origin)
+                ):
+                    yield waiting
+                    stack.close()
+                    waiting, size = [], 0
+                stack.push(own)
+                waiting.append(file)
+                size += file.size
+            if waiting:
+                yield waiting
+
+    def _says(self, origin: str) -> tuple[str, str]:
+        """Returns what the name of a member says: its split, and its folder."""
+        return self.split_of(origin), posixpath.dirname(origin)
 
     def _count(self, inner: InputFile, limit: int) -> int:
         found = self.inner.blocks(inner, block_bytes=_BLOCK_BYTES, limit_rows=limit)
         return sum(block.rows for block in found)
 
-    def _tables(self, file: SourceFile, listing: ArchiveListing) -> list[Member]:
-        """Returns the members to read; raises InputError where one cannot be."""
-        members = []
-        for member in listing.members:
-            if _skip_reason(member, self.format) is not None:
-                continue
-            if member.fault is not None:
-                raise InputError(f"{file.origin}: {member.message}")
-            members.append(member)
-        return members
+    def _tables(self, file: SourceFile) -> Mapping[str, Member]:
+        """Returns origin -> member to read; raises InputError where one cannot be."""
+        return _tables_of(
+            file.path, file.origin, file.stamp, self.zip_encoding or "", self.format
+        )
 
     def _skipped(self, listing: ArchiveListing) -> dict[str, int]:
         """Returns how many members are left out, by reason."""
@@ -194,14 +262,16 @@ class ArchiveTables(ArchiveReaderBase):
         return dict(collections.Counter(str(r) for r in reasons if r is not None))
 
     @contextlib.contextmanager
-    def _member_file(self, file: SourceFile, member: Member) -> Iterator[InputFile]:
+    def _member_file(
+        self, file: SourceFile, member: Member, position: int
+    ) -> Iterator[InputFile]:
         """Holds a member of a zip or plain tar as a file in memory."""
         with contextlib.ExitStack() as stack:
             with file.open() as stream:
                 origin = f"{file.origin}/{member.origin}"
                 chunks = stream_member(stream, file.origin, member)
                 try:
-                    inner = stack.enter_context(_in_memory(origin, chunks))
+                    inner = stack.enter_context(_in_memory(origin, chunks, position))
                 except DamageError as error:
                     raise DamageError(
                         f"{file.origin}: member {shown_name(member.name)}: {error}. "
@@ -210,7 +280,7 @@ class ArchiveTables(ArchiveReaderBase):
             yield inner
 
     def _unpacked(
-        self, file: SourceFile, members: Sequence[Member]
+        self, file: SourceFile, members: Iterable[Member], position: int
     ) -> Iterator[contextlib.AbstractContextManager[InputFile]]:
         """Yields members of a packed tar as files in memory, to be entered."""
         wanted = {member.index for member in members}
@@ -224,33 +294,34 @@ class ArchiveTables(ArchiveReaderBase):
             ):
                 if isinstance(found, Content):
                     origin = f"{file.origin}/{found.member.origin}"
-                    yield _in_memory(origin, [found.data])
+                    yield _in_memory(origin, [found.data], position)
 
     @contextlib.contextmanager
     def _opened(
         self, archives: Sequence[InputFile]
-    ) -> Iterator[tuple[list[InputFile], float]]:
-        """Holds some members of all archives; gives their share of all tables."""
-        listings = [self.listing(file) for file in archives]
-        tables = [
-            (file, member)
-            for file, listing in zip(archives, listings, strict=True)
-            for member in self._tables(file, listing)
+    ) -> Iterator[tuple[list[InputFile], "_Sampled"]]:
+        """Holds some members of all archives; says what all of them are like."""
+        listed = [
+            (file, self.listing(file).is_sequential, [*self._tables(file).values()])
+            for file in archives
         ]
-        chosen = tables[:: -(-len(tables) // _SAMPLE_MEMBERS) or 1]
+        sizes = [member.size for _, _, members in listed for member in members]
+        step = -(-len(sizes) // _SAMPLE_MEMBERS) or 1
         with contextlib.ExitStack() as stack:
             held: list[InputFile] = []
-            for file, listing in zip(archives, listings, strict=True):
-                mine = [member for other, member in chosen if other is file]
-                if listing.is_sequential and mine:
-                    held.extend(map(stack.enter_context, self._unpacked(file, mine)))
-                else:
-                    for member in mine:
-                        inner_file = self._member_file(file, member)
-                        held.append(stack.enter_context(inner_file))
-            total = sum(member.size for _, member in tables)
-            some = sum(member.size for _, member in chosen)
-            yield held, 1 if len(chosen) == len(tables) else some / total
+            before = 0
+            for file, is_sequential, members in listed:
+                mine = members[-before % step :: step]
+                before += len(members)
+                if is_sequential and mine:
+                    found = self._unpacked(file, mine, file.position)
+                    held.extend(map(stack.enter_context, found))
+                    continue
+                for member in mine:
+                    inner = self._member_file(file, member, file.position)
+                    held.append(stack.enter_context(inner))
+            share = 1 if step == 1 else sum(sizes[::step]) / sum(sizes)
+            yield held, _Sampled(share, len(sizes), sum(sizes))
 
     def _scaled(
         self,
@@ -265,7 +336,7 @@ class ArchiveTables(ArchiveReaderBase):
         packed = sum(file.size for file in archives)
         content = sum(file.size for file in chosen)
         read = sample.sampled_bytes or content
-        if sample.total_rows is not None:
+        if sample.total_rows:
             # Only some rows of those members were sampled; their bytes are a share.
             read = round(content * (sample.rows + sample.unread) / sample.total_rows)
         return dataclasses.replace(
@@ -275,6 +346,65 @@ class ArchiveTables(ArchiveReaderBase):
         )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sampled:
+    """What a sample of members is a sample of.
+
+    Attributes:
+      share: of the bytes of all members, that are in the sample.
+      count: of all members.
+      bytes: of all members.
+    """
+
+    share: float
+    count: int
+    bytes: int
+
+    @property
+    def are_small(self) -> bool:
+        """Whether there are many, and small ones in the mean."""
+        is_many = self.count >= _FEWEST_MEMBERS
+        return is_many and self.bytes <= self.count * SMALL_BYTES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _MemberInMemory(InputFile):
+    """A member: all its rows are where it begins in the archive."""
+
+    def position_at(self, start: int) -> int:
+        """Returns the bytes of input before the member."""
+        return self.position
+
+
+# Asked for every block of an archive: see `list_archive`.
+@functools.lru_cache(maxsize=2)
+def _tables_of(
+    path: str, origin: str, stamp: int, encoding: str, format_name: str
+) -> Mapping[str, Member]:
+    """Returns the tables in an archive; see `ArchiveTables._tables`."""
+    found: dict[str, Member] = {}
+    for member in list_archive(path, origin, stamp, encoding).members:
+        if _skip_reason(member, format_name) is not None:
+            continue
+        if member.fault is not None:
+            raise InputError(f"{origin}: {member.message}")
+        found[f"{origin}/{member.origin}"] = member
+    return found
+
+
+def _runs(members: Sequence[Member], block_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields where runs of members start and stop; one run at least."""
+    start = size = 0
+    for stop, member in enumerate(members):
+        if stop > start and (
+            size + member.size > block_bytes or stop - start == _RUN_MEMBERS
+        ):
+            yield start, stop
+            start, size = stop, 0
+        size += member.size
+    yield start, len(members)
+
+
 def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
     """Adds skipped members to the rows that the inner format skipped."""
     both = collections.Counter(raw.skipped) + collections.Counter(skipped)
@@ -282,7 +412,9 @@ def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
 
 
 @contextlib.contextmanager
-def _in_memory(origin: str, chunks: Iterable[bytes]) -> Iterator[InputFile]:
+def _in_memory(
+    origin: str, chunks: Iterable[bytes], position: int
+) -> Iterator[InputFile]:
     """Holds an anonymous file in memory that can be opened by a path."""
     with contextlib.ExitStack() as stack:
         file: IO[bytes]
@@ -300,7 +432,8 @@ def _in_memory(origin: str, chunks: Iterable[bytes]) -> Iterator[InputFile]:
             while view:
                 view = view[file.write(view) :]
             size += len(chunk)
-        yield InputFile(origin, path, size, stamp=files.stamp_of(file.fileno()))
+        stamp = files.stamp_of(file.fileno())
+        yield _MemberInMemory(origin, path, size, position, stamp=stamp)
 
 
 def _skip_reason(member: Member, format_name: str) -> Skipped | None:
@@ -326,7 +459,5 @@ def _archive_of(file: SourceFile, block: Block) -> SourceFile:
     return SourceFile(origin, path, stamp=block.stamp)
 
 
-def _is_first(archive: SourceFile, members: Sequence[Member], block: Block) -> bool:
-    names = [archive.origin]
-    names += [f"{archive.origin}/{member.origin}" for member in members[:1]]
-    return block.origin in names
+def _is_first(archive: SourceFile, origins: Sequence[str], block: Block) -> bool:
+    return block.origin in (archive.origin, *origins[:1])

@@ -72,7 +72,12 @@ def read_joined(
     sizes = np.array([file.size for file in inputs], np.int64)
     shares = numbers * (sizes - joined.starts)[owners]
     shares //= np.diff(first_rows)[owners]
-    begins = np.array([file.position for file in inputs]) + joined.starts
+    begins = np.array(
+        [
+            file.position_at(start)
+            for file, start in zip(inputs, joined.starts.tolist(), strict=True)
+        ]
+    )
     assert raw.reject is not None
     return dataclasses.replace(
         raw,
@@ -126,6 +131,7 @@ def join_files(
     header_of: Callable[[bytes, _File], bytes],
     *,
     most_bytes: int,
+    most_files: int | None = None,
 ) -> Iterator[_File | Joined[_File]]:
     """Yields files joined where they can be, and the others; in their order.
 
@@ -137,6 +143,7 @@ def join_files(
       header_of: returns the header of a file with these bytes, see `header_record`;
         raises InputError where it is not that of the source.
       most_bytes: of text that are joined; the last file may go beyond.
+      most_files: that are joined; None for any number.
     """
     joining: _Joining[_File] | None = None
     for file, dialect, data in contents:
@@ -147,7 +154,11 @@ def join_files(
                     yield from joining.joined()
                 joining = _Joining.of(data, dialect, file, header_of)
             found = None if joining is None else joining.body_of(data)
-        if joining is not None and (found is None or joining.size >= most_bytes):
+        if joining is not None and (
+            found is None
+            or joining.size >= most_bytes
+            or len(joining.files) == most_files
+        ):
             yield from joining.joined()
             joining.clear()
         if found is None:

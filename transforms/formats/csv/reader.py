@@ -25,6 +25,7 @@ from transforms.formats.csv.joined import (
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
     SMALL_BYTES,
     InputFile,
@@ -110,19 +111,14 @@ class CsvReader(TableReader):
         )
         return Planned(reader, sample)
 
-    def _sample(self, files: Sequence[InputFile]) -> TableSample:
+    def _sample(self, inputs: Sequence[InputFile]) -> TableSample:
         """Returns rows from places spread evenly over the files."""
-        inputs = [
-            SampleInput(
-                file.origin,
-                file.size,
-                functools.partial(_opened, file),
-                self.dialect_of(file.origin),
-            )
-            for file in files
-        ]
-        far = is_remote(files[0].path)
-        return sample_blocks(inputs, check=self._header_check, far=far)
+        return sample_blocks(
+            _SampleInputs(inputs, self.dialect_of),
+            sizes=inputs.sizes if isinstance(inputs, InputFiles) else None,
+            check=self._header_check,
+            far=bool(inputs) and is_remote(inputs[0].path),
+        )
 
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the first rows of files; compressed content has no middle."""
@@ -282,6 +278,31 @@ class CsvReader(TableReader):
     def _check_header(self, stream: Any, origin: str) -> None:
         names = read_header(stream, self.dialect_of(origin), origin)
         check_same_columns(self.named_in, self.names, origin, names)
+
+
+class _SampleInputs(Sequence[SampleInput]):
+    """Files as the sample takes them; each is made as it is asked for."""
+
+    def __init__(
+        self, files: Sequence[InputFile], dialect_of: Callable[[str], CsvDialect]
+    ) -> None:
+        self._files = files
+        self._dialect_of = dialect_of
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __iter__(self) -> Iterator[SampleInput]:
+        return map(self._input_of, self._files)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._input_of(self._files[index])
+
+    def _input_of(self, file: InputFile) -> SampleInput:
+        opener = functools.partial(_opened, file)
+        return SampleInput(
+            file.origin, file.size, opener, self._dialect_of(file.origin)
+        )
 
 
 # Of thousands of files, that is cheaper than to check its fields for each.

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.errors import InputError
@@ -44,6 +46,8 @@ _THREADS = 2
 # Bytes of text that are parsed together: a table of thousands of columns costs by the
 # number of pieces, not by the cells in them.
 _PARSED_BYTES = 16 << 20
+# Small files that are parsed together: each takes some hundred bytes until then.
+_PARSED_FILES = 4096
 # Percent of rows with a wrong field count above which the header or the delimiter is
 # wrong, not the rows.
 _MISCOUNTED_IN_100 = 90
@@ -71,6 +75,7 @@ class SampleInput:
 def sample_blocks(
     inputs: Sequence[SampleInput],
     *,
+    sizes: npt.NDArray[np.int64] | None = None,
     sample_bytes: int = SAMPLE_BYTES,
     check: HeaderCheck | None = None,
     far: bool = False,
@@ -83,7 +88,8 @@ def sample_blocks(
     that repeat the header.
 
     Args:
-      inputs: the files.
+      inputs: the files; they may be made as they are asked for.
+      sizes: their bytes, where they are at hand: int64 array.
       sample_bytes: about how much to read.
       check: judges the first rows of files; None if it is known what they are.
       far: whether opening a file waits for a network.
@@ -93,20 +99,23 @@ def sample_blocks(
         no header, other columns than the first or text that is not valid in the
         encoding; or nearly all rows have another number of fields than the header.
     """
-    total_bytes = sum(each.size for each in inputs)
-    seen = _looked_into(inputs, _PLACES, sample_bytes, check, far)
-    for places in _FEWER_PLACES if total_bytes > sample_bytes else ():
+    if sizes is None:
+        sizes = np.array([each.size for each in inputs], np.int64)
+    is_small = int(sizes.sum()) <= sample_bytes
+    looks = _all_of(inputs) if is_small else _some_of(inputs, sizes, sample_bytes)
+    seen = _looked_into(looks, check, far)
+    for places in () if is_small else _FEWER_PLACES:
         if seen.sampled_bytes:
             break
-        seen = _looked_into(inputs, places, sample_bytes, check, far)
+        looks = _some_of(inputs, sizes, sample_bytes, places)
+        seen = _looked_into(looks, check, far)
     if seen.first is None:
         raise InputError("a sample needs at least one CSV file; found none")
     rows, lengths = seen.rows, seen.lengths
     _check_lengths(lengths, rows, seen.first, seen.names)
     notes = seen.check_heads()
-    is_whole = total_bytes <= sample_bytes and all(each.ended for each in inputs)
     # A source that holds nothing but headers is complete, too.
-    complete = is_whole or not seen.sampled_bytes
+    complete = (is_small and seen.all_ended) or not seen.sampled_bytes
     return TableSample(
         columns=dict(zip(seen.names, seen.columns(), strict=True)),
         rows=rows,
@@ -119,23 +128,15 @@ def sample_blocks(
 
 
 def _looked_into(
-    inputs: Sequence[SampleInput],
-    count: int,
-    sample_bytes: int,
-    check: HeaderCheck | None,
-    far: bool,
+    looks: Iterable["_Look"], check: HeaderCheck | None, far: bool
 ) -> "_Seen":
     """Returns what some places of the files show; see `sample_blocks`."""
-    places = _places([each.size for each in inputs], sample_bytes, count)
-    few = len(inputs) <= _PLACES
-    looked_into = (
-        _Look(each, ranges)
-        for each, ranges in zip(inputs, places, strict=True)
-        if ranges or few
-    )
     seen = _Seen(check)
-    contents = read_ahead(_content, looked_into, far=far)
-    for found in join_files(contents, seen.header_of, most_bytes=_PARSED_BYTES):
+    contents = read_ahead(_content, looks, far=far)
+    joined = join_files(
+        contents, seen.header_of, most_bytes=_PARSED_BYTES, most_files=_PARSED_FILES
+    )
+    for found in joined:
         if isinstance(found, Joined):
             used = sum(look.file.size for look in found.files) - found.starts.sum()
             seen.add([(found.text, int(used))], found.dialect)
@@ -144,6 +145,7 @@ def _looked_into(
             seen.see_header(stream, found.file)
             texts = _texts(stream, found.ranges, found.file)
             seen.add(_gathered(texts, found.file.dialect), found.file.dialect)
+        seen.all_ended &= found.file.ended
     return seen
 
 
@@ -183,6 +185,7 @@ class _Seen:
       names: of its columns, which the other files must have, too.
       lengths: of records that are no rows: number of fields -> how many have it.
       sampled_bytes: of input that was looked at.
+      all_ended: whether the content of each file ended where the file does.
     """
 
     def __init__(self, check: HeaderCheck | None) -> None:
@@ -191,6 +194,7 @@ class _Seen:
         self.names: tuple[str, ...] = ()
         self.lengths: collections.Counter[int] = collections.Counter()
         self.sampled_bytes = 0
+        self.all_ended = True
         self._batches: list[tuple[pa.Array, ...]] = []
         # The first rows that `check` judges: of every file if the columns are given,
         # else of the first file, which the others must equal.
@@ -322,30 +326,42 @@ def _parsed(
             yield parsed.result(), length
 
 
-def _places(
-    sizes: Sequence[int], sample_bytes: int, count: int
-) -> list[list[tuple[int, int]]]:
-    """Returns for each file the ranges of bytes to read, ascending."""
-    total = sum(sizes)
-    if total <= sample_bytes:
-        return [[(0, size)] if size else [] for size in sizes]
+def _all_of(inputs: Sequence[SampleInput]) -> Iterator[_Look]:
+    """Yields all files, whole; of many, empty ones are not looked into."""
+    few = len(inputs) <= _PLACES
+    for file in inputs:
+        if file.size:
+            yield _Look(file, [(0, file.size)])
+        elif few:
+            yield _Look(file, [])
+
+
+def _some_of(
+    inputs: Sequence[SampleInput],
+    sizes: npt.NDArray[np.int64],
+    sample_bytes: int,
+    count: int = _PLACES,
+) -> Iterator[_Look]:
+    """Yields files with the ranges of bytes to read, ascending; few files all."""
     # All files laid end to end, and pieces at equal distances in them.
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    total = int(begins[-1])
     length = max(sample_bytes // count, 1)
-    wanted = [(i * total // count, length) for i in range(count)]
-    begins = [0, *itertools.accumulate(sizes)]
-    places: list[list[tuple[int, int]]] = [[] for _ in sizes]
-    file = 0
-    for start, size in wanted:
-        while begins[file + 1] <= start:
-            file += 1
-        each = file
-        while each < len(sizes) and begins[each] < start + size:
-            low = max(start, begins[each]) - begins[each]
-            high = min(start + size, begins[each + 1]) - begins[each]
+    few = len(inputs) <= _PLACES
+    places: dict[int, list[tuple[int, int]]] = {
+        each: [] for each in range(len(inputs) if few else 0)
+    }
+    for place in range(count):
+        start = place * total // count
+        each = int(np.searchsorted(begins[1:], start, side="right"))
+        while each < len(sizes) and begins[each] < start + length:
+            begin, end = int(begins[each]), int(begins[each + 1])
+            low, high = max(start, begin), min(start + length, end)
             if low < high:
-                places[each].append((low, high))
+                places.setdefault(each, []).append((low - begin, high - begin))
             each += 1
-    return places
+    for each, ranges in sorted(places.items()):
+        yield _Look(inputs[each], ranges)
 
 
 def _texts(

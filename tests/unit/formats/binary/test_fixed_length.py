@@ -27,8 +27,9 @@ from transforms.formats.binary.columns import column_of, features_of
 from transforms.formats.binary.fixed_length import FixedLengthReader
 from transforms.formats.binary.layout import DTYPES, BinaryField, Layout
 from transforms.formats.binary.record_rows import sample_places
+from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, RawRows
-from transforms.formats.table_source import TableSource, listing_of
+from transforms.formats.table_source import TableSource
 
 CODES = dict(zip(DTYPES, "BbHhIiQqefd", strict=True))
 
@@ -400,7 +401,7 @@ def test_rejects_and_rows_through_a_source(tmp_path: pathlib.Path) -> None:
     reader = FixedLengthReader(LABELLED)
     file = listed(path)
     listing = tmp_path / "listing.arrow"
-    table = listing_of([file])
+    table = InputFiles.of([file], root=str(tmp_path)).table
     with pa.ipc.new_file(str(listing), table.schema) as writer:
         writer.write_table(table)
     schema = Schema(reader.plan([file]).features)

@@ -28,8 +28,9 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.binary.idx import IdxReader, recognise
 from transforms.formats.binary.idx_file import IdxHeader, parse_header
+from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
-from transforms.formats.table_source import TableSource, listing_of
+from transforms.formats.table_source import TableSource
 
 
 @pytest.mark.parametrize("packed", [(a, b) for a in (0, 1) for b in (0, 1)])
@@ -143,7 +144,7 @@ def test_rows_through_a_source(tmp_path: pathlib.Path, packed: bool) -> None:
         stamp = files.stamp_of(opened)
     file = InputFile(made.origin, made.path, made.size, stamp=stamp)
     listing = tmp_path / "listing.arrow"
-    table = listing_of([file])
+    table = InputFiles.of([file], root=str(tmp_path)).table
     with pa.ipc.new_file(str(listing), table.schema) as writer:
         writer.write_table(table)
     reader = IdxReader()

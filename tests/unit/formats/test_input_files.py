@@ -1,0 +1,86 @@
+"""The files of a source as columns, and as a sequence."""
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from transforms.errors import InputError
+from transforms.files import FileEntry
+from transforms.formats.csv.reader import CsvReader
+from transforms.formats.input_files import InputFiles
+from transforms.formats.table import InputFile
+from transforms.storage.file_list import FileList
+
+
+def listed(names: list[str], root: str = "/data") -> InputFiles:
+    entries = [FileEntry(name, 10 + at, at) for at, name in enumerate(names)]
+    return InputFiles.listed(FileList.of(entries), root=root)
+
+
+def test_files_are_what_their_entries_say() -> None:
+    """Each has its path, its stamp and the bytes before it."""
+    entries = [FileEntry("a.csv", 3, 5), FileEntry("b/ü.csv", 4, 6)]
+    found = InputFiles.listed(FileList.of(entries), root="s3://bucket/in")
+    assert list(found) == [
+        InputFile("a.csv", "s3://bucket/in/a.csv", 3, 0, stamp=entries[0].stamp),
+        InputFile("b/ü.csv", "s3://bucket/in/b/ü.csv", 4, 3, stamp=entries[1].stamp),
+    ]
+    assert found.origins.to_pylist() == ["a.csv", "b/ü.csv"]
+    assert found.sizes.tolist() == [3, 4]
+
+
+def test_indexing_is_that_of_a_sequence() -> None:
+    """Negative indexes, slices with steps, and an error beyond the end."""
+    names = [f"{number:05}.csv" for number in range(10_000)]
+    found, plain = listed(names), list(listed(names))
+    assert len(found) == len(plain)
+    assert plain[-1].position == found[-1].position
+    for index in (0, 9_999, -1, -10_000, 4_097):
+        assert found[index] == plain[index]
+    for part in (slice(None, None, 157), slice(5, -3), slice(None, None, -1)):
+        assert list(found[part]) == plain[part]
+    for index in (10_000, -10_001):
+        with pytest.raises(IndexError, match="10000 files"):
+            found[index]
+
+
+def test_chosen_files_keep_their_positions() -> None:
+    """A format may leave files out: the others are where they were."""
+    found = listed(["a", "b", "c"])
+    chosen = InputFiles.of([found[0], found[2]], root="/data")
+    assert list(chosen) == [found[0], found[2]]
+    assert InputFiles.of(found, root="/data") is found
+    assert len(listed([])) == 0
+    assert list(listed([])) == []
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    """Origins are texts: the error names the file and the way out."""
+    name = os.fsdecode(b"\xff.csv")
+    with pytest.raises(InputError, match=r"b'\\xff\.csv'.*--exclude"):
+        listed(["a.csv", name])
+
+
+def test_the_plan_of_many_files_keeps_no_object_of_each(tmp_path: Path) -> None:
+    """More files take less than 50 bytes more for each of them."""
+    path = tmp_path / "a.csv"
+    path.write_text("x\n1\n")
+    size = path.stat().st_size
+
+    def peak(count: int) -> int:
+        entries = [FileEntry("a.csv", size, 0)] * count
+        found = InputFiles.listed(FileList.of(entries), root=str(tmp_path))
+        # Each name is that of one file, which is what it says: its stamp is unknown.
+        table = found.table.set_column(3, "stamp", [[0] * count])
+        found = InputFiles(table, root=str(tmp_path))
+        tracemalloc.start()
+        try:
+            CsvReader().plan(found)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(100)
+    assert peak(26_000) - peak(10_000) < 16_000 * 50
