@@ -10,7 +10,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
-__all__ = ["beam_loading", "let_arrow_look", "quiet_import", "spare_imports"]
+__all__ = [
+    "beam_loading",
+    "let_arrow_look",
+    "load_for_engine",
+    "quiet_import",
+    "spare_imports",
+]
 
 # Beam and Arrow import these where they are installed, for sources, stores, types and
 # flags that no command of this program has; Parquet's readers here are not Beam's.
@@ -26,6 +32,10 @@ _NOT_NEEDED = frozenset(
         "requests",
     )
 )
+
+
+# Engines whose runners in Beam need none of them.
+_WITH_JOB_SERVERS = frozenset(("flink", "prism", "spark"))
 
 
 class _Spared:
@@ -64,13 +74,21 @@ def spare_imports() -> None:
 
 
 def quiet_import() -> None:
-    """Keeps what Beam warns about while it is imported off the terminal.
-
-    For engines Beam is imported after this, without `beam_loading`: their runners need
-    all of Beam.
-    """
+    """Keeps what Beam warns about while it is imported off the terminal."""
     # A handler of its own keeps the root logger from printing.
     logging.getLogger().addHandler(logging.NullHandler())
+
+
+def load_for_engine(runner: str) -> None:
+    """Imports what submits a job; whole, where the runner may need all of Beam.
+
+    Args:
+      runner: as `--runner` takes it.
+    """
+    quiet_import()
+    if runner in _WITH_JOB_SERVERS:
+        let_arrow_look()
+        _load()
 
 
 @contextlib.contextmanager

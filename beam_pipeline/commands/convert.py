@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.beam_internals.loading import (
     beam_loading,
     let_arrow_look,
-    quiet_import,
+    load_for_engine,
 )
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import ReportFile
@@ -81,7 +81,7 @@ def run(
         engine: Engine | None = None
         if beam_flags or spec.runner != "local":
             # Only Beam knows its flags; without any, Beam is loaded beside planning.
-            quiet_import()
+            load_for_engine(spec.runner)
             from beam_pipeline.running.convert import find_engine
 
             engine = find_engine(spec, beam_flags)
