@@ -23,7 +23,7 @@ from transforms.core.placing.placement import (
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
 from transforms.files import FileEntry
-from transforms.formats.choose_files import are_plain_images, choose_files
+from transforms.formats.choose_files import are_plain_images, choose_files, unmatched
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.listing import HeldListing
 from transforms.formats.registry import FORMATS, METADATA_NAMES, Format, claimed_by
@@ -68,6 +68,7 @@ class Inputs:
       entries: the files to read, in the order in which they were listed or named.
       skipped: files left out, by reason.
       companions: files that are read beside them and are no items: they decide bytes.
+      notes: what a person should know of how they were chosen.
     """
 
     format: str
@@ -75,6 +76,7 @@ class Inputs:
     entries: FileList
     skipped: Mapping[str, int]
     companions: tuple[FileEntry, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -204,8 +206,8 @@ def find_inputs(
         raise SourceError(f"The source must exist; there is no {source!r}.")
     if standing != "folder":
         return _named_files(spec, [source])
-    entries = files.list_tree(source)
-    wanted, entries = _recognise(spec, entries)
+    listed = files.list_tree(source)
+    wanted, entries = _recognise(spec, listed)
     if wanted == "images" and spec.labels:
         entries = _without(entries, source, spec.labels)
     known = FORMATS[wanted]
@@ -228,7 +230,25 @@ def find_inputs(
         raise InputError(
             f"The source must hold {known.title} files; {source!r} holds none."
         )
-    return Inputs(wanted, absolute(source), kept, skipped, beside)
+    notes = _pattern_notes(spec, listed)
+    return Inputs(wanted, absolute(source), kept, skipped, beside, notes)
+
+
+def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:
+    """Returns a note for each pattern that matches no file: it may be a slip."""
+    out = []
+    for flag, patterns in (("include", spec.include), ("exclude", spec.exclude)):
+        for pattern in unmatched(entries, patterns) if patterns else ():
+            note = f"--{flag} {pattern!r:.80} matches no file"
+            if entries and not pattern.endswith("/"):
+                folder = f"{pattern.strip('*/') or 'NAME'}/"
+                note += (
+                    f": a pattern is for the whole path, such as "
+                    f"{next(iter(entries)).path!r:.80}, or for the file name; "
+                    f"{folder!r:.80} is for all files in folders of that name"
+                )
+            out.append(note)
+    return tuple(out)
 
 
 def _without(entries: FileList, root: str, path: str) -> FileList:
@@ -361,8 +381,9 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"All files of a source must be of one format; {other[0]!r} is no "
             f"{known.title}. Correct the pattern, or use --include."
         )
+    listed = FileList.of(entries)
     kept, skipped = choose_files(
-        FileList.of(entries),
+        listed,
         takes=lambda _: True,
         include=spec.include,
         exclude=spec.exclude,
@@ -372,7 +393,8 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     beside: tuple[FileEntry, ...] = ()
     if (is_companion := _companions_of(known, spec)) is not None:
         beside = _beside(is_companion, root, list(kept))
-    return Inputs(wanted, root, kept, skipped, beside)
+    notes = _pattern_notes(spec, listed)
+    return Inputs(wanted, root, kept, skipped, beside, notes)
 
 
 def named_entry(path: str, root: str) -> FileEntry:

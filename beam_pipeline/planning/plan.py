@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from beam_pipeline.planning.features.known_classes import with_known_classes
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
 from beam_pipeline.planning.inputs import (
     Inputs,
@@ -280,7 +281,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     """
     prepared = prepare(spec) if isinstance(spec, Spec) else spec
     spec, inputs = prepared.spec, prepared.inputs
-    selection, notes = None, prepared.notes
+    selection, notes = None, (*prepared.notes, *inputs.notes)
     if spec.only_rejected is not None:
         selection = select_rejected(spec.only_rejected)
     planned = _plan_inputs(prepared.resolved, inputs, selection)
@@ -295,6 +296,11 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         planned = selection.scaled(planned)
         vocabularies = selection.named(vocabularies, planned.schema)
         notes = (*notes, *selection.notes(planned.schema))
+    if planned.classes:
+        planned, of_classes = with_known_classes(
+            planned, vocabularies, counted=selection is None
+        )
+        notes = (*notes, *of_classes)
     shards = {
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
     }

@@ -16,7 +16,7 @@ from transforms.core.reasons import Skipped
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.storage.file_list import FileList
 
-__all__ = ["are_plain_images", "choose_files"]
+__all__ = ["are_plain_images", "choose_files", "unmatched"]
 
 
 def _in_any_case(suffix: str) -> str:
@@ -48,7 +48,8 @@ def choose_files(
     """Returns the files to read, and how many were left out by reason.
 
     A pattern is matched against the whole relative path and against the file name;
-    `*` crosses folders. With `include`, what it matches is read whatever its suffix;
+    `*` crosses folders. One that ends with `/` is for all files in folders of that
+    name, at any depth. With `include`, what it matches is read whatever its suffix;
     without, what `takes` says, which must be the same of all plain names of images.
     """
     skipped: collections.Counter[str] = collections.Counter()
@@ -79,7 +80,24 @@ def choose_files(
     return chosen, {str(reason): n for reason, n in sorted(skipped.items())}
 
 
+def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:
+    """Returns the patterns that match none of the files that are not hidden."""
+    left = list(dict.fromkeys(patterns))
+    for batch in files.batches():
+        seen = batch["path"].filter(pc.invert(batch["hidden"]))
+        for index in range(len(seen)):
+            if not left:
+                return []
+            path = os.fsdecode(seen[index].as_py())
+            name = path.rpartition("/")[2]
+            left = [p for p in left if not _matches(path, name, [p])]
+    return left
+
+
 def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
     return any(
-        fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p) for p in patterns
+        fnmatch.fnmatchcase(f"/{path}", f"*/{p}*")
+        if p.endswith("/")
+        else fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p)
+        for p in patterns
     )
