@@ -18,6 +18,7 @@ from beam_pipeline.copies.derived_copies import CopiedShard
 from beam_pipeline.copies.kept_facts import with_ids
 from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
 from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole
+from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.label_map import LABEL_MAP_NAME
 from transforms.core.manifest import (
@@ -62,7 +63,7 @@ def join_datasets(
     opened: Callable[[str], BinaryIO],
     say: Callable[[str], None] = lambda _text: None,
 ) -> Merged:
-    """Writes several datasets as one.
+    """Writes several datasets as one; says which images several splits have.
 
     Args:
       datasets: two or more, with the same features.
@@ -80,6 +81,7 @@ def join_datasets(
     _check(datasets)
     place = look_at(directory, datasets, overwrite=overwrite)
     classes = _classes(datasets)
+    leaks = leak_notes(datasets)
     shards = [_Part(dataset, _new_ids(dataset, classes)) for dataset in datasets]
     splits = [*dict.fromkeys(s.name for d in datasets for s in d.manifest.splits)]
     counts = collections.Counter[bool]()
@@ -89,7 +91,7 @@ def join_datasets(
         written = [
             _split(name, shards, classes, store, opened, counts) for name in splits
         ]
-        manifest = _manifest(datasets, written, classes)
+        manifest = _manifest(datasets, written, classes, leaks)
         return with_sidecars(manifest, {}, _sources(manifest, datasets), store)
 
     decides = ["merge", [each.manifest.digest for each in datasets]]
@@ -281,6 +283,7 @@ def _manifest(
     datasets: Sequence[Dataset],
     splits: Sequence[SplitFacts],
     classes: Mapping[str, tuple[str, ...]],
+    leaks: Sequence[str],
 ) -> Manifest:
     manifests = [dataset.manifest for dataset in datasets]
     first = manifests[0]
@@ -300,6 +303,8 @@ def _manifest(
     if len(keys) == 1 and "" not in keys:
         settings["key_column"] = keys.pop()
     files = {facts.file for each in manifests for facts in each.files}
+    unnamed = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
+    unnamed = unnamed if LABEL_MAP_NAME in files else []
     return Manifest(
         name=first.name,
         compression=first.compression,
@@ -319,9 +324,7 @@ def _manifest(
         image_notes=dict(sorted(notes.items())),
         run={
             "merged_from": [dataset.directory for dataset in datasets],
-            "notes": [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
-            if LABEL_MAP_NAME in files
-            else [],
+            "notes": [*unnamed, *leaks],
         },
     )
 

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
+from beam_pipeline.copies import split_leaks
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
 from tests.support.runs import command
 from transforms.core.manifest import Manifest
+from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path
 
@@ -176,3 +178,53 @@ def test_a_damaged_dataset_stops_it(tmp_path: Folder, compression: str) -> None:
     assert run.code == 1
     assert path.name in run.err
     assert sorted(os.listdir(tmp_path)) == ["one", "two"]
+
+
+PHOTOS = [Feature("image", Kind.IMAGE), Feature("filename", Kind.TEXT)]
+
+
+def photo(name: str, data: bytes) -> Row:
+    return {"image": data, "filename": name}
+
+
+def write_photos(folder: Folder, splits: dict[str, list[Row]]) -> None:
+    shards = {split: [found] for split, found in splits.items()}
+    write_dataset(folder, shards, PHOTOS)
+
+
+def test_equal_images_in_different_splits_are_named(tmp_path: Folder) -> None:
+    """Those of two datasets too, which no one else would notice."""
+    first = [photo("train/1.jpg", b"one"), photo("train/2.jpg", b"two")]
+    second = [photo("test/3.jpg", b"three"), photo("test/4.jpg", b"two")]
+    write_photos(tmp_path / "a", {"train": first})
+    write_photos(tmp_path / "b", {"test": second, "train": [photo("5.jpg", b"one")]})
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert run.code == 0, run.err
+    said = (
+        "1 image stands in more than one split: train and test: 1; for example "
+        "train: train/2.jpg = test: test/4.jpg"
+    )
+    assert f"note: {said}\n" in run.out.replace("\n  ", " ")
+    assert manifest_of(tmp_path / "out").run["notes"] == [said]
+
+
+def test_images_of_one_fingerprint_are_compared(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are not reported."""
+    monkeypatch.setattr(split_leaks, "fingerprint_image", lambda *_, **__: 7)
+    write_photos(tmp_path / "a", {"train": [photo("1", b"one"), photo("2", b"two")]})
+    write_photos(tmp_path / "b", {"test": [photo("3", b"six")]})
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert (run.code, run.out.count("note")) == (0, 0)
+
+
+def test_images_that_take_long_to_read_are_not_compared(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note says so."""
+    monkeypatch.setattr(split_leaks, "_MOST_BYTES", 10)
+    write_photos(tmp_path / "a", {"train": [photo("1", b"one")]})
+    write_photos(tmp_path / "b", {"test": [photo("3", b"one")]})
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert "images of different splits were not compared" in run.out
