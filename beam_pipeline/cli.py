@@ -5,6 +5,7 @@
 2  wrong command line, spec or output, or a path that does not exist
 3  more rejects than tolerated, nothing committed
 4  the source is there, but its content does not fit
+5  another run writes to the output, or has just done so; run again later
 """
 
 import contextlib
@@ -133,7 +134,8 @@ def cli() -> None:
 @cli.command(
     cls=JobCommand,
     epilog="Beam's own flags go after --. Exit codes: 0 committed; 1 failed; 2 wrong "
-    "usage; 3 too many rejects; 4 the source's content does not fit.",
+    "usage; 3 too many rejects; 4 the source's content does not fit; 5 another run is "
+    "at work on the output: try again later.",
 )
 @click.argument("output", required=False, type=LOCATION)
 @click.option(

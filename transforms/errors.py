@@ -6,6 +6,7 @@
      |   +- SourceError           the source is missing, or the job cannot use it
      |   |   +- InputError        exit 4: it exists, but its content does not fit
      |   +- TargetError           the output cannot be written there
+     |   |   +- BusyError         exit 5: another run is writing there; try later
      +- RejectLimitError          exit 3: more rejects than the job tolerates
      +- DamageError               a file does not hold what its format promises
      |   +- TFRecordError         framing: carries path, record, offset and kind
@@ -15,6 +16,7 @@
      +- WorkerError               a worker's machine or image does not fit the job
      +- ConservationError         read != written + rejected + skipped
      +- CommitError               the finished dataset could not be published
+         +- RaceError             exit 5: another run has published there meanwhile
 
 A message states what must hold, what was found, where, and what to do, in at most
 1 KiB; a longer one is cut in the middle, so that its end (what to do) stays.
@@ -28,12 +30,14 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "SHOWN_CHARS",
     "BeamTFRecordError",
+    "BusyError",
     "CommitError",
     "ConservationError",
     "DamageError",
     "EncodingError",
     "ExampleError",
     "InputError",
+    "RaceError",
     "RejectLimitError",
     "SourceError",
     "SpecError",
@@ -153,6 +157,12 @@ class TargetError(UsageError):
     """The output exists, is inside the source or cannot be written."""
 
 
+class BusyError(TargetError):
+    """Another run is writing to the output; the same command may succeed later."""
+
+    exit_code = 5
+
+
 class RejectLimitError(BeamTFRecordError):
     """More items were rejected than the job tolerates."""
 
@@ -211,3 +221,9 @@ class ConservationError(BeamTFRecordError):
 
 class CommitError(BeamTFRecordError):
     """The finished dataset could not be published; the target is as it was."""
+
+
+class RaceError(CommitError):
+    """Another run has published at the output since this one started; run again."""
+
+    exit_code = 5

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, share_text
 from transforms import files
 from transforms.core.model import reject_in_words
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Reason, Skipped
 from transforms.errors import UsageError, closest
 from transforms.publishing import target
 from transforms.publishing.earlier_rejects import EarlierRejects, find_rejects
@@ -46,18 +47,19 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
     if reason is None:
         _show_groups(path, found, as_json)
     else:
-        _show_list(found, reason, limit, as_json)
+        _show_list(path, found, reason, limit, as_json)
     return 0
 
 
 def _check_reason(reason: str) -> None:
     names = [str(name) for name in Reason]
     if reason not in names:
-        near = closest(reason, names)
-        hint = f"Did you mean {near!r}?" if near else "Without --reason all are shown."
-        raise UsageError(
-            f"--reason must be one of the reasons of rejects; found {reason!r}. {hint}"
-        )
+        allowed, hint = ", ".join(names), "Without --reason all are shown."
+        if reason in [*Skipped]:
+            hint = "Items that were skipped are not listed; 'inspect' counts them."
+        elif near := closest(reason, names):
+            allowed, hint = "the reasons of rejects", f"Did you mean {near!r}?"
+        raise UsageError(f"--reason must be one of {allowed}; found {reason!r}. {hint}")
 
 
 def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
@@ -131,16 +133,25 @@ def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
         kept = [f.file for f in found.manifest.files if is_items_name(f.file)]
         if kept:
             notes.append(f"the items are kept in {os.path.join(path, kept[0])}")
-        left = target.rejects_path(path)
-        if files.is_file(left):
-            notes.append(f"a run that failed has left others in {left}")
+        notes += _left_since(path, found)
     if notes:
         console.print()
     for note in notes:
         console.say(Text(printable(f"note: {note}")))
 
 
-def _show_list(found: EarlierRejects, reason: str, limit: int, as_json: bool) -> None:
+def _left_since(path: str, found: EarlierRejects) -> list[str]:
+    """Returns a note on the rejects of a run that failed after the dataset."""
+    left = target.rejects_path(path)
+    if found.manifest is None or not files.is_file(left):
+        return []
+    command = f"beam-tfrecord rejects {shlex.quote(left)}"
+    return [f"these are the dataset's; a later run has failed, for its own: {command}"]
+
+
+def _show_list(
+    path: str, found: EarlierRejects, reason: str, limit: int, as_json: bool
+) -> None:
     chosen = (item for item in found.rejections() if item["reason"] == reason)
     shown: Iterator[_Rejection] = itertools.islice(chosen, limit or None)
     if as_json:
@@ -151,11 +162,13 @@ def _show_list(found: EarlierRejects, reason: str, limit: int, as_json: bool) ->
     first = next(shown, None)
     if first is None:
         console.say(f"nothing was rejected as {reason}")
-        return
-    for item in itertools.chain([first], shown):
-        console.say(Text(printable(_in_words(item))))
-    if more := sum(1 for _ in chosen):
-        console.say(f"... {more:,} more; --limit 0 lists all")
+    else:
+        for item in itertools.chain([first], shown):
+            console.say(Text(printable(_in_words(item))))
+        if more := sum(1 for _ in chosen):
+            console.say(f"... {more:,} more; --limit 0 lists all")
+    for note in _left_since(path, found):
+        console.say(Text(printable(f"note: {note}")))
 
 
 def _in_words(item: _Rejection) -> str:

@@ -22,7 +22,7 @@ from transforms.core.manifest import (
     FileFacts,
     Manifest,
 )
-from transforms.errors import TargetError
+from transforms.errors import BusyError
 from transforms.publishing import target, work_folder
 from transforms.publishing.derived_files import taken_name
 from transforms.storage.object_store import OvertakenError
@@ -117,7 +117,7 @@ def deriving(
       overwrite: whether files of others that have their names are replaced.
 
     Raises:
-      TargetError: the dataset was replaced meanwhile, or another run is at work.
+      BusyError: the dataset was replaced meanwhile, or another run is at work.
       DamageError: the manifest is damaged.
       StorageError: a file could not be written.
     """
@@ -137,7 +137,7 @@ def deriving(
             if finished != manifest:
                 place.add_derived(store, finished, seen=seen, replaced=work.replaced)
         except OvertakenError as error:
-            raise TargetError(
+            raise BusyError(
                 f"The dataset must stay as it was at the start; {directory!r} was "
                 f"written by another run meanwhile, and is as that has left it. Run "
                 f"again."

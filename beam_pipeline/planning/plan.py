@@ -267,7 +267,7 @@ def _check_rejects(manifest: Manifest, spec: Spec) -> None:
     if rate is None or tolerated(manifest.account, rate):
         return
     error = RejectLimitError(
-        limit_message(manifest.account, {}, rate=rate, directory=output)
+        limit_message(manifest.account, {}, rate=rate, listed=output)
     )
     error.account = account_facts(manifest.account, output)
     raise error

@@ -30,6 +30,7 @@ from transforms.errors import (
     BeamTFRecordError,
     CommitError,
     DamageError,
+    RaceError,
     StorageError,
     UsageError,
 )
@@ -209,7 +210,8 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
             )
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
-            if _has_published(plan, store):
+            # What is there may be of the same job, by the run that was quicker.
+            if not isinstance(error, RaceError) and _has_published(plan, store):
                 error.add_note(COMMITTED_NOTE)
             elif isinstance(error, BeamTFRecordError):
                 error.account = _account(store)

@@ -6,8 +6,10 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from types import ModuleType
 
 import click
@@ -17,6 +19,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_pipeline import api
 from beam_pipeline.cli import convert
 from beam_pipeline.commands.flags_only import split_flags
+from tests.support.runs import command
+from transforms.publishing import work_folder
 
 Folder = pathlib.Path
 
@@ -102,7 +106,10 @@ def test_cron_keeps_the_old_dataset_on_rejects(tmp_path: Folder) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y,z\n")
     done = cron(tmp_path, "rows.csv", "out")
     assert done.returncode == 3
-    assert done.stderr.startswith("out: too many rejects; see 'beam-tfrecord rejects")
+    assert done.stderr.startswith("out: too many rejects; the error says how to list")
+    (listed,) = re.findall(r"beam-tfrecord rejects (\S+)\.", done.stderr)
+    shown = command("rejects", listed)
+    assert "1 item rejected by a run that committed nothing" in shown.out
     assert (
         "\nerror: At most 1.000% of the items may be rejected; 1 of 2 " in done.stderr
     )
@@ -143,6 +150,48 @@ def test_cron_prints_the_end_of_a_run_without_an_error(tmp_path: Folder) -> None
     head, last = done.stderr.splitlines()
     assert head.startswith("out: failed with 137, the next run goes on")
     assert last == "out of memory"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_cron_stops_the_run_with_itself(tmp_path: Folder, number: int) -> None:
+    """A signal to the script alone reaches the program, whose code it returns."""
+    program = tmp_path / "program"
+    program.write_text(
+        "#!/bin/sh\ntrap 'sleep 0.3; echo stopped; exit 143' TERM\necho $$ >begun\n"
+        "while :; do sleep 0.05; done\n"
+    )
+    program.chmod(0o755)
+    logs = {"BEAM_TFRECORD": str(program), "LOGS": str(tmp_path / "logs")}
+    with subprocess.Popen(
+        ["sh", str(CRON), "rows.csv", "out"],
+        cwd=tmp_path,
+        env={**os.environ, **logs},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as script:
+        begun = tmp_path / "begun"
+        while not (begun.exists() and begun.read_text()):
+            assert script.poll() is None
+            time.sleep(0.01)
+        script.send_signal(number)
+        _, said = script.communicate(timeout=30)
+    assert script.returncode == 143
+    assert said.splitlines()[-1] == "stopped"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)
+
+
+def test_cron_says_that_another_run_is_at_work(tmp_path: Folder) -> None:
+    """5 while another process holds the target, which is no fault of the crontab."""
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
+    with work_folder.held(str(tmp_path / "out")):
+        done = cron(tmp_path, "rows.csv", "out")
+    assert done.returncode == 5
+    head, error = done.stderr.splitlines()
+    assert head.startswith("out: another run is at work there; see ")
+    assert error.startswith("error: Only one run may write to a target at a time")
+    assert report(tmp_path)["error"] == "BusyError"
+    assert cron(tmp_path, "rows.csv", "out").returncode == 0
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="there is no sh")

@@ -216,7 +216,7 @@ def test_without_the_extra(
     convert = ("convert", f"{server.url}/in", f"{server.url}/out", *PETS)
     away = {"host": "elsewhere", "process": "12", "start": "7", "run": "abc"}
     server.write(".out.beam-tfrecord/holder", json.dumps(away).encode())
-    refused = program.run(*convert, code=2)
+    refused = program.run(*convert, code=5)
     assert "Only one run may write to a target" in refused.err
     program.run("clean", f"{server.url}/out")
     program.run(*convert)

@@ -76,7 +76,7 @@ def test_an_overwrite_meanwhile(
             manifest = manifest_at(server, place)
             proxy.set()
             done = first.ended(process)
-        assert done.code == 2
+        assert done.code == 5
         assert "written by another run" in done.err
         assert "Traceback" not in done.err
     assert manifest_at(server, place) == manifest

@@ -103,7 +103,7 @@ def test_two_runs_on_one_machine(
         stall(proxy, "dataset_info")
         with first.running(*arguments) as process:
             until(lambda: puts(proxy, "dataset_info"))
-            second = program.run(*arguments, code=2)
+            second = program.run(*arguments, code=5)
             assert "Only one run may write to a target" in second.err
             assert f"process {process.pid} on {socket.gethostname()!r}" in second.err
             proxy.set()
@@ -140,7 +140,7 @@ def test_two_runs_on_two_machines(
             )
             proxy.set()
             done = first.ended(process)
-        assert done.code == 1, done
+        assert done.code == 5, done
         assert "was written by another run since" in done.err
         assert "Traceback" not in done.err
     assert assert_whole(server, "out").digest == stood.digest
@@ -182,7 +182,7 @@ def test_a_run_starts_and_ends_after_the_plan_of_another(
             stood = assert_whole(server, "out", alone=False)
             proxy.set()
             done = late.ended(process)
-        assert done.code == 1, done
+        assert done.code == 5, done
         assert "was written by another run since" in done.err
         assert not puts(proxy, "out/")
     assert assert_whole(server, "out").digest == stood.digest

@@ -22,6 +22,7 @@ EXIT_CODES = {
     "SourceError": 2,
     "InputError": 4,
     "TargetError": 2,
+    "BusyError": 5,
     "RejectLimitError": 3,
     "DamageError": 1,
     "TFRecordError": 1,
@@ -31,6 +32,7 @@ EXIT_CODES = {
     "WorkerError": 1,
     "ConservationError": 1,
     "CommitError": 1,
+    "RaceError": 5,
 }
 
 

@@ -36,7 +36,7 @@ def limit_message(
     examples: Mapping[str, str],
     *,
     rate: float | None,
-    directory: str,
+    listed: str,
 ) -> str:
     """Returns the message: limit, most frequent reasons, and ways out, in 1 KiB.
 
@@ -44,7 +44,7 @@ def limit_message(
       account: of the job.
       examples: reason -> a reject in words; reasons may be missing.
       rate: see `tolerated`.
-      directory: the output.
+      listed: what `beam-tfrecord rejects` lists them by.
     """
     rejected, considered = _counts(account)
     if _passes(rejected, considered, rate):
@@ -63,7 +63,7 @@ def limit_message(
         way = "write an empty dataset with --allow-empty and --max-reject-rate 1"
     tail = (
         f"Nothing was committed. To list them: beam-tfrecord rejects "
-        f"{shlex.quote(directory)}. Correct the source, or {way}."
+        f"{shlex.quote(listed)}. Correct the source, or {way}."
     )
     room = MAX_MESSAGE_BYTES - len(f"{head}: . {tail}".encode())
     return f"{head}: {_reasons(account.rejected, examples, room)}. {tail}"

@@ -245,7 +245,7 @@ class SharedRun:
           seen: the state of the target; see `Seen`.
 
         Raises:
-          CommitError: another run has published since; its dataset stays.
+          RaceError: another run has published since; its dataset stays.
           WorkerError: see `check_worker`.
         """
         self.check_worker()

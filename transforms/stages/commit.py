@@ -490,9 +490,9 @@ def _check_account(
             else "There must be at least one record; the source holds no item. Use "
             "--allow-empty to write an empty dataset."
         )
-    directory = publication.directory
+    # The target itself may hold a dataset of an earlier run, with its own rejects.
     raise RejectLimitError(
-        limit_message(account, _examples(logs), rate=rate, directory=directory)
+        limit_message(account, _examples(logs), rate=rate, listed=path)
     )
 
 

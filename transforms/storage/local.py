@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from transforms.core.regular_files import open_regular, open_stream
-from transforms.errors import TargetError, source_error
+from transforms.errors import BusyError, TargetError, source_error
 from transforms.storage import folders
 from transforms.storage.drafts import Draft, written
 from transforms.storage.entries import (
@@ -483,7 +483,8 @@ def exclusive_lock(path: str) -> Iterator[None]:
     """Holds a lock that the operating system drops when the process dies.
 
     Raises:
-      TargetError: another process holds it, or its name is that of something else.
+      BusyError: another process holds it.
+      TargetError: its name is that of something else.
     """
     while True:
         with persistently(
@@ -523,7 +524,7 @@ def _lock(file: IO[bytes], path: str) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise TargetError(
+        raise BusyError(
             f"Only one run may write to a target at a time; another holds "
             f"{path!r}. Wait for it, or write to another output."
         ) from error

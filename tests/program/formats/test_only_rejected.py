@@ -450,10 +450,32 @@ class TestCommand:
         shown = command("rejects", tmp_path / "a").out
         assert "4 items rejected by a run that committed nothing" in shown
 
+    def test_a_failed_run_over_a_dataset(
+        self, out: Folder, tmp_path: Folder, spec: Folder
+    ) -> None:
+        """Its error names those that it left; the dataset's come with a note."""
+        source = table(tmp_path / "other.csv", {5: "5,cat"})
+        strict = ("--max-reject-rate", 0, "--overwrite")
+        said = refused(3, source, out, "--spec", spec, *strict)
+        listed = f"{out}.rejects.jsonl"
+        assert f"beam-tfrecord rejects {listed}. " in said
+        assert "1 item rejected by a run that" in command("rejects", listed).out
+        assert "field_count" in command("rejects", listed).out
+        for more in ((), ("--reason", "not_a_number"), ("--reason", "field_count")):
+            shown = command("rejects", out, *more).out
+            assert shown.splitlines()[-1] == (
+                f"note: these are the dataset's; a later run has failed, for its own: "
+                f"beam-tfrecord rejects {listed}"
+            )
+        as_json = command("rejects", out, "--reason", "not_a_number", "--json").out
+        assert all(json.loads(line) for line in as_json.splitlines())
+
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
             (("none",), "there is neither"),
+            (("a", "--reason", "other_suffix"), "that were skipped are not listed"),
+            (("a", "--reason", "xyz"), "one of field_count, "),
             (("a", "--reason", "not_a_numbr"), "Did you mean 'not_a_number'?"),
             (("a", "--limit", "-1"), "--limit"),
         ],

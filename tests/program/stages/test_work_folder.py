@@ -11,11 +11,14 @@ from collections.abc import Callable
 import apache_beam as beam
 import pytest
 
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.support.direct_run import forked, run_directly
 from tests.support.file_operations import failing_once, killed_at, watched
 from tests.support.runs import command
 from transforms import files
-from transforms.errors import TargetError
+from transforms.errors import RaceError, TargetError
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders, retry
 from transforms.tfrecord.write import WriteTFRecords
@@ -227,6 +230,18 @@ def test_the_folder_is_never_without_its_marker(table: Folder, parent: Folder) -
         assert len(seen) > 20
 
     assert forked(work) == 0
+
+
+def test_overtaken_by_a_run_of_the_same_job(table: Folder, parent: Folder) -> None:
+    """The run denies its own commit, though what is there is what it would write."""
+    spec = make_spec({"source": str(table), "output": str(parent / "out")})
+    plan = make_plan(spec)
+    assert command("convert", table, parent / "out").code == 0
+    with pytest.raises(RaceError, match="this one has committed nothing") as caught:
+        convert_plan(plan)
+    assert not getattr(caught.value, "__notes__", [])
+    assert os.listdir(parent) == ["out"]
+    assert command("verify", parent / "out").code == 0
 
 
 OWN = re.compile("[0-9a-f]{32}")

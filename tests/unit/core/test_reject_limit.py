@@ -42,7 +42,7 @@ def test_rows_that_steps_drop_were_no_rejects() -> None:
     facts = Account(200, 10, {"malformed": 2}, dropped_by_steps=188)
     assert tolerated(facts, None)
     nothing = dataclasses.replace(facts, written=0, dropped_by_steps=198)
-    text = limit_message(nothing, {}, rate=None, directory="/out")
+    text = limit_message(nothing, {}, rate=None, listed="/out")
     assert "all 2 were rejected, and 198 dropped by your own steps" in text
 
 
@@ -50,7 +50,7 @@ def test_rows_that_steps_drop_were_no_rejects() -> None:
 def test_the_rate_that_is_named_passes(written: int, rejected: int) -> None:
     """The printed rate tolerates the rejects and is hardly larger than necessary."""
     facts = account(written, malformed=rejected)
-    text = limit_message(facts, {}, rate=0.0, directory="/out")
+    text = limit_message(facts, {}, rate=0.0, listed="/out")
     (said,) = re.findall(r"--max-reject-rate (\S+)\.$", text)
     assert tolerated(facts, float(said))
     assert float(said) <= 1
@@ -64,7 +64,7 @@ def test_the_message_names_the_most_frequent_reasons() -> None:
         "missing_value": "a.csv, row 3, line 4: column 'x' is empty.",
         "out_of_range": "a.csv, row 9, line 10: column 'n' holds '1e40'.",
     }
-    text = limit_message(facts, examples, rate=None, directory="/my sets/out")
+    text = limit_message(facts, examples, rate=None, listed="/my sets/out")
     assert text == (
         "At most 1.000% of the items may be rejected; 55 of 955 were: missing_value: "
         "30, as a.csv, row 3, line 4: column 'x' is empty; out_of_range: 20, as a.csv, "
@@ -79,7 +79,7 @@ def test_the_message_is_short_and_keeps_the_way_out(directory: str) -> None:
     """Long examples are cut, so that the end stays within 1 KiB."""
     facts = account(900, malformed=40, missing_value=30, out_of_range=20)
     examples = dict.fromkeys(facts.rejected, "t.csv, row 1: " + "고양이" * 200)
-    text = limit_message(facts, examples, rate=0.01, directory=directory)
+    text = limit_message(facts, examples, rate=0.01, listed=directory)
     said = str(RejectLimitError(text))
     assert len(said.encode()) <= MAX_MESSAGE_BYTES
     assert said.startswith("At most 1.000% of the items may be rejected; 90 of 990")

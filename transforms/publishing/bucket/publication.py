@@ -20,7 +20,7 @@ from typing import Self
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import CommitError
+from transforms.errors import RaceError
 from transforms.sidecars.table import pointers_to
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import work_folder
@@ -60,7 +60,7 @@ def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
       seen: its state when the run started; see `target.state`.
 
     Raises:
-      CommitError: another run has published meanwhile; its dataset stays.
+      RaceError: another run has published meanwhile; its dataset stays.
     """
     path, data = manifest_path(directory), manifest.to_bytes()
     noted = _note_path(directory, manifest.folder)
@@ -80,12 +80,12 @@ def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
         _end(directory, noted, note)
 
 
-def overtaken(directory: str) -> CommitError:
+def overtaken(directory: str) -> RaceError:
     """Returns the error of a run that another run has overtaken."""
-    return CommitError(
+    return RaceError(
         f"The target must be as it was when the run started; {directory!r} was "
-        f"written by another run since. Its dataset stays, and nothing was changed; "
-        f"run again."
+        f"written by another run since. The dataset of that run stays, and this one "
+        f"has committed nothing; run again."
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from transforms import files
 from transforms.core.manifest import DERIVED_FOLDERS
-from transforms.errors import SourceError, StorageError, TargetError
+from transforms.errors import BusyError, SourceError, StorageError
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import Look, OvertakenError
 from transforms.storage.paths import work_folder
@@ -289,8 +289,8 @@ def _is_over(run: Mapping[str, Any], look: Look, manifest: Look) -> bool:
     return expired and bool(manifest.version) and look.age > manifest.age + _SECOND
 
 
-def _is_held(path: str, holder: Mapping[str, str]) -> TargetError:
-    return TargetError(
+def _is_held(path: str, holder: Mapping[str, str]) -> BusyError:
+    return BusyError(
         f"Only one run may write to a target at a time; process {holder['process']} on "
         f"{holder['host']!r} holds {path!r}. Wait for it, or write to another output; "
         f"if it is dead, remove what it has left with 'beam-tfrecord clean'."
