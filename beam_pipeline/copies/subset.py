@@ -1,5 +1,6 @@
 """A subset of a dataset: choose its records, copy them, publish."""
 
+import collections
 import dataclasses
 from collections.abc import Callable
 from typing import BinaryIO
@@ -17,14 +18,17 @@ from beam_pipeline.copies.request import Request
 from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.open_dataset import open_dataset
+from beam_pipeline.terminal.words import count_text
 from transforms import files
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.manifest import Account, Manifest
-from transforms.errors import InputError
+from transforms.errors import InputError, bounded, first_few
 from transforms.work.store import Store
 
 __all__ = ["Made", "make_subset"]
 
+# How many names a note has.
+_SHOWN = 10
 # The column of a catalogue with the key of each record.
 _KEY = "_key"
 
@@ -87,7 +91,8 @@ def make_subset(
 
     def build(store: Store) -> Manifest:
         manifest = _manifest(dataset.manifest, request, chosen, shards, store)
-        run = {"subset_of": dataset.directory, "notes": _remarks(chosen)}
+        notes = [*_remarks(chosen), *_emptied(dataset.manifest, manifest)]
+        run = {"subset_of": dataset.directory, "notes": notes}
         manifest = dataclasses.replace(manifest, run=run)
         names = _label_map(dataset, relabelling)
         return with_sidecars(manifest, names, shards.sources(), store)
@@ -120,6 +125,38 @@ def _remarks(chosen: Chosen) -> list[str]:
     if not chosen.unknown_keys:
         return []
     return [f"{chosen.unknown_keys:,} of the keys to drop are those of no record"]
+
+
+def _emptied(before: Manifest, after: Manifest) -> list[str]:
+    """Returns a note for each label with classes that have lost all records."""
+    out = []
+    for facts in after.features:
+        name = facts.feature.name
+        old, new = (_counts(each, name) for each in (before, after))
+        if old is None or new is None:
+            continue
+        empty = [each for each in facts.classes if old[each] and not new[each]]
+        if empty:
+            out.append(
+                bounded(
+                    f"{count_text(len(empty), 'class', 'classes')} of {name!r} without "
+                    f"records: {first_few(list(map(repr, empty)), _SHOWN)}. All ids "
+                    f"stay as they were, so a model has outputs for them. To number "
+                    f"the others from 0, convert the subset with --vocabulary FILE, "
+                    f"their names one a line"
+                )
+            )
+    return out
+
+
+def _counts(manifest: Manifest, feature: str) -> collections.Counter[str] | None:
+    """Returns class name -> records; None where some were not counted."""
+    counts: collections.Counter[str] = collections.Counter()
+    for split in manifest.splits:
+        if split.records and feature not in split.classes:
+            return None
+        counts.update(split.classes.get(feature, {}))
+    return counts
 
 
 def _manifest(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from beam_pipeline.reading.reading_plan import Found, Said, find_records
 from transforms.core.schema import Feature, Kind
-from transforms.errors import DamageError, SpecError, nearest
+from transforms.errors import DamageError, SpecError, closest
 from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks
@@ -138,8 +138,10 @@ class OpenDataset:
 
     def _split(self, name: str) -> Split:
         if name not in self.splits:
+            near = closest(str(name), self.splits)
+            end = f"; the nearest name is {near!r}" if near is not None else ""
             raise SpecError(
-                f"{self.path} has no split {name!r}{nearest(str(name), self.splits)}. "
+                f"{self.path} has no split {name!r}{end}. "
                 f"It has: {', '.join(map(repr, self.splits))}."
             )
         if name not in self._opened:

@@ -261,6 +261,9 @@ class _Parser:
         feature = self.features.get(name)
         if feature is None:
             end = nearest(name, self.features)
+            labels = [label for label, known in self.classes.items() if name in known]
+            if labels:
+                end = f"; for the class of {labels[0]!r} write {name!r} in quotes"
             self._refuse(node, f"there is no feature {shortened(name)!r}{end}")
         self.used[name] = None
         return feature

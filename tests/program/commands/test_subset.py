@@ -268,6 +268,32 @@ def test_merged_classes_keep_the_ids_of_the_others(
     assert manifest_of(out).splits[0].classes["kind"]["dog"] == 0
 
 
+def test_classes_that_lose_all_records_are_named(
+    people: Folder, tmp_path: Folder
+) -> None:
+    """They keep their ids; those that had no record before are no news."""
+    out = tmp_path / "out"
+    run = subset(people, out, "--where", "kind != 'hat'")
+    assert manifest_of(out).features[-1].classes == ("cat", "dog", "hat")
+    (note,) = manifest_of(out).run["notes"]
+    assert note.startswith("1 class of 'kind' without records: 'hat'. All ids stay")
+    assert "convert the subset with --vocabulary FILE" in note
+    assert "note: 1 class of 'kind' without records: 'hat'." in run.out
+    again = subset(out, tmp_path / "again", "--where", "kind != 'dog'")
+    assert "1 class of 'kind' without records: 'dog'." in again.out
+    assert "note" not in subset(people, tmp_path / "all", "--where", "age > 1").out
+
+
+def test_classes_without_records_are_left_out_by_a_vocabulary(
+    people: Folder, tmp_path: Folder
+) -> None:
+    """As the note and the page on changes say."""
+    subset(people, tmp_path / "out", "--where", "kind != 'cat'")
+    (tmp_path / "names").write_text("dog\nhat\n")
+    convert(tmp_path / "out", tmp_path / "two", "--vocabulary", tmp_path / "names")
+    assert manifest_of(tmp_path / "two").features[-1].classes == ("dog", "hat")
+
+
 def as_stated(manifest: Manifest) -> Any:
     """Returns what an independently written manifest states as well."""
     features = [

@@ -145,6 +145,10 @@ def test_columns_are_those_that_are_named() -> None:
             "hight > 3",
             r"character 1 .*no feature 'hight'; the nearest name is 'height'",
         ),
+        (
+            "label != dog",
+            "no feature 'dog'; for the class of 'label' write 'dog' in quotes",
+        ),
         ("height > 3 and `image/hight` > 3", "character 16 .*nearest name is"),
         ("ä == 1", "no feature 'ä'"),
         ("`größe` > 3\u2003and ä > 1", "character 17 .*no feature 'ä'"),
