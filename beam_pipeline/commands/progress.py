@@ -130,7 +130,10 @@ class _Looker:
         if time.monotonic() >= self._next:
             # Progress is not worth a failure: the next look may succeed.
             with contextlib.suppress(OSError, StorageError):
-                self._seen = look(self._plan)
+                found = look(self._plan)
+                # What is published is gone from the work folder.
+                if found.share >= self._seen.share:
+                    self._seen = found
                 if self._first is None:
                     self._first = self._seen.share
                 # In an object store each receipt is a request.

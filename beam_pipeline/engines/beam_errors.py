@@ -19,6 +19,8 @@ _NO_PROGRAM = re.compile(
     r"ImportError: cannot import name ).*'(?:transforms|beam_pipeline)\b.*$",
     re.MULTILINE,
 )
+# Of Flink, where a person or another program has cancelled the job.
+_CANCELLED = "JobCancellationException"
 _ANY_ERROR = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): "
     r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$",
@@ -36,6 +38,11 @@ def translated(failure: BaseException) -> BaseException:
     text = str(failure)
     if ours := in_text(text):
         return ours
+    if _CANCELLED in text:
+        return BeamTFRecordError(
+            "The job was cancelled at the engine, not by this program. Nothing was "
+            "committed; run again to go on from here."
+        )
     if others := list(_ANY_ERROR.finditer(f"{type(failure).__name__}: {text}")):
         last = others[-1]
         where = f" in {last['stage']!r}" if last["stage"] else ""

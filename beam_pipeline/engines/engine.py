@@ -97,7 +97,8 @@ class Place:
       job_endpoint: host:port of a job server that runs already; empty for none.
       parallelism: tasks at the same time; None for what the cluster does by itself.
       slots: tasks that one machine of the cluster runs at the same time.
-      job_name: that no other job has.
+      job_name: says in the engine's lists whose job it is; submission adds what no
+        other job has.
       worker_timeout: seconds without a report of a worker after which the job is
         ended; None for never.
     """

@@ -23,11 +23,13 @@ class EngineWords:
         where they run, or where the engine does not say.
       error: the latest error in a line; empty for none.
       failures: (seconds since 1970, error) of the errors of ours that it names.
+      page: address of the engine's page of the job; empty where it has none.
     """
 
     waits: str = ""
     error: str = ""
     failures: tuple[tuple[float, BeamTFRecordError], ...] = ()
+    page: str = ""
 
 
 def in_a_line(trace: str) -> str:

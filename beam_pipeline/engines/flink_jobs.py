@@ -108,6 +108,7 @@ def words_of_job(master: str, name: str, server: ServerWords) -> EngineWords:
         waits,
         in_a_line(traces[0][1]) if traces else "",
         tuple((at, error) for at, error in failures if error is not None),
+        page=f"{url}/#/job/running/{found[0]}",
     )
 
 
@@ -135,8 +136,9 @@ def size_of_cluster(master: str) -> tuple[int, int]:
         machines, slots = int(seen["taskmanagers"]), int(seen["slots-total"])
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
-            f"There must be a Flink at {master!r}; found none: {error}. Start one with "
-            f"'scripts/cluster flink up', or name another with --flink-master."
+            f"There must be a Flink at {master!r}; found none: {error}. Start it, or "
+            f"name another with --flink-master; in a checkout, 'scripts/cluster flink "
+            f"up' starts one for trials."
         ) from error
     if not version.startswith(f"{FLINK_VERSION}."):
         raise UsageError(

@@ -1,6 +1,8 @@
 """Engines behind Beam's job service: their masters, job servers and machines."""
 
 import dataclasses
+import posixpath
+import re
 from collections.abc import Callable, Sequence
 
 from beam_pipeline.engines.engine import (
@@ -32,8 +34,16 @@ OPENED = [
 ]
 """Options of Java from 17 on, where Flink and Spark reach into its own packages."""
 
+# Of the output's name in the name of a job.
+_NAME_CHARS = 40
 # Its seconds of work end before the second compiler could pay.
 _JAVA_OPTIONS = ("-Xmx1g", "-XX:TieredStopAtLevel=1", *OPENED)
+
+
+def _job_name(output: str) -> str:
+    """Returns the name of a job that writes an output: ASCII, for every engine."""
+    named = re.sub(r"[^a-z0-9]+", "-", posixpath.basename(output.rstrip("/")).lower())
+    return "-".join(filter(None, ("beam-tfrecord", named.strip("-")[:_NAME_CHARS])))
 
 
 def worker_flags(place: Place) -> list[str]:
@@ -137,6 +147,7 @@ class JobServerEngine(Engine):
             job_endpoint=endpoint,
             environment=environment_flags(settings, beam_flags),
             parallelism=settings.workers if isinstance(settings.workers, int) else None,
+            job_name=_job_name(settings.output),
             worker_timeout=settings.worker_timeout,
         )
         if not self.artifact:

@@ -58,6 +58,7 @@ class JobWatch:
         retries may help.
       timeout: seconds without a report of a worker after which the job is ended; None
         for never.
+      starts: what to look after where workers are silent, as words of a message.
     """
 
     name: str
@@ -66,6 +67,7 @@ class JobWatch:
     ask: Callable[[], EngineWords] = _nothing
     explain: Callable[[str], BeamTFRecordError | None] = _unexplained
     timeout: float | None = None
+    starts: str = "the workers' machines"
     _failures: dict[str, Failure] = dataclasses.field(default_factory=dict)
     _workers: dict[str, int] = dataclasses.field(default_factory=dict)
     _words: EngineWords = dataclasses.field(default_factory=EngineWords)
@@ -74,6 +76,7 @@ class JobWatch:
     _waits_since: float | None = None
     _told: float = 0.0
     _told_waits: str = ""
+    _told_page: bool = False
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -133,6 +136,9 @@ class JobWatch:
             raise error
         if (explained := self.explain(self._words.error)) is not None:
             raise explained
+        if self._words.page and not self._told_page:
+            self._told_page = True
+            self.say(f"{self.name} runs the job: {self._words.page}")
         now = time.monotonic()
         if waits := self._words.waits:
             self._heard = now
@@ -155,8 +161,8 @@ class JobWatch:
             raise BeamTFRecordError(
                 f"Workers must report while {self.name} runs tasks of the job; none "
                 f"has for {silent:.0f} s (--worker-timeout){latest.rstrip('.')}. Look "
-                f"after the workers' machines; nothing was committed, and the next run "
-                f"goes on from here."
+                f"after {self.starts}; nothing was committed, and the next run goes on "
+                f"from here."
             )
         if self.timeout is None and not self._workers:
             # Its machines take minutes to start.

@@ -56,19 +56,21 @@ def find_program(name: str, artifact: str, flag: str) -> str:
     version = importlib.metadata.version("apache-beam")
     if artifact:
         what = f"Beam's job server {artifact} {version}"
+        fetched = f"; Maven may have it as org.apache.beam:{artifact}:{version}"
         path = cluster.jar_path(artifact, version)
         found = cluster.find_jar(artifact, version)
     else:
-        what, path = (
+        what, path, fetched = (
             f"{name.capitalize()} {version}",
             cluster.program_path(name, version),
+            "",
         )
         found = path if path.is_file() else None
     if found is None:
         raise UsageError(
-            f"{what} must be at {str(path)!r}; there is no such file. 'scripts/cluster "
-            f"{name} up' fetches it, or name another after --: "
-            f"--{flag}=PATH."
+            f"{what} must be at {str(path)!r}; there is no such file. In a checkout, "
+            f"'scripts/cluster {name} up' brings it{fetched}. Or name another after "
+            f"--: --{flag}=PATH."
         )
     return str(found)
 
@@ -86,11 +88,24 @@ def check_job_server(endpoint: str) -> None:
         address = host.strip("[]"), int(port)
         with socket.create_connection(address, timeout=_ASK_SECONDS):
             pass
+        _check_speaks(endpoint)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"There must be a job server at {endpoint!r}; found none: {error}. Start "
             f"it, or leave out --job-endpoint: each job then starts its own."
         ) from error
+
+
+def _check_speaks(endpoint: str) -> None:
+    """Raises OSError where somebody else than a job server answers at an address."""
+    # Here, since it takes long to load.
+    import grpc
+
+    with grpc.insecure_channel(endpoint) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_ASK_SECONDS)
+        except grpc.FutureTimeoutError:
+            raise OSError("what answers there is no gRPC server") from None
 
 
 def check_shared(
@@ -111,6 +126,8 @@ def check_shared(
     if not (apart or host):
         return
     who = f"The workers of {name}{f' at {host!r}' if host else ''}"
+    if host and not _is_known(host):
+        who += " (a host that this machine does not know)"
     if not settings.shared_output:
         folder = settings.images_root
         given = [
@@ -129,6 +146,15 @@ def check_shared(
             f"machines share, set TMPDIR to a folder that every machine sees under "
             f"this very path and say --shared-output."
         )
+
+
+def _is_known(host: str) -> bool:
+    """Whether a name or an address is that of a host."""
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def check_paths(

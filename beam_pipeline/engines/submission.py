@@ -24,6 +24,7 @@ from beam_pipeline.engines.places import not_started
 from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.engines.worker_boot import write_worker
+from beam_pipeline.engines.workers import starts_in_words
 from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
@@ -58,7 +59,7 @@ def run_on_engine(
             place,
             worker=room.worker,
             artifacts=room.artifacts,
-            job_name=f"beam-tfrecord-{secrets.token_hex(_NAME_BYTES)}",
+            job_name=f"{place.job_name}-{secrets.token_hex(_NAME_BYTES)}",
         )
         flags = [*engine.presets(place), *hooks.beam_flags]
         with (
@@ -75,6 +76,7 @@ def run_on_engine(
                 functools.partial(engine.words, place.master, name, server),
                 explain=functools.partial(not_started, engine.name, place),
                 timeout=place.worker_timeout,
+                starts=starts_in_words([*(place.environment or ()), *hooks.beam_flags]),
             )
             look = _Looker(engine, room.started, watch).look
             try:

@@ -14,6 +14,7 @@ __all__ = [
     "process_flags",
     "refuse_starts",
     "starts_elsewhere",
+    "starts_in_words",
 ]
 
 _OURS = ("worker_pool", "worker_command")
@@ -61,6 +62,14 @@ def process_flags(
     )
 
 
+def starts_in_words(flags: Sequence[str]) -> str:
+    """Returns what to look after where workers are silent, by Beam's flags."""
+    config = flag_given(flags, "environment_config")
+    if not config or flag_given(flags, "environment_type") != "EXTERNAL":
+        return "the workers' machines"
+    return f"the pool at {config} on each of the engine's machines"
+
+
 def check_starts(settings: JobSettings, beam_flags: Sequence[str]) -> None:
     """Refuses to be told twice who starts the workers.
 
@@ -81,7 +90,7 @@ def refuse_starts(settings: JobSettings, who: str) -> None:
 
     Args:
       settings: of a job that runs elsewhere.
-      who: starts the workers there, as in "Dataflow".
+      who: starts the workers there, as in "a local run".
 
     Raises:
       SpecError: one is given.
@@ -92,4 +101,10 @@ def refuse_starts(settings: JobSettings, who: str) -> None:
                 f"--{name.replace('_', '-')} is for Flink, Spark and Prism; {who} "
                 f"starts its workers itself. Leave it out, or choose the engine with "
                 f"--runner."
+            )
+    for name, engine in (("flink_master", "flink"), ("spark_master", "spark")):
+        if getattr(settings, name):
+            raise SpecError(
+                f"--{name.replace('_', '-')} is for --runner {engine}, and this is "
+                f"{who}. Add --runner {engine}, or leave it out."
             )

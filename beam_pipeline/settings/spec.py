@@ -303,7 +303,7 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
         return Spec.model_validate(settle_output(settings))
     except pydantic.ValidationError as error:
         faults = "; ".join(_describe(fault) for fault in error.errors())
-        raise SpecError(f"{faults}.") from error
+        raise SpecError(faults if faults.endswith("?") else f"{faults}.") from error
 
 
 def _describe(fault: Any) -> str:
@@ -324,7 +324,8 @@ def _describe(fault: Any) -> str:
         return message
     said = f"{place}: {message[0].lower()}{message[1:]}"
     is_secret = fault["loc"][0] in _SECRET
-    return said if is_secret else f"{said} (found {shown(fault['input'])})"
+    found = shown(fault["input"])
+    return said if is_secret or f"found {found}" in said else f"{said} (found {found})"
 
 
 # Length of the place of a setting within a feature.

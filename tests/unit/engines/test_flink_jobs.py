@@ -106,7 +106,9 @@ def test_a_job_without_a_running_task_waits(flink: _Flink) -> None:
     """Before it is there it waits to be submitted, then for slots."""
     assert words(flink).waits == "waits for slots"
     flink.tasks = {"RUNNING": 1}
-    assert words(flink) == EngineWords()
+    running = words(flink)
+    assert running.page.endswith("/#/job/running/a")
+    assert running == EngineWords(page=running.page)
     flink.jobs["a"][1] = "FINISHED"
     assert words(flink) == EngineWords()
     flink.jobs["a"][0] = "another"
@@ -122,7 +124,8 @@ def test_a_job_that_is_restarted_does_not_wait(flink: _Flink) -> None:
     """A pool that is gone lets no task run for long, and is no queue."""
     trace = "java.lang.Exception: outer\n\tat x\nCaused by: java.io.IOException: gone"
     flink.thrown = [(NOW - 5, trace)]
-    assert words(flink) == EngineWords(error="java.io.IOException: gone")
+    assert words(flink).error == "java.io.IOException: gone"
+    assert words(flink).waits == ""
     flink.thrown = [(NOW - 90, trace)]
     assert words(flink).waits == "waits for slots"
     flink.jobs["a"][1] = "RESTARTING"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from beam_pipeline.engines import job_watch
+from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine_words import EngineWords, last_error
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.server_words import ServerWords, words_of_server
@@ -96,6 +97,25 @@ def test_silence_is_told_and_ends_the_job(reports: Reports, clock: Clock) -> Non
         watch.look()
     assert e.value.exit_code == 1
     assert "the next run goes on from here" in str(e.value)
+
+
+def test_the_page_of_a_job_is_named_once(reports: Reports, clock: Clock) -> None:
+    """Who looks for the job at the engine need not guess which it is."""
+    watch, said = watch_of(reports)
+    watch.look()
+    watch._words = EngineWords(page="http://flink/#/job/running/a")
+    watch.look()
+    watch.look()
+    assert said == ["flink runs the job: http://flink/#/job/running/a"]
+
+
+def test_a_job_that_somebody_else_has_cancelled() -> None:
+    """The message is ours, in place of Java's."""
+    failure = RuntimeError(
+        "Pipeline beam-tfrecord-x failed in state FAILED: "
+        "org.apache.flink.runtime.client.JobCancellationException: Job was cancelled."
+    )
+    assert "cancelled at the engine, not by this program" in str(translated(failure))
 
 
 def test_an_old_report_is_silence(reports: Reports, clock: Clock) -> None:

@@ -1,5 +1,6 @@
 """Who starts the workers of a job, and what is refused of it."""
 
+import concurrent.futures
 import dataclasses
 import functools
 import json
@@ -7,17 +8,23 @@ import pathlib
 import socket
 from collections.abc import Iterator
 
+import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
 from beam_pipeline.cli import main
+from beam_pipeline.engines import places
 from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.engine_words import EngineWords
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.places import not_started
 from beam_pipeline.engines.table import ENGINES
-from beam_pipeline.engines.workers import process_flags, starts_elsewhere
+from beam_pipeline.engines.workers import (
+    process_flags,
+    refuse_starts,
+    starts_elsewhere,
+)
 from tests.support.engines import choose, put_jar, spec
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.work.reports import Reports
@@ -36,9 +43,12 @@ def cache(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """The address of something that takes connections."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    """The address of something that speaks as a job server does."""
+    serving = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    port = serving.add_insecure_port("127.0.0.1:0")
+    serving.start()
+    yield f"127.0.0.1:{port}"
+    serving.stop(None)
 
 
 @pytest.mark.usefixtures("cache")
@@ -141,7 +151,7 @@ def test_nobody_starts_workers_on_other_machines(
 @pytest.mark.usefixtures("cache")
 def test_job_server_on_another_machine() -> None:
     """Its engine is there too, whatever the address of the master is."""
-    with pytest.raises(UsageError, match=r"'far\.example' must see the file"):
+    with pytest.raises(UsageError, match=r"'far\.example'.* must see the file"):
         ENGINES["prism"].check(
             spec(runner="prism", job_endpoint="far.example:8099", **STORES), []
         )
@@ -229,6 +239,45 @@ def test_engines_that_start_their_workers_themselves(
             main(["convert", "/in", "/out", f"{flag}={settings[name]}", *flags])
         assert ended.value.code == 2
         assert f"{flag} is for Flink, Spark and Prism" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["flink", "spark"])
+def test_a_master_without_its_engine(name: str) -> None:
+    """A local run would ignore it, and the user would not know."""
+    given = {f"{name}_master": "localhost:1"}
+    with pytest.raises(SpecError, match=f"--{name}-master is for --runner {name}"):
+        refuse_starts(spec(**given), "a local run")
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_address_at_which_no_job_server_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What takes connections may be anything: Beam would wait for it for a day."""
+    monkeypatch.setattr(places, "_ASK_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        endpoint = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(UsageError, match=r"found none: .* no gRPC server"):
+            choose(spec(runner="spark", job_endpoint=endpoint, **STORES), [])
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        ("out/Photos 2/", "beam-tfrecord-photos-2-"),
+        ("s3://b/äöü", "beam-tfrecord-"),
+        ("/data/" + "x" * 90, f"beam-tfrecord-{'x' * 40}-"),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_a_job_is_named_by_its_output(output: str, name: str, server: str) -> None:
+    """An engine's list of jobs says whose each is."""
+    given = spec(
+        runner="flink", job_endpoint=server, output=output, flink_master="[local]"
+    )
+    chosen = choose(given, [])
+    assert chosen is not None
+    assert f"{chosen.place.job_name}-" == name
 
 
 @pytest.mark.parametrize(
