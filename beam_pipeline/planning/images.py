@@ -26,11 +26,22 @@ from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
 from transforms.formats.registry import TABLE_FORMATS
 
-__all__ = ["plan_images"]
+__all__ = ["check_settings", "plan_images"]
 
 # A block of the most rows takes 0.1 GB while it is read.
 _LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17
 _SHARD_BYTES = 150_000_000
+# What does for images what a setting does for tables.
+_WITH_A_TABLE = (
+    "Give it with --labels FILE, a table that has this column for each image."
+)
+_REMEDIES = {
+    "drop": "--feature-name NAME= leaves out a feature, as --feature-name filename=.",
+    "split_column": "Folders say the split, as in train/cat/1.jpg, or --splits does.",
+    "key_column": _WITH_A_TABLE,
+    "group_column": _WITH_A_TABLE,
+    "label_column": _WITH_A_TABLE,
+}
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -42,9 +53,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
       SourceError: its folders follow no rule.
       SpecError: a setting makes no sense for images.
     """
-    for setting in sorted(_settings_of_tables(spec)):
-        if getattr(spec, setting) != Spec.model_fields[setting].default:
-            raise SpecError(f"{setting} is for tables; the source holds images.")
+    check_settings(spec)
     names = dict(images.PRESETS[spec.preset])
     names = {k: v for k, v in (names | spec.feature_names).items() if v}
     entries = images.in_source_order(inputs.entries)
@@ -156,6 +165,17 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         ),
         layout=f"images as {layout}",
     )
+
+
+def check_settings(spec: Spec) -> None:
+    """Raises SpecError for a setting that makes no sense for a folder of images."""
+    for setting in sorted(_settings_of_tables(spec)):
+        if getattr(spec, setting) != Spec.model_fields[setting].default:
+            remedy = _REMEDIES.get(setting, "")
+            raise SpecError(
+                f"{setting} is for tables; the source holds images."
+                f"{f' {remedy}' if remedy else ''}"
+            )
 
 
 def _settings_of_tables(spec: Spec) -> Iterator[str]:

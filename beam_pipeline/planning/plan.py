@@ -221,6 +221,11 @@ def prepare(spec: Spec) -> Prepared:
     spec = spec.model_copy(update={"name": name})
     resolved = resolve(spec)
     inputs = _inputs_of(spec, resolved, standing)
+    if inputs.format == "images":
+        # Before what is at the output: no other place would make it right.
+        from beam_pipeline.planning.images import check_settings
+
+        check_settings(resolved)
     request = make_request(resolved, inputs)
     notes: tuple[str, ...] = ()
     done = None

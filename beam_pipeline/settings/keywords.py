@@ -124,7 +124,7 @@ class Keywords(TypedDict, total=False):
     """Tables: keep all rows with the same value in one split."""
 
     stratify_column: str | None
-    """Keep the shares of the splits within each class of this column."""
+    """Keep the shares of the splits in each class of this column (images: label)."""
 
     split_ids: str | None
     """Table that gives the split of each key."""

@@ -325,9 +325,8 @@ class Settings:
     )
     stratify_column: str | None = _split(
         None,
-        "Keep the shares of the splits within each class of this column.",
+        "Keep the shares of the splits in each class of this column (images: label).",
         "COLUMN",
-        sources=TABLES_AND_LABELS,
     )
     split_ids: Location | None = _split(
         None, "Table that gives the split of each key.", "FILE", decides_bytes=False

@@ -250,6 +250,18 @@ def test_settings_of_another_format(tmp_path: Folder) -> None:
     for given_settings in of_tables:
         with pytest.raises(SpecError):
             plan(root, tmp_path / "out", **given_settings)
+    with pytest.raises(SpecError, match="--feature-name filename="):
+        plan(root, tmp_path / "out", drop=["filename"])
+    with pytest.raises(SpecError, match="with --labels FILE"):
+        plan(root, tmp_path / "out", group_column="who")
+
+
+def test_settings_are_checked_before_the_target_is_refused(tmp_path: Folder) -> None:
+    """No other output would make such a job right."""
+    root = write_images(tmp_path / "in", "a/1.png")
+    write_dataset(tmp_path / "out", {"train": animals(2)})
+    with pytest.raises(SpecError, match="drop is for tables"):
+        plan(root, tmp_path / "out", drop=["filename"])
 
 
 def test_missing_columns_are_named(tmp_path: Folder) -> None:
