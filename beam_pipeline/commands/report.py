@@ -6,6 +6,7 @@ from rich.text import Text
 
 from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
 from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
+from beam_pipeline.planning.features.column_notes import label_notes
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.settings.tfds_folder import load_call
 from beam_pipeline.terminal.tables import new_table, open_console, print_table
@@ -113,7 +114,8 @@ def show_plan(plan: Plan) -> None:
     console.say(f"output  {plan.spec.output}{replaces}")
     if plan.spec.compression == "none":
         console.say(f"opens   {load_call(plan.spec.output)}")
-    for note in (*plan.notes, *planned.notes):
+    unlabelled = label_notes(planned.schema, planned.evidence)
+    for note in (*plan.notes, *planned.notes, *unlabelled):
         console.say(f"note    {note}")
     where = "memory" if plan.inline else "files"
     console.print(

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from typing import BinaryIO
 
 import pytest
@@ -132,3 +133,49 @@ class TestReport:
         run = command("convert", small, tmp_path / "out", "--report-json", report)
         assert run.code == 2
         assert not (tmp_path / "out").exists()
+
+
+class TestNotes:
+    """What a run says about records that are there, but perhaps should not be."""
+
+    def test_records_without_the_label(self, tmp_path: Folder) -> None:
+        """Plan, the run, its report and `inspect` count them, and name the remedy."""
+        lines = [f"{n},{'' if n % 10 == 3 else 'ab'[n % 2]}" for n in range(60)]
+        source = write_csv(tmp_path / "t.csv", "id,kind", lines)
+        options = ("--label-column", "kind")
+        spec = tmp_path / "spec.yaml"
+        spec.write_text("features: {kind: {missing: reject}}")
+        out, report = tmp_path / "out", tmp_path / "report.json"
+        # Notes are wrapped nowhere but on a terminal.
+        planned = command("plan", source, out, *options).out
+        assert "6 of 60 sampled rows have no 'kind', the label to predict" in planned
+        said = convert(source, out, *options, "--report-json", report).out
+        note = (
+            "of 60 records 6 have no 'kind', the label to predict; readers find it "
+            "missing, or -1. To reject such rows, give 'kind' 'missing: reject' in a "
+            "--spec"
+        )
+        assert f"note: {note}\n" in said
+        assert json.loads(report.read_text())["notes"] == [note]
+        assert note in command("inspect", out).out
+        strict = (*options, "--spec", spec, "--max-reject-rate", 0.5)
+        assert "note" not in command("plan", source, tmp_path / "b", *strict).out
+        assert "note" not in convert(source, tmp_path / "b", *strict).out
+        # A column that nothing is to be predicted from may be empty.
+        assert "note" not in convert(source, tmp_path / "c").out
+
+    @pytest.mark.parametrize("shards", [1, 7])
+    def test_rows_of_one_key(self, tmp_path: Folder, shards: int) -> None:
+        """They stay, and a note counts them and names two of them."""
+        lines = [f"{n},a" for n in range(40)] + ["7,b", "7,c", "30,d"]
+        source = write_csv(tmp_path / "t.csv", "id,kind", lines)
+        options = ("--shards", shards)
+        said = convert(source, tmp_path / "out", *options, "--key-column", "id").out
+        assert "note: 3 rows have a key that an earlier row has, as t.csv, row " in said
+        (places,) = re.findall(r"as t.csv, row (\d+) and t.csv, row (\d+);", said)
+        assert places in [("8", "41"), ("31", "43")]
+        assert dataset(tmp_path / "out")["account"]["written"] == 43
+        assert "note" not in convert(source, tmp_path / "b", *options).out
+        unique = write_csv(tmp_path / "u.csv", "id,kind", lines[:40])
+        convert_unique = convert(unique, tmp_path / "u", *options, "--key-column", "id")
+        assert "note" not in convert_unique.out

@@ -564,6 +564,9 @@ class ShardFile:
       parts_gone: the same, in rows that were rejected while it was written.
       image_notes: number of images by `ImageNote`.
       indexes: facts of its indexes; see `transforms.core.tfrecord.record_index`.
+      repeated: in a shuffled job with keys, the number of rows whose key another row
+        of the shard has; equal keys share a shard.
+      repeated_example: (origin, 0-based row) of two rows of one key.
       worker: stamp of the worker that has made it; see `this_worker`.
     """
 
@@ -579,6 +582,8 @@ class ShardFile:
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     indexes: tuple[FileFacts, ...] = ()
+    repeated: int = 0
+    repeated_example: tuple[tuple[str, int | None], ...] = ()
     worker: str = dataclasses.field(
         default_factory=this_worker.stamp, repr=False, compare=False
     )

@@ -4,11 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from transforms.core.manifest import Account
-from transforms.core.model import PlaceFacts, ReadFacts, Rounding
+from transforms.core.model import PlaceFacts, ReadFacts, Rounding, ShardFile
 from transforms.core.schema import Feature
 from transforms.errors import SHOWN_CHARS, bounded, first_few
 
-__all__ = ["padding_remarks", "rounding_remarks", "share_remarks", "step_remarks"]
+__all__ = [
+    "key_remarks",
+    "label_remarks",
+    "padding_remarks",
+    "rounding_remarks",
+    "share_remarks",
+    "step_remarks",
+]
 
 _SHOWN = 10
 # How far a split may be off its share, as a fraction of the share.
@@ -32,6 +39,44 @@ def padding_remarks(features: Sequence[Feature]) -> list[str]:
         else (f"{len(padded):,} column names begin or end")
     )
     return [bounded(f"{what} with a space: {shown}; of CSV --trim removes it")]
+
+
+def label_remarks(name: str, lacking: int, records: int) -> list[str]:
+    """Returns a remark on records without the label to predict, and the way out.
+
+    Args:
+      name: of the label.
+      lacking: records without it.
+      records: all of them.
+    """
+    if not lacking:
+        return []
+    what = "1 has" if lacking == 1 else f"{lacking:,} have"
+    feature = repr(name[:SHOWN_CHARS])
+    return [
+        f"of {records:,} records {what} no {feature}, the label to predict; readers "
+        f"find it missing, or -1. To reject such rows, give {feature} "
+        f"'missing: reject' in a --spec"
+    ]
+
+
+def key_remarks(shards: Iterable[ShardFile]) -> list[str]:
+    """Returns a remark on rows that share the key which was to tell them apart."""
+    found = [shard for shard in shards if shard.repeated]
+    if not found:
+        return []
+    count = sum(shard.repeated for shard in found)
+    what = "1 row has" if count == 1 else f"{count:,} rows have"
+    shown = " and ".join(
+        origin if row is None else f"{origin}, row {row + 1:,}"
+        for origin, row in sorted(min(shard.repeated_example for shard in found))
+    )
+    return [
+        bounded(
+            f"{what} a key that an earlier row has, as {shown}; the dataset holds all "
+            f"of them. Correct the source if --key-column is to tell rows apart"
+        )
+    ]
 
 
 def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Rejection
+from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
     number_labels,
@@ -23,6 +24,7 @@ __all__ = [
     "are_encoded_together",
     "encode_shards",
     "most_rows",
+    "repeated_keys",
 ]
 
 # Rows encoded at a time: about 6 MB of small records.
@@ -45,6 +47,7 @@ class EncodedShard:
       parts: see `ShardFile`.
       refused: rejections of rows that it cannot have.
       log: of its records, for derived files.
+      repeated, repeated_example: see `ShardFile`.
     """
 
     framed: pa.Buffer
@@ -53,6 +56,8 @@ class EncodedShard:
     parts: Mapping[str, int]
     refused: Iterable[Rejection]
     log: RecordLog
+    repeated: int = 0
+    repeated_example: tuple[tuple[str, int | None], ...] = ()
 
 
 def most_rows(columns: int) -> int:
@@ -113,6 +118,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         part = table.slice(first, count)
         log = RecordLog(job.layout, numbering(*tasks[index].key)[0])
         log.add(framed.offsets[first : last + 1], framed.buffer)
+        repeated = repeated_keys(rows, job, first, last)
         log.add_rows(rows, positions[first:last], _Slices(columns, first, count))
         encoded.append(
             EncodedShard(
@@ -122,9 +128,21 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
                 parts=count_parts(part, features) if count else {},
                 refused=refused,
                 log=log,
+                repeated=repeated[0],
+                repeated_example=repeated[1],
             )
         )
     return encoded
+
+
+def repeated_keys(
+    rows: ShardRows, job: ShardJob, start: int, stop: int
+) -> tuple[int, tuple[tuple[str, int | None], ...]]:
+    """Returns what `ShardFile` says of equal keys in a shard's rows."""
+    # Without a shuffle, rows of one key may be in any shards.
+    if not job.layout.sharding.shuffle:
+        return 0, ()
+    return rows.repeated_keys(start, stop)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,7 +37,12 @@ from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
-from transforms.shards.encode_shards import CHUNK_BYTES, EncodedShard, most_rows
+from transforms.shards.encode_shards import (
+    CHUNK_BYTES,
+    EncodedShard,
+    most_rows,
+    repeated_keys,
+)
 from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import (
@@ -224,8 +229,10 @@ def _write_once(
             table = loaded.rows.table
             table = number_labels(table, layout.schema.features, job.classes)
             rows = dataclasses.replace(loaded.rows, table=table)
+            repeated, example = repeated_keys(rows, job, 0, len(rows))
         else:
             refused = encoded.refused
+            repeated, example = encoded.repeated, encoded.repeated_example
         rejects.add(refused)
         with TFRecordWriter(file, compression=layout.compression) as writer:
             if encoded is not None:
@@ -256,6 +263,8 @@ def _write_once(
             FileFacts(name, len(data), google_crc32c.value(data))
             for name, data in indexes.items()
         ),
+        repeated=repeated,
+        repeated_example=example,
     )
     prints = None
     if out.prints:

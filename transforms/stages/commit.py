@@ -41,6 +41,8 @@ from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
 from transforms.core.remarks import (
+    key_remarks,
+    label_remarks,
     padding_remarks,
     rounding_remarks,
     share_remarks,
@@ -240,6 +242,7 @@ def commit_dataset(
         "notes": [
             *publication.run.get("notes", ()),
             *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
+            *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *_absences(account, publication.selected),
             *step_remarks(account),
@@ -281,9 +284,12 @@ def commit_dataset(
 
 
 def _slips(manifest: Manifest) -> list[str]:
-    """Returns remarks on probable typos in names of columns and classes."""
+    """Returns remarks on probable slips: typos in names, labels that are missing."""
     out = padding_remarks([facts.feature for facts in manifest.features])
     for facts in manifest.features:
+        if facts.feature.is_label:
+            lacking = manifest.records - facts.statistics.present
+            out += label_remarks(facts.feature.name, lacking, manifest.records)
         if facts.feature.kind is not Kind.LABEL:
             continue
         name = facts.feature.name

@@ -8,10 +8,10 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.infer.near_kind import NearKind
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import SHOWN_CHARS, first_few
 
-__all__ = ["column_notes", "near_in_words"]
+__all__ = ["column_notes", "label_notes", "near_in_words"]
 
 # A table may have thousands of columns.
 _MOST_NOTES = 8
@@ -47,6 +47,25 @@ def column_notes(
         plural = "s" if more > 1 else ""
         notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see schema"]
     return tuple(notes)
+
+
+def label_notes(schema: Schema, evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
+    """Returns a note if cells of the label to predict are empty and not refused.
+
+    For a plan: a run counts the records, and says it of these.
+    """
+    label = schema.label
+    facts = None if label is None else evidence.get(label.name)
+    if label is None or facts is None or not facts.missing:
+        return ()
+    if label.missing is not Missing.OMIT:
+        return ()
+    name = repr(label.name[:SHOWN_CHARS])
+    return (
+        f"{facts.missing:,} of {facts.sampled:,} sampled rows have no {name}, the "
+        f"label to predict; they become records without it. To reject such rows, give "
+        f"{name} 'missing: reject' in a --spec",
+    )
 
 
 def _note(feature: Feature, facts: Evidence) -> str:

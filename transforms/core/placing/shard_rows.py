@@ -173,6 +173,24 @@ class ShardRows:
         segment = int(np.searchsorted(self.starts, position, side="right")) - 1
         return self.origins[segment], row
 
+    def repeated_keys(
+        self, start: int, stop: int
+    ) -> tuple[int, tuple[tuple[str, int | None], ...]]:
+        """Returns how many rows have the key of the row before, and such a pair.
+
+        Args:
+          start, stop: rows of the order, sorted by their keys.
+        """
+        if KEY_COLUMN not in self.table.column_names:
+            return 0, ()
+        positions = self.order[start:stop]
+        keys = self.table[KEY_COLUMN].to_numpy()[positions]
+        again = np.flatnonzero(keys[1:] == keys[:-1])
+        if not len(again):
+            return 0, ()
+        pair = positions[again[0] : again[0] + 2].tolist()
+        return len(again), tuple(self.origin(position) for position in pair)
+
     def places(
         self, positions: npt.NDArray[np.int64]
     ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
