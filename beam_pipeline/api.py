@@ -115,7 +115,7 @@ def convert(
       output: the dataset's folder, as on the command line; None with `tfds_dir`.
       beam_flags: Beam's own flags.
       between: a PTransform from Batch to Batch, at most one for each, between read
-        and place; see `convert_plan`.
+        and place; see `convert_plan`. A run with one is never "up to date".
       watch: called ten times a second meanwhile.
       progress: whether to show on standard error how far the run is.
       settings: every setting of a spec, by its name, as below.
@@ -166,7 +166,7 @@ def _convert(
             spec = spec.model_copy(update={**stored, "fingerprint": "content"})
         # A run that was killed while publishing is completed or undone first.
         work_folder.recover(spec.output)
-        prepared = prepare(spec)
+        prepared = prepare(spec, steps=between is not None)
         if prepared.done is not None:
             return _report(prepared.done, spec, started, "up to date")
         plan = make_plan(prepared)

@@ -527,8 +527,13 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
 @cli.command()
 @click.argument("directory", metavar="OUTPUT|FOLDER", type=LOCATION)
 @click.option("--dry-run", is_flag=True, help="List it and remove nothing.")
+@click.option(
+    "--pipelines",
+    is_flag=True,
+    help="Remove rows of Beam pipelines that may be running too; they would fail.",
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
-def clean(directory: str, dry_run: bool, quiet: bool) -> int:
+def clean(directory: str, dry_run: bool, pipelines: bool, quiet: bool) -> int:
     """Remove what runs that were killed or failed left behind, and list it.
 
     \b
@@ -536,7 +541,9 @@ def clean(directory: str, dry_run: bool, quiet: bool) -> int:
     """
     from beam_pipeline.commands import clean as clean_command
 
-    return clean_command.run(directory, dry_run=dry_run, quiet=quiet)
+    return clean_command.run(
+        directory, dry_run=dry_run, pipelines=pipelines, quiet=quiet
+    )
 
 
 def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[str, Any]:

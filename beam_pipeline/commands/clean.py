@@ -4,9 +4,8 @@ import os
 
 from beam_pipeline.datasets import leftovers
 from beam_pipeline.datasets.leftovers import Leftover
-from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import printable
-from beam_pipeline.terminal.tables import new_table
+from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.errors import TargetError
@@ -15,20 +14,24 @@ from transforms.storage.paths import absolute, relative
 __all__ = ["run"]
 
 _IN_USE = "in use by a run"
+# Of rows of a pipeline.
+_UNSURE = "left; once the pipeline has ended, --pipelines removes it"
 # How many names of foreign files a line shows.
 _SHOWN = 3
 
 
-def run(directory: str, *, dry_run: bool, quiet: bool) -> int:
+def run(directory: str, *, dry_run: bool, pipelines: bool, quiet: bool) -> int:
     """Lists what dead runs have left of a target or in a folder, and removes it.
 
     Args:
       directory: an output of `convert` or `WriteTFRecords`, or a folder of such.
       dry_run: only list.
+      pipelines: whether all pipelines that write there are known to have ended.
       quiet: print errors only.
 
     Returns:
-      0, or 1 when something could not be removed because a run is at work there.
+      0, or 1 when something could not be removed because a run is at work there, or
+      may be.
 
     Raises:
       TargetError: there is neither the folder nor a leftover of it; or a file that is
@@ -40,25 +43,27 @@ def run(directory: str, *, dry_run: bool, quiet: bool) -> int:
             f"{directory!r} must be a folder, or an output that was never finished; "
             f"there is nothing of that name. Correct the path."
         )
-    outcomes = [_outcome(each, dry_run) for each in found]
+    outcomes = [_outcome(each, dry_run=dry_run, pipelines=pipelines) for each in found]
     if not quiet:
         _show(found, outcomes, directory)
     for each in found:
         if each.not_ours:
             raise TargetError(each.not_ours)
-    return 1 if _IN_USE in outcomes else 0
+    return 1 if {_IN_USE, _UNSURE} & {*outcomes} else 0
 
 
-def _outcome(each: Leftover, dry_run: bool) -> str:
+def _outcome(each: Leftover, *, dry_run: bool, pipelines: bool) -> str:
     """Removes a leftover, unless it is to be listed only; returns what became of it."""
     if each.not_ours:
         return "not ours, left"
     held = ", ".join(map(repr, each.foreign[:_SHOWN]))
     if held and not each.kind:
         return f"left, for it holds {held}"
+    if each.pipeline in leftovers.MAY_RUN and not pipelines:
+        return _UNSURE
     if dry_run:
         return f"would be removed, but for {held}" if held else "would be removed"
-    if not leftovers.remove(each):
+    if not leftovers.remove(each, pipelines=pipelines):
         return _IN_USE
     if held:
         return f"removed, but for {held}"
@@ -66,7 +71,7 @@ def _outcome(each: Leftover, dry_run: bool) -> str:
 
 
 def _show(found: list[Leftover], outcomes: list[str], directory: str) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = open_console()
     if not found:
         console.print(f"nothing was left of dead runs at {printable(directory)}")
         return
@@ -77,7 +82,7 @@ def _show(found: list[Leftover], outcomes: list[str], directory: str) -> None:
         name = printable(relative(each.path, parent))
         size = "" if each.not_ours else size_text(each.bytes)
         table.add_row(name, size, _holds(each), printable(outcome))
-    console.print(table)
+    print_table(console, table, apart=False)
 
 
 def _holds(each: Leftover) -> str:

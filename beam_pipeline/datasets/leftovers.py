@@ -9,21 +9,30 @@
 import dataclasses
 import os
 import re
+from collections.abc import Sequence
 
 from transforms import files
 from transforms.errors import TargetError
 from transforms.publishing import own_folder, target, work_folder
-from transforms.publishing.bucket.target import SHARED
+from transforms.publishing.bucket.runs import State
 from transforms.storage.paths import WORK_SUFFIX, absolute, is_remote
 from transforms.storage.remote_look import walk
 from transforms.tfrecord import renaming
 from transforms.work import reject_files
 
-__all__ = ["Leftover", "find", "remove"]
+__all__ = ["MAY_RUN", "Leftover", "find", "remove"]
 
 _HIDDEN = re.compile(
     rf"\.(?P<name>.+)(?:{WORK_SUFFIX}|{own_folder.NEW_SUFFIX})", re.DOTALL
 )
+# Those with most to lose first. `state_of` gives no other states.
+_PIPELINES = {
+    State.HERE: "rows of a pipeline whose program is running",
+    State.UNKNOWN: "rows of a pipeline, which may be running",
+    State.GONE: "rows of a pipeline that has ended",
+}
+MAY_RUN = (State.HERE, State.UNKNOWN)
+"""States of pipelines that fail if their rows are removed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,12 +41,14 @@ class Leftover:
 
     Attributes:
       path: of it.
-      kind: "unfinished dataset", "unfinished files", "rejects of a failed run",
-        "rows of a pipeline, which may be running", or "" where it holds no work.
+      kind: "unfinished dataset", "unfinished files", "rejects of a failed run", one of
+        `_PIPELINES`, or "" where it holds no work.
       bytes: it takes.
       blocks, shards: finished ones, of an unfinished dataset.
       foreign: names in it that no run of ours has made; they stay.
       not_ours: why it is foreign, though its name is that of a leftover; it stays.
+      pipeline: what is known of the pipelines whose rows it holds, and as long as one
+        of them may be running; None for none.
     """
 
     path: str
@@ -47,6 +58,7 @@ class Leftover:
     shards: int = 0
     foreign: tuple[str, ...] = ()
     not_ours: str = ""
+    pipeline: State | None = None
 
 
 def find(directory: str) -> list[Leftover]:
@@ -86,11 +98,15 @@ def _is_there(folder: str) -> bool:
     return files.is_folder(folder) if is_remote(folder) else files.exists(folder)
 
 
-def remove(leftover: Leftover) -> bool:
+def remove(leftover: Leftover, *, pipelines: bool) -> bool:
     """Removes it; returns False, with nothing changed, where a run is at work.
 
     What a run was killed in the middle of publishing is published, or undone, first.
     Foreign files in it stay.
+
+    Args:
+      leftover: what to remove.
+      pipelines: whether all pipelines that write there are known to have ended.
     """
     if leftover.kind == "rejects of a failed run":
         files.remove_file(leftover.path)
@@ -102,7 +118,11 @@ def remove(leftover: Leftover) -> bool:
             parent, name = os.path.split(leftover.path)
             known = _HIDDEN.fullmatch(name)
             assert known is not None
-            work_folder.clear(os.path.join(parent, known["name"]))
+            of = os.path.join(parent, known["name"])
+            # One may have started since it was found.
+            if not pipelines and _worst(work_folder.pipelines(of)) in MAY_RUN:
+                return False
+            work_folder.clear(of)
     except TargetError:
         return False
     return True
@@ -124,11 +144,17 @@ def _unfinished(folder: str, of: str) -> Leftover:
         return Leftover(folder, "unfinished files", size, foreign=foreign)
     runs, blocks, shards = work_folder.finished(of)
     kind = "unfinished dataset" if runs else ""
-    if any(name.startswith(SHARED) for name in target.at(of).work_names()):
-        # Nothing tells a dead one from one at work.
-        kind = "rows of a pipeline, which may be running"
+    pipeline = _worst(work_folder.pipelines(of))
+    if pipeline is not None:
+        kind = _PIPELINES[pipeline]
     foreign = tuple(work_folder.foreign_names(of))
-    return Leftover(folder, kind, size, blocks, shards, foreign)
+    return Leftover(folder, kind, size, blocks, shards, foreign, pipeline=pipeline)
+
+
+def _worst(states: Sequence[State]) -> State | None:
+    """Returns the state of which there is most to lose; None for no pipelines."""
+    found = [state for state in _PIPELINES if state in states]
+    return found[0] if found else None
 
 
 def _size(folder: str) -> int:

@@ -11,6 +11,7 @@ rows -> sorted runs and counts, one element a bundle      Gather
 """
 
 import dataclasses
+import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -73,6 +74,7 @@ from beam_pipeline.version import FOR_ROWS, deciding_versions
 from transforms.core.model import ReadFacts, RejectLog
 from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import SpecError
+from transforms.publishing.bucket.runs import this_run
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute, is_remote
@@ -256,6 +258,7 @@ class WriteDataset(beam.PTransform):
                 named=workers is not None,
             ),
             shared=workers is not None and not is_far,
+            program="" if workers is not None or is_far else json.dumps(this_run()),
         )
         seen = (
             rows.pipeline

@@ -200,8 +200,12 @@ class Prepared:
     seen: str
 
 
-def prepare(spec: Spec) -> Prepared:
+def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     """Looks at the target and lists the inputs.
+
+    Args:
+      spec: of the job.
+      steps: whether own steps run between reading and writing.
 
     Raises:
       UsageError: the job cannot be done; its type says what is wrong.
@@ -226,7 +230,7 @@ def prepare(spec: Spec) -> Prepared:
         from beam_pipeline.planning.images import check_settings
 
         check_settings(resolved)
-    request = make_request(resolved, inputs)
+    request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
     notes: tuple[str, ...] = ()
     done = None
     if manifest is not None:

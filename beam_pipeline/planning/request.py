@@ -50,6 +50,8 @@ class Request:
       fingerprint: "stat" for sizes and times, or "content".
       images_root: where the images are that a table names; empty where none does.
       images: digest of the images there; empty where they cannot be listed.
+      steps: whether own steps run between reading and writing. Nothing says whether
+        two steps do the same, so such a request is never answered by a dataset.
     """
 
     settings: str
@@ -58,6 +60,7 @@ class Request:
     fingerprint: str
     images_root: str = ""
     images: str = ""
+    steps: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON, for the manifest's `run` part."""
@@ -69,6 +72,8 @@ class Request:
         Its files are looked at by their sizes, and the locks by their content.
         """
         made = self._made(manifest)
+        if made.steps or self.steps:
+            return False
         if (made.settings, made.inputs) != (self.settings, self.inputs):
             return False
         if made.images_root and not (made.images and made.images == _images(made)):
@@ -94,6 +99,8 @@ class Request:
                     f"then, {count_text(self.files, 'file')} now"
                 )
             return "its inputs have changed since"
+        if made.steps or self.steps:
+            return "steps of `between` may do something else in each run"
         return "its files, images or locks are not as they were when it was made"
 
     def _made(self, manifest: Manifest) -> "Request":

@@ -191,6 +191,8 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
       engine: from `find_engine`.
       hooks: all but `abandon`, which is the work folder's.
     """
+    if hooks.between is not None:
+        plan = _with_steps(plan)
     _check_images(plan, engine, hooks.beam_flags)
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     if remark := check_room(plan):
@@ -221,6 +223,22 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     manifest = target.read_manifest(plan.directory)
     keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
     return manifest
+
+
+def _with_steps(plan: Plan) -> Plan:
+    """Returns a plan whose dataset says that own steps have made it.
+
+    Raises:
+      TargetError: the plan was made over a dataset that needed no run, and with own
+        steps it does; nobody has said that it may be replaced.
+    """
+    request = dataclasses.replace(plan.request, steps=True)
+    if not plan.spec.overwrite:
+        found = target.check_contents(plan.directory)
+        if found is not None:
+            why = request.differs_from(found)
+            raise target.taken(plan.directory, found, why)
+    return dataclasses.replace(plan, request=request)
 
 
 def _check_images(plan: Plan, engine: Engine | None, beam_flags: Sequence[str]) -> None:

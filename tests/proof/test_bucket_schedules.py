@@ -160,7 +160,7 @@ def test_uploads_of_the_dead_alone_are_given_up(
     dead = [("out/a", "1"), ("out.rejects.jsonl", "2"), (f"{_WORK}/w/b", "3")]
     foreign, late = [("out2/a", "4"), ("out.rejected/a", "5")], [("out/c", "6")]
     client.unfinished = dead + foreign
-    gone = bucket_runs._this_run() | {"process": f"{2**22 + 1}"}
+    gone = bucket_runs.this_run() | {"process": f"{2**22 + 1}"}
     client.put(f"{_WORK}/others/gone", json.dumps(gone).encode())
     ask = bucket_runs.beside
 
@@ -194,7 +194,7 @@ def test_uploads_of_the_dead_alone_are_given_up(
 )
 def test_who_is_dead(changed: dict[str, Any], age: float, state: str) -> None:
     """By the process on this machine, else by the age of the lease."""
-    run = bucket_runs._this_run() | changed
+    run = bucket_runs.this_run() | changed
     assert bucket_runs._state(run, Look("1", age)).name == state
 
 
@@ -209,7 +209,7 @@ def test_a_process_that_cannot_be_looked_at_lives(
     monkeypatch.setattr(bucket_runs, "open", refused, raising=False)
     monkeypatch.setattr(os, "kill", refused)
     assert bucket_runs._start_of(1) != ""
-    run = bucket_runs._this_run() | {"process": "1"}
+    run = bucket_runs.this_run() | {"process": "1"}
     assert bucket_runs._state(run, Look()).name == "HERE"
 
 
@@ -242,7 +242,7 @@ def test_an_owner_paused_for_five_minutes_before_its_put(
         look = client.look("/".join(path.split("/")[3:]))
         return Look(look.version, ages["seconds"])
 
-    monkeypatch.setattr(bucket_runs, "_this_run", this_run)
+    monkeypatch.setattr(bucket_runs, "this_run", this_run)
     monkeypatch.setattr(bucket_runs, "renewed", lambda _: contextlib.nullcontext())
     for module in (bucket_runs, bucket):
         monkeypatch.setattr(module, "look_at", look_at)

@@ -182,7 +182,7 @@ class Writers:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(file_systems, "_numbered", in_turn)
-            patch.setattr(bucket_runs, "_this_run", this_run)
+            patch.setattr(bucket_runs, "this_run", this_run)
             patch.setattr(bucket_runs, "_start_of", start_of)
             patch.setattr(bucket_runs, "look_at", look_at)
             patch.setattr(bucket_runs, "runs_out", runs_out)

@@ -3,6 +3,7 @@
     .<name>.beam-tfrecord/
       rows-<token>/             see `transforms.work.store`
         seen-<job>              the state of the target when a submission started
+        program                 of a local run: the process without which it is dead
         dataset/<attempt>/      the finished shard of one attempt
         rejects/<attempt>/      its rejects, where there are many
         dataset/<word>/         the dataset, of one list of reported shards
@@ -13,8 +14,8 @@ reports are taken into the dataset. Whether the target holds the run's own datas
 already is known by the manifest, which names the run's token and the submission.
 
 Two runs publish in turn: the first one wins, and the other finds that the target has
-changed. Nobody can know whether such a run is dead, so its folder stays until it ends
-by itself or `beam-tfrecord clean` removes it.
+changed. A run on an engine may be alive with nothing of it to be seen, so its folder
+stays until it ends by itself or `beam-tfrecord clean --pipelines` removes it.
 """
 
 import dataclasses
@@ -28,6 +29,7 @@ from transforms.core.manifest import Manifest
 from transforms.errors import CommitError, StorageError, TargetError, WorkerError
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket.target import SHARED
+from transforms.publishing.work_folder import PROGRAM
 from transforms.storage.paths import Access, is_remote
 from transforms.storage.retry import storing
 from transforms.work.store import Store
@@ -67,6 +69,8 @@ class SharedRun:
       rules: what is asked of its workers, wherever they are; None for nothing.
       shared: whether the target is on a disk that all machines are said to share: see
         `prepare`.
+      program: the note on the process that the run is part of, as JSON; empty where an
+        engine runs it, or the target is in an object store.
     """
 
     directory: str
@@ -76,6 +80,7 @@ class SharedRun:
     access: Access = dataclasses.field(default_factory=Access)
     rules: WorkerRules | None = None
     shared: bool = False
+    program: str = ""
 
     def prepare(self) -> None:
         """Makes the run's folder where the pipeline is submitted, if it is `shared`.
@@ -151,6 +156,9 @@ class SharedRun:
             )
         store = self.store
         place.make_shared(store)
+        note = os.path.join(store.folder, PROGRAM)
+        if self.program and not files.exists(note):
+            files.write_file(note, self.program.encode(), attempts=store.attempts)
         return store
 
     def _check_seen(self, manifest: Manifest | None) -> None:
@@ -269,7 +277,7 @@ class SharedRun:
         return CommitError(
             f"The work of a run must stay where it is until the run ends; "
             f"{self.store.folder!r} is gone. The run has ended meanwhile, or "
-            f"'beam-tfrecord clean' has removed it; run again."
+            f"'beam-tfrecord clean --pipelines' has removed it; run again."
         )
 
 

@@ -324,7 +324,8 @@ class LocalTarget:
             with self._own.held():
                 self._recover_all()
                 for name in self.work_names():
-                    self._own.remove_run(name)
+                    if sure or not name.startswith(SHARED):
+                        self._own.remove_run(name)
 
     @property
     def _own(self) -> OwnFolder:

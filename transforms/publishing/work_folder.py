@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator
 from transforms.errors import first_few
 from transforms.publishing import target
 from transforms.publishing.bucket import runs as bucket_runs
-from transforms.publishing.bucket.runs import Hold
-from transforms.publishing.bucket.target import BucketTarget
+from transforms.publishing.bucket.runs import Hold, State, state_of
+from transforms.publishing.bucket.target import SHARED, BucketTarget
 from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
 
 __all__ = [
+    "PROGRAM",
     "Found",
     "Hold",
     "check",
@@ -33,10 +34,13 @@ __all__ = [
     "held",
     "leave",
     "open_store",
+    "pipelines",
     "recover",
     "take_over",
 ]
 
+PROGRAM = "program"
+"""Of a pipeline's run: the note on the process that it is part of."""
 # How many names of others a message shows.
 _SHOWN = 5
 
@@ -219,6 +223,21 @@ def finished(directory: str) -> tuple[int, int, int]:
     return len(names), blocks, shards
 
 
+def pipelines(directory: str) -> list[State]:
+    """Returns what is known of the pipelines whose rows a target's work folder holds.
+
+    Args:
+      directory: the target. See `transforms.publishing.shared_run`.
+    """
+    folder = target.work_folder(directory)
+    names = target.at(directory).work_names()
+    return [
+        state_of(os.path.join(folder, name, PROGRAM))
+        for name in names
+        if name.startswith(SHARED)
+    ]
+
+
 def foreign_names(directory: str) -> list[str]:
     """Returns the names of what is not ours in the work folder of a target."""
     return target.at(directory).foreign_names()
@@ -229,8 +248,8 @@ def clear(directory: str, *, sure: bool = True) -> None:
 
     Args:
       directory: the target.
-      sure: whether what other machines have begun in an object store is known to be
-        dead; if not, it stays.
+      sure: whether what other machines have begun in an object store, and pipelines
+        (`pipelines`) anywhere, is known to be dead; if not, it stays.
 
     Raises:
       TargetError: a run is at work there, or the work folder is not ours.

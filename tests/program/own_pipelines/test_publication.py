@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -29,7 +30,7 @@ from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, rows
-from tests.support.runs import command, convert
+from tests.support.runs import Run, command, convert
 from transforms import files
 from transforms.errors import (
     CommitError,
@@ -440,9 +441,9 @@ def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, exists: bool) -
         write(output, some(), step, overwrite=exists)
     assert len(rows(output)) == 20
     assert any(name.startswith("rows-") for name in os.listdir(hidden(output)))
-    cleaned = command("clean", output)
+    cleaned = command("clean", output, "--pipelines")
     ran.unlink()
-    assert "rows of a pipeline, which may be running" in cleaned.out
+    assert "rows of a pipeline whose program is running" in cleaned.out
     assert os.listdir(tmp_path) == ["out"]
     assert len(rows(output)) == 20
 
@@ -466,7 +467,7 @@ def test_two_runs_meet_in_the_commit(
         write(output, some(), overwrite=True)
     assert len(rows(output)) == 20
     assert command("verify", output).code == 0
-    assert command("clean", output).code == 0
+    assert command("clean", output, "--pipelines").code == 0
     assert os.listdir(tmp_path) == ["out"]
 
 
@@ -488,7 +489,7 @@ def test_convert_leaves_the_work_of_a_pipeline(tmp_path: Folder) -> None:
     assert any(name.startswith("rows-") for name in held.read_text().split())
     assert any(name.startswith("rows-") for name in os.listdir(hidden(output)))
     assert len(rows(output)) == 2
-    assert command("clean", output).code == 0
+    assert command("clean", output, "--pipelines").code == 0
     assert sorted(os.listdir(tmp_path)) == ["held", "out", "table.csv"]
 
 
@@ -504,7 +505,66 @@ def test_clean_removes_what_a_failed_pipeline_leaves(tmp_path: Folder) -> None:
     with pytest.raises(ValueError, match="no such row"):
         write(output, some(), step)
     assert os.listdir(tmp_path) == [".out.beam-tfrecord"]
-    assert command("clean", output).code == 0
+    assert command("clean", output, "--pipelines").code == 0
+    assert os.listdir(tmp_path) == []
+
+
+# What `clean` said; a step gets a copy of what is around it.
+_cleaned: list[Run] = []
+
+
+def _clean(*arguments: object) -> None:
+    _cleaned.append(command("clean", *arguments))
+
+
+def test_clean_leaves_a_running_pipeline_alone(tmp_path: Folder) -> None:
+    """It says why, and the pipeline commits; so it does beside a `convert`."""
+    output, table, other = tmp_path / "out", tmp_path / "t.csv", tmp_path / "other"
+    table.write_text("id,score\n1,0.5\n2,1.5\n")
+    _cleaned.clear()
+
+    def step(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] == 0:
+            _clean(output, "--dry-run")
+            _clean(tmp_path)
+        return row
+
+    write(output, some(), step)
+    assert [run.code for run in _cleaned] == [1, 1]
+    for run in _cleaned:
+        line = run.out.splitlines()[1]
+        assert "rows of a pipeline whose program is running" in line
+        assert line.endswith("once the pipeline has ended, --pipelines removes it")
+    assert len(rows(output)) == len(some())
+    # A run that is "up to date" clears up, too.
+    convert(table, other)
+    run_of = SharedRun(str(other), NONCE)
+    run_of.begin(overwrite=True)
+    assert convert(table, other).out.startswith("up to date")
+    assert os.listdir(hidden(other))[0]
+    run_of.open_attempt()
+    found = command("clean", other)
+    assert found.code == 1
+    assert "rows of a pipeline, which may be running" in found.out
+    assert command("clean", other, "--pipelines").code == 0
+    assert not hidden(other).exists()
+
+
+def test_clean_knows_a_dead_local_pipeline(tmp_path: Folder) -> None:
+    """What a local program leaves that has ended needs no flag."""
+    output = tmp_path / "out"
+    program = f"""
+import apache_beam as beam
+from beam_tfrecord import WriteDataset
+with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    pipeline | beam.Create([{{"id": 1}}, {{"id": "a"}}]) | WriteDataset({str(output)!r})
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    assert ended.returncode == 1
+    assert hidden(output).is_dir()
+    found = command("clean", output)
+    assert found.code == 0
+    assert "rows of a pipeline that has ended" in found.out
     assert os.listdir(tmp_path) == []
 
 
@@ -613,7 +673,7 @@ def test_a_template_is_run_many_times(
     for number, count in enumerate((70, 40)):
         launch(often, f"job-{number}", rows_file, range(count))
         assert sorted(row["id"] for row in rows(output)) == [*range(count)]
-    assert command("clean", output).code == 0
+    assert command("clean", output, "--pipelines").code == 0
     assert sorted(os.listdir(tmp_path)) == ["out", "rows.txt"]
 
 

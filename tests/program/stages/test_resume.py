@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -562,11 +563,16 @@ class TestClean:
         broken_off(work, source, out, *OPTIONS)
         run = command("clean", out, "--dry-run")
         assert run.code == 0
-        assert "4 blocks, 2 shards" in run.out
+        head, line = run.out.splitlines()
+        assert head.split() == ["left", "size", "holds"]
+        assert re.fullmatch(
+            r"\.out\.beam-tfrecord  +[0-9.]+ kB  4 blocks, 2 shards  would be removed",
+            line,
+        )
         assert hidden(out).is_dir()
         run = command("clean", out)
         assert run.code == 0
-        assert "removed" in run.out
+        assert run.out.splitlines()[1].endswith("4 blocks, 2 shards  removed")
         assert not hidden(out).exists()
         run = command("clean", tmp_path)
         assert run.code == 0

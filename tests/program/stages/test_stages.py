@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
+from beam_pipeline.api import convert
 from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
@@ -35,6 +37,7 @@ from transforms.errors import (
     ConservationError,
     EncodingError,
     RejectLimitError,
+    TargetError,
 )
 from transforms.publishing import target
 from transforms.stages import place
@@ -364,6 +367,54 @@ def test_steps_that_fail(source: Folder) -> None:
     ):
         convert_plan(plan, between=step)
     assert [path.name for path in source.parent.iterdir()] == ["in"]
+
+
+def test_datasets_of_steps_are_never_up_to_date(source: Folder) -> None:
+    """Another step, the same one and none at all: each run does its work."""
+    out = source.parent / "out"
+
+    def converted(step: Callable[[Batch], Batch] | None, **more: Any) -> str:
+        between = None if step is None else beam.Map(step).with_output_types(Batch)
+        report = convert(source, out, between=between, shards=1, **more)
+        assert report.status == "committed"
+        return report.digest
+
+    fewer = converted(without_first)
+    with pytest.raises(TargetError, match="steps of `between` may do something else"):
+        converted(doubled)
+    again = converted(doubled, overwrite=True)
+    assert again != fewer
+    assert converted(doubled, overwrite=True) == again
+    with pytest.raises(TargetError, match="steps of `between` may do something else"):
+        converted(None)
+    plain = converted(None, overwrite=True)
+    assert plain not in (fewer, again)
+    assert convert(source, out, shards=1).status == "up to date"
+    with pytest.raises(TargetError, match="steps of `between` may do something else"):
+        converted(doubled)
+    settings = {"source": str(source), "output": str(out), "shards": 1}
+    plan = make_plan(make_spec(settings))
+    with pytest.raises(TargetError, match="steps of `between` may do something else"):
+        convert_plan(plan, between=beam.Map(doubled).with_output_types(Batch))
+
+
+@pytest.mark.parametrize("first", [None, without_first])
+def test_steps_do_not_go_on_with_work_of_others(
+    source: Folder, first: Callable[[Batch], Batch] | None
+) -> None:
+    """What a failed run has left of its step, or of none, is not for another step."""
+    whole = source.parent / "whole"
+    settings = {"segments": "files", "name": "set"}
+    between = beam.Map(doubled).with_output_types(Batch)
+    convert_plan(plan_of(source, output=str(whole), **settings), between=between)
+    plan = plan_of(source, max_reject_rate="0", **settings)
+    step = None if first is None else beam.Map(first).with_output_types(Batch)
+    with pytest.raises(RejectLimitError):
+        convert_plan(plan, between=step)
+    assert os.path.isdir(plan.work_folder) == (first is None)
+    plan = plan_of(source, **settings)
+    convert_plan(plan, between=between)
+    assert stored(plan) == contents(whole)
 
 
 def to_text(batch: Batch) -> str:

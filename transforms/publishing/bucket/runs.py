@@ -20,7 +20,7 @@ from typing import Any
 
 from transforms import files
 from transforms.core.manifest import DERIVED_FOLDERS
-from transforms.errors import BusyError, SourceError, StorageError
+from transforms.errors import BusyError, SourceError, StorageError, TargetError
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import Look, OvertakenError
 from transforms.storage.paths import work_folder
@@ -39,6 +39,7 @@ __all__ = [
     "HOLDER",
     "OTHERS",
     "Hold",
+    "State",
     "beside",
     "forget_dead",
     "forget_expired",
@@ -49,6 +50,8 @@ __all__ = [
     "names_with",
     "note_job",
     "others",
+    "state_of",
+    "this_run",
 ]
 
 HOLDER = "holder"
@@ -82,7 +85,7 @@ class Hold:
         return self.lease is not None and self.lease.is_taken
 
 
-class _State(enum.Enum):
+class State(enum.Enum):
     """What is known of a run."""
 
     HERE = enum.auto()  # its process runs on this machine
@@ -111,7 +114,7 @@ def held(
         does, and without the store's client nothing would decide between them.
     """
     folder = work_folder(directory)
-    run = {**_this_run(), "job": job}
+    run = {**this_run(), "job": job}
     decides = client_of(directory) is not None
     hold = _take(folder, leased(run) if decides else run, decides, say)
     try:
@@ -183,15 +186,15 @@ def _take(
             # The holder has ended between the two requests.
             continue
         former = None
-        if holder is not None and (state := _state(holder, look)) is not _State.GONE:
-            if not decides or state is _State.HERE:
+        if holder is not None and (state := _state(holder, look)) is not State.GONE:
+            if not decides or state is State.HERE:
                 raise _is_held(path, holder)
             goes_on = is_leased(holder) and run["job"] == holder.get("job")
-            if goes_on and state is _State.UNKNOWN and waits:
+            if goes_on and state is State.UNKNOWN and waits:
                 say(_waiting(holder, look))
                 waits = runs_out(path, look)
                 continue
-            if not goes_on or state is not _State.EXPIRED:
+            if not goes_on or state is not State.EXPIRED:
                 _others_elsewhere(folder)
                 files.write_file(beside_it.path, mine, attempts="")
                 # Ask again: a run that takes the folder from now on finds this note.
@@ -238,7 +241,7 @@ def others(folder: str) -> list[tuple[str, dict[str, Any]]]:
     for name in names_in(f"{folder}/{OTHERS}"):
         path = f"{folder}/{OTHERS}/{name}"
         run = note_at(path)
-        if run is not None and _state(run, Look()) is not _State.GONE:
+        if run is not None and _state(run, Look()) is not State.GONE:
             found.append((path, run))
         else:
             files.remove_file(path)
@@ -249,7 +252,7 @@ def _others_elsewhere(folder: str) -> list[tuple[str, dict[str, Any]]]:
     """As `others`; raises TargetError where one of them is a run on this machine."""
     found = others(folder)
     for path, run in found:
-        if _state(run, Look()) is _State.HERE:
+        if _state(run, Look()) is State.HERE:
             raise _is_held(path, run)
     return found
 
@@ -285,7 +288,7 @@ def forget_expired(folder: str, hold: Hold, manifest: Look) -> bool:
 
 
 def _is_over(run: Mapping[str, Any], look: Look, manifest: Look) -> bool:
-    expired = _state(run, look) is _State.EXPIRED
+    expired = _state(run, look) is State.EXPIRED
     return expired and bool(manifest.version) and look.age > manifest.age + _SECOND
 
 
@@ -297,7 +300,8 @@ def _is_held(path: str, holder: Mapping[str, str]) -> BusyError:
     )
 
 
-def _this_run() -> dict[str, str]:
+def this_run() -> dict[str, str]:
+    """Returns the note on a run of this very process."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
@@ -341,18 +345,27 @@ def _start_of(pid: int) -> str:
     return _UNSEEN
 
 
-def _state(run: Mapping[str, Any], look: Look) -> _State:
+def _state(run: Mapping[str, Any], look: Look) -> State:
     """Returns what is known of a run by its note, and by what the store says of that.
 
     Where an engine runs the job, the end of the process that submitted it says nothing.
     """
     if (run["host"], run.get("machine", "")) == (socket.gethostname(), _machine()):
         if _start_of(int(run["process"])) in (run["start"], _UNSEEN):
-            return _State.HERE
+            return State.HERE
         if not run.get("engine"):
-            return _State.GONE
+            return State.GONE
     is_old = is_leased(run) and look.age >= EXPIRY_SECONDS
-    return _State.EXPIRED if is_old else _State.UNKNOWN
+    return State.EXPIRED if is_old else State.UNKNOWN
+
+
+def state_of(path: str) -> State:
+    """Returns what is known of a run by its note alone, which may be missing."""
+    try:
+        note = note_at(path)
+    except TargetError:
+        note = None
+    return State.UNKNOWN if note is None else _state(note, Look())
 
 
 def forget_dead(folder: str, manifest: Look, *, sure: bool) -> bool:
@@ -369,9 +382,9 @@ def forget_dead(folder: str, manifest: Look, *, sure: bool) -> bool:
     """
     runs = [(path, run, look_at(path)) for path, run in beside(folder, Hold())]
     for path, run, look in runs:
-        if (state := _state(run, look)) is _State.HERE:
+        if (state := _state(run, look)) is State.HERE:
             raise _is_held(path, run)
-        is_dead = state is _State.GONE or _is_over(run, look, manifest)
+        is_dead = state is State.GONE or _is_over(run, look, manifest)
         if not (sure or is_dead):
             return False
     for path, run, _ in runs:
