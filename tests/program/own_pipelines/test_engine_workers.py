@@ -20,8 +20,9 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.version import deciding_versions
 from transforms.core import this_worker
 from transforms.core.this_worker import Worker
-from transforms.errors import TargetError, WorkerError
+from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.gather.bundle import GatheredBundle
+from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.work import worker_check
 from transforms.work.worker_check import WorkerRules
@@ -226,6 +227,26 @@ def test_a_disk_that_is_not_shared(
     ):
         rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_store_that_workers_do_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the host, and the variables that its environment lacks."""
+
+    def refuse(directory: str) -> None:
+        raise PermissionError(13, "Forbidden", directory)
+
+    monkeypatch.setattr(target, "at", refuse)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    rules = WorkerRules(
+        write_dataset._versions(compressed=False), variables=("AWS_ACCESS_KEY_ID",)
+    )
+    run = SharedRun("s3://bucket/out", "0" * 32, rules=rules)
+    said = rf"host '{os.uname().nodename}'.* lacks AWS_ACCESS_KEY_ID"
+    with pytest.raises(WorkerError, match=said):
+        run.begin(overwrite=False)
+    # The process of the submitter is no worker.
+    with pytest.raises(StorageError):
+        dataclasses.replace(run, rules=None).begin(overwrite=False)
 
 
 def test_images_that_workers_do_not_see(
