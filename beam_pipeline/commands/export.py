@@ -117,11 +117,17 @@ def _new_folder(output: str) -> Iterator[str]:
     Raises:
       TargetError: the output exists, or its folder cannot be written to.
     """
-    output = os.path.abspath(output)
-    if is_remote(output) or os.path.lexists(output):
+    output = output if is_remote(output) else os.path.abspath(output)
+    if is_remote(output):
         raise TargetError(
-            f"The output of 'export' must be a folder on this machine that does not "
-            f"exist; {output!r} does. Choose another."
+            f"The output of 'export' must be a folder on this machine; {output!r} is "
+            f"in a store. Choose another."
+        )
+    if os.path.lexists(output):
+        raise TargetError(
+            f"The output of 'export' must not exist yet; {output!r} does. Remove it, "
+            f"or choose another: there is no --overwrite, since nothing tells what "
+            f"'export' has written from other files."
         )
     parent, name = os.path.split(output)
     try:

@@ -73,7 +73,8 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     )
     place = shlex.quote(output)
     console.say(f"next: beam-tfrecord inspect {place}", style="dim")
-    console.say(f"      beam-tfrecord schema {place} --as tensorflow", style="dim")
+    program = f"beam-tfrecord schema {place} --as tensorflow  # or keras, torch, ..."
+    console.say(f"      {program}", style="dim")
 
 
 def show_submitted(what: str, output: str, seconds: float) -> None:

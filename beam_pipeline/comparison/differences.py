@@ -1,7 +1,7 @@
 """What differs between two datasets: records, where they are, and their features."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,18 @@ def _features(first: Found, second: Found) -> dict[str, str]:
             out[name] = f"{one[name][0]} in the first, {other[name][0]} in the second"
         elif one[name][1] != other[name][1]:
             out[name] = "other class names, or in another order"
+            if shifted := _shifted(one[name][1], other[name][1]):
+                out[name] += (
+                    f"; {shifted:,} of them with another id, so that their records "
+                    f"count as changed even if all else is the same"
+                )
     return out
+
+
+def _shifted(one: Sequence[str], other: Sequence[str]) -> int:
+    """Returns how many class names that both have are of other ids."""
+    places = {name: number for number, name in enumerate(one)}
+    return sum(places.get(name, at) != at for at, name in enumerate(other))
 
 
 def _said(feature: Feature) -> tuple[str, tuple[str, ...]]:

@@ -72,7 +72,9 @@ def render(manifest: Manifest) -> Rendered:
         for name, reason in unlisted.items()
     ]
     notes += shown.notes
-    if empty := [split.name for split in manifest.splits if not split.records]:
+    empty = [split.name for split in manifest.splits if not split.records]
+    # A few fixed records are to be merged with others, not to be read alone.
+    if empty and "only_rejected" not in manifest.settings:
         # `as_dataset()` would fail for all splits if an empty one were listed.
         notes.append(
             f"TFDS will not show {', '.join(map(repr, empty))}: it reads no split "

@@ -299,6 +299,9 @@ def _slips(manifest: Manifest) -> list[str]:
                 counts.update(split.classes[name])
             else:
                 counts = None  # too many classes to be counted
+        if "only_rejected" in manifest.settings:
+            # A few records, to be merged into those of all classes.
+            counts = None
         out += vocabulary_warnings(name, facts.classes, counts)
     return out
 

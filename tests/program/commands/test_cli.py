@@ -660,8 +660,9 @@ class TestTerminal:
         _, _, after = shown.partition("next: ")
         commands = [line.strip() for line in after.splitlines()]
         assert len(commands) == 2
+        assert commands[1].endswith(" --as tensorflow  # or keras, torch, ...")
         for line in commands:
-            program, *arguments = shlex.split(line)
+            program, *arguments = shlex.split(line, comments=True)
             assert program == "beam-tfrecord"
             assert command(*arguments).code == 0
         assert "next:" not in convert(table, tmp_path / "b", "--quiet").out

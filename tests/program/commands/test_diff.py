@@ -138,6 +138,21 @@ def test_features_that_differ(first: Folder, tmp_path: Folder) -> None:
     assert not found["is_equal"]
 
 
+def test_classes_with_other_ids(first: Folder, tmp_path: Folder) -> None:
+    """Records of them are changed, and the difference of the feature says why."""
+    other = tmp_path / "other"
+    names = ["goat", "dog", "고양이"]
+    shards = {"train": animals(10, 10), "test": animals(10, start=20)}
+    write_dataset(other, shards, classes={"animal": names})
+    found, _ = diff(first, other, "--key", "id")
+    assert found["features"] == {
+        "animal": "other class names, or in another order; 2 of them with another id, "
+        "so that their records count as changed even if all else is the same"
+    }
+    assert found["changed"] == 20
+    assert found["relabelled"] == 0
+
+
 def same_rows(one: Rows, other: Rows) -> None:
     for name in ("split", "shard", "payload"):
         assert (getattr(one, name) == getattr(other, name)).all(), name

@@ -91,7 +91,11 @@ def test_nothing_is_overwritten(dataset: Folder, tmp_path: Folder) -> None:
     (tmp_path / "out").mkdir()
     run = command("export", dataset, tmp_path / "out")
     assert run.code == 2
-    assert "does not exist" in run.err
+    assert "must not exist yet" in run.err
+    assert "there is no --overwrite" in run.err
+    run = command("export", dataset, "s3://bucket/out")
+    assert run.code == 2
+    assert "'s3://bucket/out' is in a store" in run.err
 
 
 def test_names_stay_in_their_folder(tmp_path: Folder) -> None:

@@ -331,7 +331,7 @@ class TestKinds:
         assert all("row" not in item for item in items)
         write_files(source, {"y/z.png": image(77), "x/new.png": image(5)})
         only = ("--only-rejected", tmp_path / "a")
-        convert(source, tmp_path / "b", *ALL, *only)
+        fixed = convert(source, tmp_path / "b", *ALL, *only)
         assert balanced(tmp_path / "b") == {
             "read": 22,
             "written": 1,
@@ -340,6 +340,8 @@ class TestKinds:
         }
         (row,) = rows(tmp_path / "b")
         assert (row["filename"], row["label"]) == (b"y/z.png", 1)
+        # It is a part, so nothing is said of classes that it has no record of.
+        assert "have no record" not in fixed.out
         (source / "y/empty.png").unlink()
         run = convert(source, tmp_path / "c", *ALL, *only)
         assert "note: 1 of the 3 items that were rejected before" in run.out
