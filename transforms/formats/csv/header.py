@@ -236,7 +236,8 @@ def _check_delimiter(name: str, dialect: CsvDialect, origin: str) -> None:
             raise InputError(
                 f"{origin}: the header is one column, {name[:60]!r}, with "
                 f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
-                f"--delimiter; if other files have another, convert this one by itself."
+                f"--delimiter; if other files have another, convert this one by itself "
+                f"and join the datasets with 'beam-tfrecord merge'."
             )
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.errors import InputError
+from transforms.formats.csv.bad_files import naming_others
 from transforms.formats.csv.dialect import (
     CsvDialect,
     bom_length,
@@ -97,18 +99,27 @@ def sample_blocks(
     Raises:
       InputError: the first row of a file is no header, but data; a file looked into has
         no header, other columns than the first or text that is not valid in the
-        encoding; or nearly all rows have another number of fields than the header.
+        encoding, and all such files are named; or nearly all rows have another number
+        of fields than the header.
     """
     if sizes is None:
         sizes = np.array([each.size for each in inputs], np.int64)
     is_small = int(sizes.sum()) <= sample_bytes
-    looks = _all_of(inputs) if is_small else _some_of(inputs, sizes, sample_bytes)
-    seen = _looked_into(looks, check, far)
+
+    def looks(places: int = _PLACES) -> Iterator[_Look]:
+        if is_small:
+            return _all_of(inputs)
+        return _some_of(inputs, sizes, sample_bytes, places)
+
+    try:
+        seen = _looked_into(looks(), check, far)
+    except InputError as error:
+        each = ((look.file.origin, partial(_names_in, look)) for look in looks())
+        raise naming_others(error, each) from error
     for places in () if is_small else _FEWER_PLACES:
         if seen.sampled_bytes:
             break
-        looks = _some_of(inputs, sizes, sample_bytes, places)
-        seen = _looked_into(looks, check, far)
+        seen = _looked_into(looks(places), check, far)
     if seen.first is None:
         raise InputError("a sample needs at least one CSV file; found none")
     rows, lengths = seen.rows, seen.lengths
@@ -163,6 +174,15 @@ class _Look:
 
     def open(self) -> Any:
         return self.file.opener() if self.data is None else io.BytesIO(self.data)
+
+
+def _names_in(look: _Look) -> tuple[str, ...]:
+    """Returns the names of a file's columns; InputError where it cannot be read."""
+    with contextlib.closing(look.open()) as stream:
+        names = read_header(stream, look.file.dialect, look.file.origin)
+        for _ in _texts(stream, look.ranges, look.file):
+            pass
+    return names
 
 
 def _content(look: _Look) -> tuple[_Look, CsvDialect, bytes | None]:

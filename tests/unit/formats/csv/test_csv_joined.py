@@ -170,7 +170,10 @@ def sampled(datas: Sequence[bytes], first: int = 0) -> tuple[list[Any], int, int
     try:
         found = sample_blocks(inputs)
     except InputError as error:
-        return [], 0, 0, str(error)
+        # One that names several files has the error of the first as its cause.
+        cause = error.__cause__
+        first_error = cause if isinstance(cause, InputError) else error
+        return [], 0, 0, str(first_error)
     cells = [column.to_pylist() for column in found.columns.values()]
     return list(zip(*cells, strict=True)), found.unread, found.sampled_bytes, ""
 
