@@ -3,6 +3,7 @@
 import abc
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, ClassVar, Generic, Protocol, TypeVar
 
@@ -98,15 +99,16 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields runs of rows; `start` and `stop` count those of the archive."""
-        rows = self.listed_rows(file)[:limit_rows]
+        rows = self.listed_rows(file)
+        count = len(rows) if limit_rows is None else min(len(rows), limit_rows)
         first = size = 0
         if not self.listing(file).is_sequential:
-            for stop, row in enumerate(rows[:-1], start=1):
+            for stop, row in enumerate(itertools.islice(rows, max(count - 1, 0)), 1):
                 size += row.size
                 if size >= block_bytes or stop - first == _MAX_BLOCK_ROWS:
                     yield self._block(file, rows, first, stop)
                     first, size = stop, 0
-        yield self._block(file, rows, first, len(rows))
+        yield self._block(file, rows, first, count)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
@@ -155,7 +157,7 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
     def _block(
         self, file: InputFile, rows: Sequence[_Listed], start: int, stop: int
     ) -> Block:
-        before = min(rows[start].offset, file.size) if start < len(rows) else 0
+        before = min(rows[start].offset, file.size) if start < stop else 0
         first_row = start if self.is_numbered else 0
         return file.block(
             start, stop, rows=stop - start, before=before, first_row=first_row

@@ -12,7 +12,8 @@ on the way through it.
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -58,6 +59,9 @@ _IMAGE, _LABEL, _SPLIT = "image", "label", "split"
 # Not `filename`: a column of that name is taken to say where images are.
 _NAME = "__name__"
 
+# The origin of an archive, and a member.
+_Item = tuple[str, Member]
+
 
 def is_image_member(member: Member) -> bool:
     """Whether a member is an item of a source of images, sound or not.
@@ -100,18 +104,20 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
           InputError: no images, or no rule for their folders; see `arrange`.
         """
         reader = dataclasses.replace(self, by_archive=len(files) > 1)
-        members = [
-            (file.origin, member)
-            for file in files
-            for member in self.listed_rows(file)
-            if member.fault is None
-        ]
-        paths = [reader._path(origin, member) for origin, member in members]
-        strip = _shared_folders([path.split("/") for path in paths])
-        entries = [
-            FileEntry("/".join(path.split("/")[strip:]), member.size, 0)
-            for path, (_, member) in zip(paths, members, strict=True)
-        ]
+        total = sum(1 for _ in self._sound(files))
+        # A million members are no lists beside their listing.
+        step = max(-(-total // _SAMPLE_ROWS), 1)
+        chosen: list[_Item] = []
+        first: dict[str, _Item] = {}
+        for place, item in enumerate(self._sound(files)):
+            first.setdefault(posixpath.dirname(reader._path(*item)), item)
+            if place % step == 0:
+                chosen.append(item)
+        strip = _shared_folders([f"{folder}/file" for folder in first])
+        entries = (
+            FileEntry("/".join(reader._path(*item).split("/")[strip:]), item[1].size, 0)
+            for item in self._sound(files)
+        )
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
         listing = arrange(FileList.of(entries), {}, root=root)
         split_column = _SPLIT if listing.splits else ""
@@ -122,7 +128,15 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             Feature(_LABEL, Kind.LABEL, is_label=True),
             Feature("filename", Kind.TEXT, column=_NAME),
         )
-        return Planned(reader, reader._sample_of(members), features)
+        sample = reader._sample_of(chosen, first.values(), total)
+        return Planned(reader, sample, features)
+
+    def _sound(self, files: Sequence[InputFile]) -> Iterator[_Item]:
+        """Yields the members without a fault, each with its archive's origin."""
+        for file in files:
+            for member in self.listed_rows(file):
+                if member.fault is None:
+                    yield file.origin, member
 
     def rows_of(
         self, file: SourceFile, block: Block, skipped: collections.Counter[str]
@@ -226,13 +240,21 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             return f"{stem_of(archive)}/{member.origin}"
         return member.origin
 
-    def _sample_of(self, members: Sequence[tuple[str, Member]]) -> TableSample:
-        chosen = list(members[:: max(-(-len(members) // _SAMPLE_ROWS), 1)])
+    def _sample_of(
+        self, chosen: list[_Item], first: Iterable[_Item], total: int
+    ) -> TableSample:
+        """Returns a sample of some of all members, and one of each split.
+
+        Args:
+          chosen: spread evenly.
+          first: of each folder.
+          total: how many members there are.
+        """
         while len(chosen) > 8 and sum(m.size for _, m in chosen) > _SAMPLE_BYTES:
             chosen = chosen[::2]
         if self.split_column:
             seen = {self._parts(*item)[0] for item in chosen}
-            for item in members:
+            for item in first:
                 split = self._parts(*item)[0]
                 if split not in seen:
                     seen.add(split)
@@ -249,8 +271,8 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
         return TableSample(
             columns,
             len(chosen),
-            total_rows=len(members),
-            complete=len(chosen) == len(members),
+            total_rows=total,
+            complete=len(chosen) == total,
         )
 
 
@@ -264,12 +286,13 @@ def _image_members(
     return tuple(bounded_image(member, limit) for member in images)
 
 
-def _shared_folders(paths: Sequence[Sequence[str]]) -> int:
+def _shared_folders(paths: Sequence[str]) -> int:
     """Returns how many leading folders are shared and are neither label nor split."""
-    least = min(map(len, paths), default=0)
+    parts = [path.split("/") for path in paths]
+    least = min(map(len, parts), default=0)
     strip = 0
-    while least - strip > 2 and len({path[strip] for path in paths}) == 1:
-        if least - strip == 3 and paths[0][strip].lower() in SPLIT_WORDS:
+    while least - strip > 2 and len({each[strip] for each in parts}) == 1:
+        if least - strip == 3 and parts[0][strip].lower() in SPLIT_WORDS:
             break
         strip += 1
     return strip

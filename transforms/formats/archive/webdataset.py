@@ -14,6 +14,7 @@ Source: the manual of webdataset 1.0, "WebDataset Format".
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
@@ -27,6 +28,7 @@ from transforms.errors import InputError, bounded
 from transforms.formats.archive.base import RowArchive
 from transforms.formats.archive.listing import (
     is_sequential,
+    list_archive,
 )
 from transforms.formats.archive.members import read_member
 from transforms.formats.archive.model import (
@@ -70,6 +72,14 @@ _SAMPLE_SHARDS = 16
 
 # A sample, and the content of its members.
 _Read = tuple[Sample, list[Content]]
+
+
+# Asked for every block of an archive: see `list_archive`.
+@functools.lru_cache(maxsize=2)
+def _samples_in(
+    path: str, origin: str, stamp: int, encoding: str
+) -> tuple[Sample, ...]:
+    return tuple(grouped(list_archive(path, origin, stamp, encoding).members))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,9 +150,9 @@ class WebDataset(RowArchive[_Read]):
         )
         return Planned(reader, table, _features_of(columns))
 
-    def listed_rows(self, file: SourceFile) -> list[Sample]:
+    def listed_rows(self, file: SourceFile) -> Sequence[Sample]:
         """Returns the samples of a shard."""
-        return list(grouped(self.listing(file).members))
+        return _samples_in(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
     def rows_of(
         self, file: SourceFile, block: Block, skipped: collections.Counter[str]
