@@ -11,9 +11,11 @@ Neighbouring bytes of fixed layout, prefixes and numbers, form a *run*: one temp
 repeated for all rows, into which columns are stored with a stride. Runs, values of
 varying size and the frame become one array of Arrow binary views, row by row, and one
 cast copies them all to their places. If a whole record is one run, as in tables of
-floats, the run is the result.
+floats, the run is the result. Sparse columns (`transforms.core.sparse`) are a feature
+for each of their names; the time that they take goes by the cells that are there.
 """
 
+import bisect
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -29,7 +31,14 @@ from transforms.core.example.float_columns import FloatColumns, Step, steps_of
 from transforms.core.example.layouts import Layouts, interleaved
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
+from transforms.core.example.sparse_entries import (
+    Entries,
+    SparseEntries,
+    entry_bytes_before,
+    in_order,
+)
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
+from transforms.core.sparse import Cells, has_sparse, is_sparse_name, names_and_type
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.core.tfrecord.joined_crc import joined_crc
 from transforms.errors import EncodingError
@@ -119,21 +128,33 @@ class ExampleEncoder:
         columns have the same name.
         """
         self._schema = schema
-        self._signature = list(zip(schema.names, schema.types, strict=True))
+        self._signature = _signature(schema)
+        self._sparse: list[SparseEntries] = []
         names = [*schema.names] if split_at is None else [*schema.names, split_at]
+        single = {name: index for index, name in enumerate(schema.names)}
+        for name in [*single] if has_sparse(schema) else ():
+            if is_sparse_name(name):
+                index = single.pop(name)
+                names.remove(name)
+                among, kind = names_and_type(schema.field(index))
+                names += among
+                if among and not pa.types.is_null(kind):
+                    self._sparse.append(SparseEntries(index, among, kind))
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise EncodingError(
                 "the features of a tf.train.Example must have different names; found "
                 f"{twice!r} more than once; rename all but one of them"
             )
+        # The order of texts is that of their UTF-8 bytes.
         self._columns = [
             (index, Column(schema.field(index)))
-            for index in sorted(range(len(schema)), key=lambda i: names[i].encode())
+            for _, index in sorted(single.items())
             if not pa.types.is_null(schema.field(index).type)
         ]
         self._entry: Entry | None = None
         self._before = 0
+        self._split_at = split_at or ""
         if split_at is not None:
             self._entry = Entry(split_at, Kind.BYTES, Form.SINGLE)
             place = split_at.encode()
@@ -143,6 +164,10 @@ class ExampleEncoder:
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
             self._row_bytes += size + MAX_VARINT_BYTES
+        # Places among the columns at which there are entries of sparse ones.
+        self._slots: dict[int, int] = {}
+        self._places: list[tuple[_Sizes, _Sizes]] = []
+        self._plan_slots()
         # Columns that have had missing values.
         self._lacking: set[int] = set()
         self._steps = self._new_steps()
@@ -156,9 +181,14 @@ class ExampleEncoder:
             or column.kind is Kind.BYTES
         ]
         # Numbers, and texts and bytes in dictionaries.
-        self._may_have_layouts = split_at is None and all(
-            pa.types.is_dictionary(types[index]) and is_bytes(types[index].value_type)
-            for index in self._varying
+        self._may_have_layouts = (
+            split_at is None
+            and not self._sparse
+            and all(
+                pa.types.is_dictionary(types[index])
+                and is_bytes(types[index].value_type)
+                for index in self._varying
+            )
         )
 
     @property
@@ -166,9 +196,27 @@ class ExampleEncoder:
         """The columns that batches must have."""
         return self._schema
 
+    def _plan_slots(self) -> None:
+        """Finds the ranks of sparse columns' names, and their slots."""
+        columns = [column.name for _, column in self._columns]
+        if self._entry is not None:
+            columns.insert(self._before, self._split_at)
+        ranked = sorted(name for each in self._sparse for name in each.names)
+        ranks = {name: rank for rank, name in enumerate(ranked)}
+        befores = [bisect.bisect(columns, name) for name in ranked]
+        self._slots = {place: slot for slot, place in enumerate(sorted(set(befores)))}
+        of_rank = np.array([self._slots[place] for place in befores], np.int64)
+        for each in self._sparse:
+            mine = np.array([ranks[name] for name in each.names], np.int64)
+            self._places.append((mine, of_rank[mine]))
+
     def _new_steps(self) -> list[Step | FloatColumns]:
         """Returns what adds the entries of all columns, in their order."""
-        bounds = {self._before} if self._entry is not None else set()
+        bounds = set(self._slots)
+        if self._entry is not None:
+            # `split_at` is one of the places, and no column.
+            bounds = {place - (place > self._before) for place in bounds}
+            bounds.add(self._before)
         return steps_of(
             self._columns, self._schema, bounds=bounds, lacking=self._lacking
         )
@@ -309,8 +357,8 @@ class ExampleEncoder:
         self, batch: pa.RecordBatch, most_rows: int = _CHUNK_ROWS
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
-        if not batch.schema.equals(self._schema):
-            found = list(zip(batch.schema.names, batch.schema.types, strict=True))
+        if not batch.schema.equals(self._schema, check_metadata=bool(self._sparse)):
+            found = _signature(batch.schema)
             if found != self._signature:
                 raise EncodingError(
                     "a batch must have the columns that the encoder was made for: "
@@ -318,6 +366,10 @@ class ExampleEncoder:
                     f"{_described(found)}; cast the batch or make another encoder"
                 )
         bounds = [max_bytes_before(batch.column(index)) for index in self._varying]
+        bounds += [
+            entry_bytes_before(_cells(batch, each), each.most_before_payload)
+            for each in self._sparse
+        ]
 
         def bytes_before(row: int) -> int:
             return row * self._row_bytes + sum(bound(row) for bound in bounds)
@@ -356,8 +408,7 @@ class ExampleEncoder:
         record = Records(chunk.num_rows)
         place = 0
         for step in self._steps:
-            if left_out is not None and place == self._before:
-                self._leave_out(record, left_out)
+            self._start(place, record, left_out)
             if isinstance(step, FloatColumns):
                 if not step.add(chunk, record):
                     self._lacking.update(_lacking(chunk))
@@ -370,8 +421,8 @@ class ExampleEncoder:
             if payload is not None:
                 record.add(column.entry, payload)
             place += 1
-        if left_out is not None and self._before == len(self._columns):
-            self._leave_out(record, left_out)
+        self._start(place, record, left_out)
+        self._add_cells(chunk, first_row, record)
         totals = record.totals
         largest = totals if isinstance(totals, int) else int(totals.max())
         if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
@@ -384,9 +435,34 @@ class ExampleEncoder:
         record.surround(framed=around == "frame")
         return record
 
-    def _leave_out(self, record: Records, sizes: _Sizes) -> None:
-        assert self._entry is not None
-        record.leave_out(self._entry, sizes)
+    def _add_cells(
+        self, chunk: pa.RecordBatch, first_row: int, record: Records
+    ) -> None:
+        """Adds the entries of sparse columns."""
+        found: list[tuple[Entries, _Sizes, _Sizes]] = []
+        for each, (ranks, slots) in zip(self._sparse, self._places, strict=True):
+            cells = _cells(chunk, each)
+            entries = each.of(cells, first_row, record.buffers)
+            if entries is not None:
+                found.append((entries, ranks[cells.places], slots[cells.places]))
+        if found:
+            ranked = sum(len(ranks) for ranks, _ in self._places)
+            record.add_entries(in_order(found, ranked))
+
+    def _start(self, place: int, record: Records, left_out: _Sizes | None) -> None:
+        """Leaves what comes before a column, or in the end, to others."""
+        passed = self._entry is not None and place > self._before
+        if place + passed in self._slots:
+            record.leave_slot()
+        if left_out is not None and place == self._before:
+            assert self._entry is not None
+            record.leave_out(self._entry, left_out)
+            if place + 1 in self._slots:
+                record.leave_slot()
+
+
+def _cells(rows: pa.RecordBatch, entries: SparseEntries) -> Cells:
+    return Cells.of(rows.schema.field(entries.index), rows.column(entries.index))
 
 
 def _lacking(batch: pa.RecordBatch) -> list[int]:
@@ -404,6 +480,19 @@ def _concatenated(chunks: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
     if not chunks:
         return pa.array([], pa.large_binary())
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+def _signature(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """Returns the names and types of columns, of sparse ones those of their cells."""
+    if not has_sparse(schema):
+        return list(zip(schema.names, schema.types, strict=True))
+    found = []
+    for field in schema:
+        names, kind = [field.name], field.type
+        if is_sparse_name(field.name):
+            names, kind = names_and_type(field)
+        found += [(name, kind) for name in names]
+    return found
 
 
 def _described(signature: list[tuple[str, pa.DataType]]) -> str:
