@@ -49,8 +49,9 @@ from transforms.core.placing.placement import (
 from transforms.core.rows.conform import conform
 from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.rows.null_values import with_nulls
-from transforms.core.rows.record_columns import record_columns
+from transforms.core.rows.record_columns import is_as_in_rows, record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
+from transforms.core.sparse import cells_of, is_sparse, other_names, with_sparse
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.binary.layout import Layout
@@ -600,9 +601,15 @@ def _record_bytes(
         if not fits.any():
             return 0.0
         rows = rows.filter(pa.array(fits))
-    found = record_columns(pa.table(rows), sized.features)
+    able = {f.name for f in sized.features if is_as_in_rows(f)}
+    table = with_sparse(pa.table(rows), lambda name, _: name in able)
+    single = {*other_names(table.schema)}
+    features = [f for f in sized.features if f.name in single]
+    found = record_columns(table, features)
     found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
-    fields = [field for f in sized.features for field in record_fields(f)]
+    found |= {cells.field.name: cells.column for cells in cells_of(table)}
+    fields = [field for f in features for field in record_fields(f)]
+    fields += [field for field in table.schema if is_sparse(field)]
     record_schema = pa.schema(fields)
     records = pa.record_batch([found[f.name] for f in fields], record_schema)
     encoded_bytes = ExampleEncoder(record_schema).encoded_bytes(records)

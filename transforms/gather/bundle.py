@@ -44,6 +44,7 @@ from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
+from transforms.core.sparse import alike, is_sparse_name, row_of, single_schema
 from transforms.errors import (
     EncodingError,
     ExampleError,
@@ -64,6 +65,7 @@ from transforms.gather.row_batches import (
     as_mapping,
     batches_of,
     how_to_map,
+    may_be_sparse,
 )
 from transforms.gather.row_batches import table_batch as batch_of_table
 from transforms.gather.row_runs import RowRun, keep_pieces, pack_rows
@@ -212,6 +214,13 @@ class BundleRows:
         self._keys: list[RowRun] = []
         self._units: list[Fingerprints] = []
         self._examples: tuple[Feature, ...] | None = None
+        # Columns that more is done with than to store them.
+        self._looked_at = rule.images | {
+            *rule.labels,
+            rule.key_column,
+            rule.group_column,
+            rule.split_column,
+        }
         self._tables = SplitTables(
             table=rule.table and rule.table(), lock=rule.lock and rule.lock()
         )
@@ -346,7 +355,9 @@ class BundleRows:
         rule = self._rule
         # Beside 2.5 the key 1 is no less a whole number.
         whole = rule.integers | {rule.key_column, rule.group_column, rule.split_column}
-        return batches_of(rows, images=rule.images, integers=whole)
+        return batches_of(
+            rows, images=rule.images, integers=whole, whole=self._looked_at
+        )
 
     def _of_examples(self, payloads: list[bytes]) -> Iterable[pa.RecordBatch]:
         if self._examples is None:
@@ -356,14 +367,19 @@ class BundleRows:
 
     def _to_runs(self) -> None:
         """Sorts and stores what has gathered, the rows of each schema by themselves."""
-        by_schema: dict[str, list[pa.RecordBatch]] = {}
-        for batch in self._batches:
-            by_schema.setdefault(str(batch.schema), []).append(batch)
+        tables = [pa.Table.from_batches([batch]) for batch in self._batches]
         self._batches, self._bytes = [], 0
+        by_schema: dict[bytes, list[pa.Table]] = {}
+        for table in alike(tables, self._may_be_sparse) if tables else ():
+            by_schema.setdefault(single_schema(table.schema), []).append(table)
+        tables.clear()
         for name in list(by_schema):
-            table = in_one_piece(pa.Table.from_batches(by_schema.pop(name)))
+            table = in_one_piece(pa.concat_tables(by_schema.pop(name)))
             for rows in table.to_batches():
                 self._add_run(rows)
+
+    def _may_be_sparse(self, name: str, kind: pa.DataType) -> bool:
+        return name not in self._looked_at and may_be_sparse(name, kind)
 
     def _add_run(self, rows: pa.RecordBatch) -> None:
         rule = self._rule
@@ -462,7 +478,7 @@ class BundleRows:
         columns = rows.select([n for n in names if n != self._rule.split_column])
         hashes = content_hashes(hashed_images(columns), columns.schema.names)
         for place in np.flatnonzero(bad).tolist():
-            row = {name: python_value(rows.column(name)[place]) for name in names}
+            row = {name: python_value(x) for name, x in row_of(rows, place).items()}
             rejection = refuse(
                 values_as_json(row),
                 fault(place),
@@ -497,6 +513,8 @@ class BundleRows:
         """
         columns = []
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if is_sparse_name(name):
+                continue
             found = None if name in self._rule.texts else self._paths(name, column)
             if found is not None:
                 columns.append(found)

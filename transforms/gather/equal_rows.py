@@ -54,6 +54,10 @@ def _equal(one: pa.Array, other: pa.Array) -> Mask:
         bits = np.dtype(f"u{kind.bit_width // 8}")
         left, right = (raw_values(each).view(bits) for each in (one, other))
         found = left == right
+    elif pa.types.is_struct(kind):
+        found = np.ones(len(one), bool)
+        for left, right in zip(one.flatten(), other.flatten(), strict=True):
+            found &= _equal(left, right)
     elif is_bytes(kind) or pa.types.is_primitive(kind):
         found = numpy_mask(pc.equal(one, other).fill_null(False))
     else:

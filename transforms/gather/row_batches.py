@@ -9,20 +9,31 @@ rows meet: a batch says what its values are, and never makes them something else
 
 Integers join floats where float64 holds each of them, except in columns that are to
 hold integers alone. An empty mapping is missing. Numbers have 64 bits.
+
+Keys that few rows have become sparse columns (`transforms.core.sparse`).
 """
 
+import collections
 import dataclasses
 import itertools
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, rows_holding
+from transforms.core.arrays import is_list, numpy_mask, rows_holding
 from transforms.core.arrow_types import PYTHON, plain_type
+from transforms.core.infer.image_names import is_named_like_images
 from transforms.core.nesting import MAX_NESTING, check_key
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of
@@ -36,6 +47,7 @@ from transforms.core.rows.python_kinds import (
     shown,
 )
 from transforms.core.rows.scalars import is_image_struct
+from transforms.core.sparse import Cells, held_by_few, is_able
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 
@@ -46,6 +58,7 @@ __all__ = [
     "as_mapping",
     "batches_of",
     "how_to_map",
+    "may_be_sparse",
     "table_batch",
 ]
 
@@ -182,11 +195,7 @@ def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     flat = flat_columns(pa.RecordBatch.from_pydict(whole))
     if len(flat) < len(columns):
         # A struct's field may have the name that another column has.
-        raise EncodingError(
-            f"Every feature must have a name of its own; the fields of structs take "
-            f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
-            f"Rename one."
-        )
+        raise _twice_named(columns)
     out = {}
     for name in sorted(flat):
         column = flat[name]
@@ -199,6 +208,14 @@ def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
             column = pc.if_else(bare, pa.scalar(None, column.type), column)
         out[name] = _widest(column)
     return pa.RecordBatch.from_pydict(out)
+
+
+def _twice_named(columns: Iterable[str]) -> EncodingError:
+    return EncodingError(
+        f"Every feature must have a name of its own; the fields of structs take "
+        f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
+        f"Rename one."
+    )
 
 
 def _image_struct(column: pa.Array) -> pa.Array:
@@ -233,6 +250,7 @@ def batches_of(
     *,
     images: Collection[str] = (),
     integers: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows as batches of pure columns.
 
@@ -243,6 +261,7 @@ def batches_of(
       rows: n of them, at least one. A key that one lacks is missing there.
       images: columns whose arrays are pixels; they become PNG files.
       integers: columns whose integers and floats are kept apart.
+      whole: columns that are not sparse, as images are not.
 
     Raises:
       EncodingError: a row has no name or no value that a feature can hold.
@@ -251,48 +270,145 @@ def batches_of(
         raise EncodingError(_NO_COLUMNS)
     columns: dict[str, pa.Array] = {}
     mixed: list[str] = []
-    for name, values in _values(rows, _names(rows)):
+    few = _Few()
+
+    def column_of(name: str, values: list[Any]) -> pa.Array | None:
         array = _of_one_type(values, apart=name in integers)
         if array is not None:
-            columns[name] = array
-            continue
+            return array
         try:
-            columns[name] = _as_column(
+            return _as_column(
                 native_values(values, is_image=name in images),
                 apart=name in integers,
             )
         except OddValueError:
             mixed.append(name)
+            return None
+
+    for name, values, places in _values(rows, _names(rows), {*images, *whole}):
+        array = column_of(name, values)
+        if places is not None and array is not None:
+            if few.take(name, places, array):
+                continue
+            array = column_of(name, _at(values, places, len(rows)))
+        if array is not None:
+            columns[name] = array
     if not mixed:
-        yield _flat(columns)
+        yield few.beside(columns, len(rows))
         return
     if len(rows) == 1:
         raise _unusable(rows[0], mixed[0], is_image=mixed[0] in images)
+    more = {"images": images, "integers": integers, "whole": whole}
     for part in _alike(rows, mixed):
         if len(part) == len(rows):
             # Of one family each, and still no column: take them row by row.
             for row in part:
-                yield from batches_of([row], images=images, integers=integers)
+                yield from batches_of([row], **more)
         else:
-            yield from batches_of(part, images=images, integers=integers)
+            yield from batches_of(part, **more)
+
+
+def may_be_sparse(name: str, kind: pa.DataType) -> bool:
+    """Whether a column may be sparse, which those that may be of images are not."""
+    is_text = pa.types.is_string(kind) or is_list(kind)
+    if is_text and is_named_like_images(name, is_list=is_list(kind)):
+        return False
+    return is_able(kind)
+
+
+class _Few:
+    """Keys that few of the rows have, and their values."""
+
+    def __init__(self) -> None:
+        self._by_type: dict[pa.DataType, list[tuple[str, Sequence[int], pa.Array]]] = {}
+        self._names: set[str] = set()
+
+    def take(self, name: str, places: Sequence[int], values: pa.Array) -> bool:
+        """Takes a key's values in the rows that have it; false if it must not."""
+        if not may_be_sparse(name, values.type):
+            return False
+        if is_list(values.type):
+            values = _flat({name: values}).column(name)
+        if values.null_count:
+            held = numpy_mask(values.is_valid())
+            places, values = np.asarray(places)[held].tolist(), values.drop_null()
+        values = _widest(values)
+        self._by_type.setdefault(values.type, []).append((name, places, values))
+        self._names.add(name)
+        return True
+
+    def beside(self, columns: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
+        """Returns a batch of n rows with these columns, too."""
+        if not self._names:
+            return _flat(columns)
+        batch = _flat(columns) if columns else None
+        arrays = [] if batch is None else [*batch.columns]
+        fields = [] if batch is None else [*batch.schema]
+        if any(field.name in self._names for field in fields):
+            raise _twice_named([*columns, *self._names])
+        for found in self._by_type.values():
+            cells = Cells.sorted(
+                [name for name, _, _ in found],
+                count,
+                np.concatenate([np.asarray(places) for _, places, _ in found]),
+                np.repeat(np.arange(len(found)), [len(v) for _, _, v in found]),
+                pa.concat_arrays([values for _, _, values in found]),
+            )
+            arrays.append(cells.column)
+            fields.append(cells.field)
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _at(values: list[Any], places: Sequence[int], count: int) -> list[Any]:
+    """Returns n values, None at other places than these."""
+    out: list[Any] = [None] * count
+    for place, value in zip(places, values, strict=True):
+        out[place] = value
+    return out
 
 
 def _values(
-    rows: Sequence[Row], names: Sequence[str]
-) -> Iterator[tuple[str, list[Any]]]:
-    """Yields each name with a value of each row; None where it is missing."""
+    rows: Sequence[Row], names: Sequence[str], whole: Collection[str]
+) -> Iterator[tuple[str, list[Any], Sequence[int] | None]]:
+    """Yields each name with a value of each row; None where it is missing.
+
+    Of a name that few rows have, only the values that there are and their rows.
+    """
     try:
         # Row by row, for many wide rows do not fit into the processor's cache. One name
         # alone would give values, not tuples of them.
         found = map(operator.itemgetter(*names, names[0]), rows)
         flat = list(itertools.chain.from_iterable(found))
     except KeyError:
+        few = _held_by_few(rows, names, whole)
         # Not at once: missing values may be many times those that there are.
         for name in names:
-            yield name, [row.get(name) for row in rows]
+            if name in few:
+                places, values = few[name]
+                yield name, values, places
+            else:
+                yield name, [row.get(name) for row in rows], None
     else:
         for place, name in enumerate(names):
-            yield name, flat[place :: len(names) + 1]
+            yield name, flat[place :: len(names) + 1], None
+
+
+def _held_by_few(
+    rows: Sequence[Row], names: Sequence[str], whole: Collection[str]
+) -> dict[str, tuple[list[int], list[Any]]]:
+    """Returns the names that few rows have: the rows, and the values."""
+    if not held_by_few(dict.fromkeys(names, 0), 1):
+        return {}
+    held = collections.Counter(itertools.chain.from_iterable(rows))
+    few = held_by_few(held, len(rows)).difference(whole)
+    found: dict[str, tuple[list[int], list[Any]]] = {name: ([], []) for name in few}
+    for place, row in enumerate(rows):
+        for name, value in row.items():
+            if value is not None and name in found:
+                places, values = found[name]
+                places.append(place)
+                values.append(value)
+    return found
 
 
 def _of_one_type(values: list[Any], *, apart: bool) -> pa.Array | None:

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.placing.placement import UInt64s
+from transforms.core.sparse import cells_of, is_sparse_name
 from transforms.gather.cuts import Bounds, Histogram, Longs, bin_of
 from transforms.gather.equal_rows import first_of_equals
 
@@ -132,7 +133,13 @@ def row_sizes(rows: pa.RecordBatch) -> Longs:
     A function of the values alone, not of how Arrow holds them.
     """
     out = np.full(rows.num_rows, _ROW_BYTES, np.int64)
+    for cells in cells_of(rows):
+        constants = [len(name.encode()) + _FEATURE_BYTES for name in cells.names]
+        each = np.array(constants, np.int64)[cells.places]
+        out += cells.sums(_value_sizes(cells.values) + each)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if is_sparse_name(name):
+            continue
         constant = len(name.encode()) + _FEATURE_BYTES
         sizes = _value_sizes(column)
         if column.null_count:
@@ -188,17 +195,17 @@ def pack_rows(
     order = np.argsort(hashes)
     if len(names) > 1:
         order = order[np.argsort(splits[order].astype(np.uint16), kind="stable")]
-    columns = [*rows.columns, pa.array(hashes)]
-    labels = [*rows.schema.names, HASH_COLUMN]
+    own: dict[str, pa.Array] = {HASH_COLUMN: pa.array(hashes)}
     if keys is not None:
-        columns.append(keys)
-        labels.append(KEY_COLUMN)
+        own[KEY_COLUMN] = keys
     wholes = sizes
     if beside is not None:
         wholes = sizes + beside
-        columns.append(pa.array(wholes))
-        labels.append(SIZE_COLUMN)
-    ordered = pa.RecordBatch.from_arrays(columns, labels).take(pa.array(order))
+        own[SIZE_COLUMN] = pa.array(wholes)
+    fields = [pa.field(name, column.type) for name, column in own.items()]
+    schema = pa.schema([*rows.schema, *fields])
+    ordered = pa.RecordBatch.from_arrays([*rows.columns, *own.values()], schema=schema)
+    ordered = ordered.take(pa.array(order))
     hashes, splits, sizes = hashes[order], splits[order], sizes[order]
     histograms = _histograms(hashes, splits, wholes[order], names)
     tied = np.append(False, (np.diff(hashes) == 0) & (np.diff(splits) == 0))

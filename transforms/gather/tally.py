@@ -31,6 +31,7 @@ from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumb
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
+from transforms.core.sparse import cells_of, is_sparse_name
 from transforms.errors import EncodingError, bounded
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 
@@ -181,9 +182,14 @@ def count_values(rows: pa.RecordBatch, images: Collection[str] = ()) -> Tally:
       rows: as `batches_of` gives them.
       images: columns that are declared to be of images.
     """
-    columns = {}
+    columns: dict[str, dict[str, Counts]] = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        columns[name] = {str(column.type): _counts(name, column, name in images)}
+        if not is_sparse_name(name):
+            columns[name] = {str(column.type): _counts(name, column, name in images)}
+    for cells in cells_of(rows):
+        kind = str(cells.values.type)
+        for name, _, values in cells.by_name():
+            columns.setdefault(name, {})[kind] = _counts(name, values, name in images)
     return Tally(rows.num_rows, columns)
 
 

@@ -1,6 +1,7 @@
 """Encode the rows of shards as records: of many small ones together."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -11,10 +12,12 @@ from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
     number_labels,
-    record_columns,
 )
 from transforms.core.schema import Kind, Schema
+from transforms.core.sparse import cells_of
 from transforms.core.statistics import Statistics, summarize_feature_parts
+from transforms.core.summaries import Summaries
+from transforms.shards.chunk_records import ChunkRecords
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask
 
@@ -97,10 +100,9 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     table = number_labels(loaded.rows.table, features, job.classes)
     rows = dataclasses.replace(loaded.rows, table=table)
     table, positions = rows.take(0, len(rows))
-    columns = record_columns(table, features)
-    schema = job.layout.record_schema
-    records = pa.record_batch([columns[name] for name in schema.names], schema)
-    framed = job.layout.encoder.encode_framed(records)
+    making = ChunkRecords(table, job.layout)
+    columns = making.columns(table)
+    framed = making.encoder.encode_framed(making.batch(table, columns))
     bounds = np.concatenate(([0], np.cumsum(loaded.lengths)))
     facts = {
         feature.name: summarize_feature_parts(feature, columns, bounds)
@@ -119,12 +121,22 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         log = RecordLog(job.layout, numbering(*tasks[index].key)[0])
         log.add(framed.offsets[first : last + 1], framed.buffer)
         repeated = repeated_keys(rows, job, first, last)
-        log.add_rows(rows, positions[first:last], _Slices(columns, first, count))
+        own = {name: array.slice(first, count) for name, array in columns.items()}
+        log.add_rows(
+            rows, positions[first:last], functools.partial(making.value_of, part, own)
+        )
+        statistics = {name: each[index] for name, each in facts.items() if count}
+        if making.is_sparse and count:
+            summaries = Summaries(job.layout.schema)
+            summaries.add_missing(making.keys)
+            for cells in cells_of(part):
+                summaries.add_cells(cells)
+            statistics |= summaries.facts
         encoded.append(
             EncodedShard(
                 framed=framed.buffer.slice(start, stop - start),
                 records=count,
-                statistics={n: each[index] for n, each in facts.items() if count},
+                statistics=statistics,
                 parts=count_parts(part, features) if count else {},
                 refused=refused,
                 log=log,
@@ -143,15 +155,3 @@ def repeated_keys(
     if not job.layout.sharding.shuffle:
         return 0, ()
     return rows.repeated_keys(start, stop)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Slices:
-    """Gives the values of one shard's rows."""
-
-    columns: Mapping[str, pa.Array]
-    start: int
-    rows: int
-
-    def __call__(self, name: str) -> pa.Array:
-        return self.columns[name].slice(self.start, self.rows)

@@ -31,12 +31,13 @@ from transforms.core.rows.record_columns import (
     record_columns,
     record_schema,
 )
-from transforms.core.rows.repeated_texts import with_dictionaries
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import PLACE_COLUMNS
+from transforms.core.sparse import cells_of
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
+from transforms.shards.chunk_records import ChunkRecords, prepared
 from transforms.shards.encode_shards import (
     CHUNK_BYTES,
     EncodedShard,
@@ -61,7 +62,6 @@ from transforms.shards.loaded_images import (
 )
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
-from transforms.shards.sparse_columns import SparseColumns
 from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
 from transforms.work.store import Store
@@ -355,62 +355,27 @@ def _write_rows(
     # to take a column.
     stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
     placed = rows
-    rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
-    schema = _with_dictionary_types(layout.record_schema, rows.table.schema)
-    same = schema is layout.record_schema
-    encoder = layout.encoder if same else ExampleEncoder(schema)
+    rows = dataclasses.replace(rows, table=prepared(rows.table.select(stored), layout))
+    making = ChunkRecords(rows.table, layout)
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
-    size = max(min(most_rows(len(schema)), by_bytes), 1)
-    sparse = SparseColumns.of(rows, layout.schema.features, size)
-    features = {feature.name: feature for feature in layout.schema.features}
-    if sparse is not None:
-        # Of columns that no chunk has, too, it is known that they have no value.
-        none = rows.table.slice(0, 0)
-        out.summaries.add(record_columns(none, layout.schema.features))
+    size = max(min(most_rows(making.width), by_bytes), 1)
+    if making.is_sparse:
+        out.summaries.add_missing(making.keys)
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
     alone = contextlib.nullcontext(writer) if len(rows) <= size else None
     with alone or _Behind(writer) as behind:
-        for number, start in enumerate(range(0, len(rows), size)):
-            part = rows
-            if sparse is not None:
-                names = sparse.of_chunk(number)
-                part = dataclasses.replace(rows, table=rows.table.select(names))
-            chunk, positions = part.take(start, start + size)
+        for start in range(0, len(rows), size):
+            chunk, positions = rows.take(start, start + size)
             out.count(chunk, layout.schema)
-            found = [features[n] for n in chunk.column_names if n in features]
-            columns = record_columns(chunk, found)
-            if sparse is not None:
-                fields = [schema.field(name) for name in columns]
-                encoder = ExampleEncoder(pa.schema(fields))
-            records = pa.record_batch(
-                [columns[name] for name in encoder.schema.names], encoder.schema
-            )
-            values_of = functools.partial(_values_of, columns, schema, len(positions))
+            columns = making.columns(chunk)
+            values_of = functools.partial(making.value_of, chunk, columns)
             out.log.add_rows(placed, positions, values_of)
-            for framed in encoder.framed_chunks(records):
+            for framed in making.encoder.framed_chunks(making.batch(chunk, columns)):
                 out.log.add(framed.offsets, framed.buffer)
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.summaries.add(columns)
-
-
-def _values_of(
-    columns: Mapping[str, pa.Array], schema: pa.Schema, count: int, name: str
-) -> pa.Array:
-    """Returns n values of a feature, which a chunk may do without."""
-    if name in columns:
-        return columns[name]
-    return pa.nulls(count, schema.field(name).type)
-
-
-def _with_dictionary_types(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
-    """Returns the schema of records with the dictionaries among the columns found."""
-    kinds = zip(found.names, found.types, strict=True)
-    types = {name: kind for name, kind in kinds if pa.types.is_dictionary(kind)}
-    if types.keys().isdisjoint(schema.names):
-        return schema
-    return pa.schema(
-        [field.with_type(types.get(field.name, field.type)) for field in schema]
-    )
+            for cells in cells_of(chunk):
+                out.summaries.add_cells(cells)
 
 
 class _Behind:

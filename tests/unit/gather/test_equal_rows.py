@@ -1,5 +1,6 @@
 """Equal rows are one row and a count in their run, and many rows in their shard."""
 
+import decimal
 import math
 from typing import Any
 
@@ -35,8 +36,9 @@ def _all_tied(count: int) -> Any:
         ([[], [], [1, None], [1, None], [1, 1]], [True, False, True, False, True]),
         ([["a"], ["a"], ["a", "b"], ["b", "a"]], [True, False, True, True]),
         ([[[1], [2]], [[1], [2]], [[1, 2]]], [True, False, True]),
+        ([{"a": 1}, {"a": 1}, {"a": 2}, None, {"a": None}], [True, False, *[True] * 3]),
         # What is not compared counts as different.
-        ([{"a": 1}, {"a": 1}], [True, True]),
+        ([decimal.Decimal(1), decimal.Decimal(1)], [True, True]),
     ],
 )
 def test_rows_are_compared_by_their_values(

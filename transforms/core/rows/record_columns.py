@@ -25,11 +25,17 @@ from transforms.errors import EncodingError
 
 __all__ = [
     "count_parts",
+    "is_as_in_rows",
     "label_ids",
     "number_labels",
     "record_columns",
     "record_schema",
 ]
+
+
+_AS_IN_ROWS = frozenset(
+    [Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.TEXT, Kind.BYTES, Kind.TIMESTAMP]
+)
 
 
 def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
@@ -41,6 +47,13 @@ def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
             if feature.name not in without
             for field in record_fields(feature)
         ]
+    )
+
+
+def is_as_in_rows(feature: Feature) -> bool:
+    """Whether records have a feature as rows have it: one key, and the same values."""
+    return feature.kind in _AS_IN_ROWS and not (
+        feature.derived or feature.internal or feature.is_ragged
     )
 
 

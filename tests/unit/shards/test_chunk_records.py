@@ -1,5 +1,6 @@
-"""Chunks of a shard do without columns in which they have no value."""
+"""Chunks of a shard take columns that few rows have as sparse ones."""
 
+import dataclasses
 import pathlib
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -9,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from transforms.core import packing
+from transforms.core.packing import pack
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import ROW_COLUMN
-from transforms.shards import sparse_columns, write_shard
+from transforms.core.sparse import cells_of, with_sparse
+from transforms.shards import chunk_records, write_shard
+from transforms.shards.chunk_records import ChunkRecords, prepared
 from transforms.shards.shard_job import Loaded, ShardJob, ShardLayout, ShardTask
-from transforms.shards.sparse_columns import SparseColumns
 from transforms.work.store import Store
 
 KINDS: Mapping[Kind, tuple[pa.DataType, Callable[[], Any]]] = {
@@ -65,42 +69,67 @@ def written(folder: pathlib.Path, rows: ShardRows, schema: Schema) -> tuple[Any,
     return facts, path.read_bytes()
 
 
+def as_they_are(rows: pa.Table, *_: object) -> pa.Table:
+    """Returns rows without any sparse column."""
+    return rows
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
-def test_shards_do_not_depend_on_whether_chunks_do_without_columns(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+@pytest.mark.parametrize("form", ["single", "packed", "sparse"])
+def test_shards_do_not_depend_on_the_form_of_their_columns(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, chunk: int, form: str
 ) -> None:
     """The file, its facts and the statistics of all columns are equal."""
     rows, schema, _ = sparse_rows(chunk)
     monkeypatch.setattr(write_shard, "most_rows", lambda columns: chunk)
-    found = written(tmp_path / "sparse", rows, schema)
-    monkeypatch.setattr(sparse_columns, "_LEAST_COLUMNS", COLUMNS + 2)
-    assert SparseColumns.of(rows, schema.features, chunk) is None
-    assert found == written(tmp_path / "dense", rows, schema)
+    table = rows.table
+    if form == "packed":
+        monkeypatch.setattr(packing, "_LEAST_COLUMNS", len(KINDS))
+        (batch,) = table.combine_chunks().to_batches()
+        table = pa.Table.from_batches([pack(batch)])
+        assert table.num_columns < batch.num_columns
+    elif form == "sparse":
+        table = with_sparse(table, lambda name, _: name != ROW_COLUMN)
+    given = dataclasses.replace(rows, table=table)
+    found = written(tmp_path / "sparse", given, schema)
+    monkeypatch.setattr(write_shard, "prepared", as_they_are)
+    assert found == written(tmp_path / "single", rows, schema)
 
 
-@pytest.mark.parametrize("size", [1, 7, 64])
-def test_no_chunk_has_more_columns_than_values(size: int) -> None:
-    """The columns of all chunks are at most the values that rows have."""
-    rows, schema, values = sparse_rows(size)
-    found = SparseColumns.of(rows, schema.features, size)
-    assert found is not None
-    assert found.dense == [ROW_COLUMN]
-    assert 0 < found.held.sum() <= values
+def test_no_more_is_encoded_than_values_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """What batches hold goes by the values of rows, not by rows times columns."""
+    rows, schema, values = sparse_rows(1)
+    batches: list[pa.RecordBatch] = []
+    batch = ChunkRecords.batch
+
+    def noted(self: ChunkRecords, *given: Any) -> pa.RecordBatch:
+        batches.append(batch(self, *given))
+        return batches[-1]
+
+    monkeypatch.setattr(chunk_records.ChunkRecords, "batch", noted)
+    written(tmp_path, rows, schema)
+    held = [cells for each in batches for cells in cells_of(each)]
+    assert sum(len(cells.places) for cells in held) == values
+    assert all(each.num_columns <= len(KINDS) for each in batches)
 
 
-def test_every_chunk_has_a_column_at_least() -> None:
-    """A batch without any would have no rows."""
-    nothing = pa.table({f"c{i:03}": pa.nulls(9, pa.int64()) for i in range(COLUMNS)})
-    features = tuple(Feature(name, Kind.INT64) for name in nothing.column_names)
-    rows = ShardRows(nothing, np.arange(9), ("a",), np.zeros(1, np.int64))
-    found = SparseColumns.of(rows, features, 4)
-    assert found is not None
-    assert [found.of_chunk(number) for number in range(3)] == [["c000"]] * 3
+def test_a_value_of_any_column_is_found(tmp_path: pathlib.Path) -> None:
+    """The catalogue asks for columns by their names."""
+    rows, schema, _ = sparse_rows(2)
+    layout = ShardLayout("set", schema, Sharding(SplitRule(), {}))
+    table = prepared(rows.table.drop_columns([ROW_COLUMN]), layout)
+    making = ChunkRecords(table, layout)
+    for feature in schema.features:
+        found = making.value_of(table, making.columns(table), feature.name)
+        assert found.equals(rows.table[feature.name].combine_chunks())
 
 
 def test_columns_with_values_in_most_rows_are_left_alone() -> None:
-    """Nothing is gained by a look at each of their chunks."""
+    """Nothing is gained by moving their values among others."""
     rows = pa.table({f"c{i:03}": [1, 2, None] for i in range(COLUMNS)})
     features = tuple(Feature(name, Kind.INT64) for name in rows.column_names)
-    shard = ShardRows(rows, np.arange(3), ("a",), np.zeros(1, np.int64))
-    assert SparseColumns.of(shard, features, 2) is None
+    layout = ShardLayout("set", Schema(features), Sharding(SplitRule(), {}))
+    assert prepared(rows, layout) is not None
+    assert prepared(rows, layout).column_names == rows.column_names

@@ -1,0 +1,157 @@
+"""Rows with a few of many keys: as others in every byte, but no larger than that."""
+
+import random
+import tracemalloc
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.gathered_rows import gather
+from tests.support.stress import cases
+from transforms.core import sparse
+from transforms.core.sparse import cells_of, other_names
+from transforms.errors import BeamTFRecordError
+from transforms.gather import bundle
+from transforms.gather.row_batches import batches_of
+from transforms.gather.row_runs import pack_rows
+
+Row = dict[str, Any]
+
+_KINDS: Mapping[str, st.SearchStrategy[Any]] = {
+    "int": st.integers(-300, 300),
+    "large": st.sampled_from([2**24 + 1, 2**63 - 1, -(2**40)]),
+    "number": st.integers(-3, 3) | st.floats(-4, 4, width=16),
+    "float": st.floats(width=32),
+    "text": st.sampled_from(["", "7", "cat", "x" * 40]),
+    "bool": st.booleans(),
+    "bytes": st.binary(max_size=3).map(b"\0".__add__),
+    "ints": st.lists(st.integers(0, 300), max_size=3),
+    "floats": st.lists(st.floats(-4, 4, width=16), max_size=2),
+    "texts": st.lists(st.sampled_from(["", "a"]), max_size=2),
+    "deep": st.lists(st.lists(st.integers(0, 3), max_size=2), max_size=2),
+    "mapping": st.fixed_dictionaries({}, optional={"p": st.integers(0, 3)}),
+    "mappings": st.lists(st.fixed_dictionaries({"q": st.integers(0, 3)}), max_size=2),
+}
+_ANY = st.one_of(st.none(), *_KINDS.values())
+_FEATURES: Mapping[str, Mapping[str, Any]] = {
+    "a": {"kind": "float"},
+    "b": {"kind": "text"},
+    "c": {"kind": "int64", "missing": "fill", "fill": 3},
+    "d": {"kind": "int64", "shape": [None]},
+    "renamed": {"kind": "float", "column": "e"},
+    "f": {"kind": "label"},
+}
+
+
+@st.composite
+def sparse_rows(draw: st.DrawFn) -> list[Row]:
+    """Draws rows whose values are mostly, but not always, of their column's kind."""
+    kinds = {name: draw(st.sampled_from([*_KINDS])) for name in "abcdefgh"}
+    odd = draw(st.integers(0, 8)) == 0
+    rows = []
+    for number in range(draw(st.integers(1, 10))):
+        names = draw(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=4))
+        row: Row = {"#": number}
+        for name in names:
+            is_odd = odd and draw(st.integers(0, 9)) == 0
+            row[name] = draw(_ANY if is_odd else _KINDS[kinds[name]] | st.none())
+        rows.append(row)
+    return rows
+
+
+def outcome(parts: Sequence[Sequence[Row]], **given: Any) -> Any:
+    """Returns all that rows become, or why they become nothing."""
+    try:
+        return gather(parts, **given).facts
+    except BeamTFRecordError as error:
+        return str(error)
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(
+    sparse_rows(),
+    st.sampled_from([0.3, 1.0]),
+    st.sampled_from([1, 3]),
+    st.sampled_from(["", "key", "features"]),
+    st.randoms(),
+)
+def test_the_form_of_columns_decides_nothing(
+    rows: list[Row], most_held: float, bundles: int, given: str, shuffler: Any
+) -> None:
+    """Schema, records, rejects and errors are those of rows in single columns."""
+    said: dict[str, Any] = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 2}
+    if given == "key":
+        said["key"] = "#"
+    elif given == "features":
+        said["features"] = _FEATURES
+    parts: list[list[Row]] = [[] for _ in range(bundles)]
+    for row in rows:
+        shuffler.choice(parts).append(row)
+    with mock.patch.object(sparse, "LEAST_COLUMNS", 1_000):
+        expected = outcome([rows], **said)
+    with mock.patch.multiple(sparse, LEAST_COLUMNS=1, MOST_HELD=most_held):
+        assert outcome(parts, **said) == expected
+
+
+def generated(count: int, keys: int, each: int = 10) -> list[Row]:
+    """Returns rows with some of many keys."""
+    chooser = random.Random(count)
+    return [
+        {f"k{k:05}": chooser.random() for k in chooser.sample(range(keys), each)}
+        for _ in range(count)
+    ]
+
+
+def test_rows_of_many_keys_come_back() -> None:
+    """Also as many as are sparse without any patch, in bundles of all sizes."""
+    rows = generated(400, 300)
+    said = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 3}
+    with mock.patch.object(sparse, "LEAST_COLUMNS", 1_000):
+        expected = gather([rows], **said).facts
+    parts = [rows[:1], rows[1:3], rows[3:100], rows[100:101], rows[101:]]
+    assert gather([rows], **said).facts == expected
+    assert gather(parts, **said).facts == expected
+
+
+def test_batches_hold_what_is_there() -> None:
+    """Of 2,000 keys a batch has one column, with a cell for each value."""
+    rows = [{"id": n, **row} for n, row in enumerate(generated(500, 2_000))]
+    (batch,) = batches_of(rows)
+    assert other_names(batch.schema) == ["id"]
+    (cells,) = cells_of(batch)
+    assert len(cells.places) == 5_000
+    assert batch.num_columns == 2
+    some = cells.names[:100]
+    (whole,) = batches_of(rows, whole=some)
+    assert other_names(whole.schema) == ["id", *some]
+
+
+@pytest.mark.parametrize("keys", [500, 5_000])
+def test_memory_goes_by_values(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,000 rows of 5,000 keys in single columns are 20 million cells, 160 MB."""
+    largest = 0
+
+    def noted(rows: pa.RecordBatch, *given: Any) -> Any:
+        nonlocal largest
+        largest = max(largest, rows.nbytes)
+        return pack_rows(rows, *given)
+
+    monkeypatch.setattr(bundle, "pack_rows", noted)
+    rows = generated(4_000, keys)
+    before = pa.total_allocated_bytes()
+    pool = pa.default_memory_pool()
+    tracemalloc.start()
+    found = gather([rows])
+    _, traced = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(map(len, found.records.values())) == 4_000
+    # 12 bytes a cell, and 4 a row.
+    assert largest < 4_000 * 10 * 16
+    # Python's objects for a column: what its feature is, and what is counted of it.
+    assert traced < 30e6 + 12e3 * keys
+    assert pool.bytes_allocated() - before < 20e6
