@@ -142,6 +142,15 @@ LINES = (
         commands=OWN_COMMANDS,
     ),
     Line(
+        "own_keys",
+        "key, of which each of 10,000 rows has ten",
+        10_000,
+        3_000,
+        bottom=10,
+        options=lambda count: ["--rows", "10000", "--keys", str(count)],
+        commands=OWN_COMMANDS,
+    ),
+    Line(
         "own_shards",
         "shard of 20 rows",
         10_000,

@@ -1,7 +1,8 @@
 """Rows that a pipeline generates, written by WriteDataset or dropped.
 
 Row i is {"id": int, "score": float, "name": text, "fresh": bool, "label": one of 5
-texts}. `peers/beam_rows.py` writes the same rows. `--columns` adds floats to them.
+texts}. `peers/beam_rows.py` writes the same rows. `--columns` adds floats to them, and
+`--keys` ten floats of this many keys instead.
 Prints the seconds from the pipeline's construction to its end as JSON.
 """
 
@@ -9,6 +10,7 @@ import argparse
 import functools
 import json
 import pathlib
+import random
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +26,7 @@ __all__ = ["LABELS", "arguments", "generated", "run"]
 
 LABELS = ("cat", "dog", "chicken", "horse", "goat")
 _PART_ROWS = 10_000
+_KEYS_EACH = 10
 
 
 def _dicts(start: int, stop: int, columns: int = 0) -> Iterator[dict[str, Any]]:
@@ -37,6 +40,12 @@ def _dicts(start: int, stop: int, columns: int = 0) -> Iterator[dict[str, Any]]:
             "label": LABELS[number % 5],
             **{name: (number + i) / 7 for i, name in enumerate(further)},
         }
+
+
+def _sparse(start: int, stop: int, keys: int) -> Iterator[dict[str, Any]]:
+    for number in range(start, stop):
+        chosen = random.Random(number).sample(range(keys), min(keys, _KEYS_EACH))
+        yield {"label": LABELS[number % 5], **{f"k{k:05d}": k / 7 for k in chosen}}
 
 
 def _batches(start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -58,6 +67,8 @@ def generated(
     """Returns the rows as dicts, or as Arrow batches of 10,000."""
     rows = given.rows
     dicts = functools.partial(_dicts, columns=given.columns)
+    if given.keys:
+        dicts = functools.partial(_sparse, keys=given.keys)
     make = dicts if given.kind == "dicts" else _batches
     starts = range(0, rows, _PART_ROWS)
     found: beam.PCollection[Any] = (
@@ -82,6 +93,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--kind", choices=("dicts", "batches"), default="dicts")
     parser.add_argument("--columns", type=int, default=0, help="floats more, in dicts")
+    parser.add_argument("--keys", type=int, default=0, help="of which a dict has ten")
     parser.add_argument("--shards", type=int, help="of WriteDataset")
     parser.add_argument("--drop", action="store_true", help="take rows, write none")
     return parser.parse_args()

@@ -245,7 +245,8 @@ def is_sparse(field: pa.Field) -> bool:
 
 def has_sparse(schema: pa.Schema) -> bool:
     """Whether one of the columns is sparse."""
-    return any(name.startswith(_PREFIX) for name in schema.names)
+    # Of thousands of names, faster than to ask each.
+    return _PREFIX in "".join(schema.names)
 
 
 def _names_of(field: pa.Field) -> list[str]:
@@ -489,7 +490,8 @@ def alike(
       able: whether a column of this name and type may be sparse.
     """
     widest = max(table.num_columns for table in tables)
-    if widest < LEAST_COLUMNS and not any(has_sparse(t.schema) for t in tables):
+    some_sparse = any(has_sparse(table.schema) for table in tables)
+    if widest < LEAST_COLUMNS and not some_sparse:
         return [*tables]
     held: dict[str, int] = {}
     for table in tables:
@@ -499,8 +501,11 @@ def alike(
         if len(kinds) > 1:
             held[name] = 0
     count = sum(map(len, tables))
+    are_few = bool(held_by_few(held, count))
+    if not (are_few or some_sparse):
+        return [*tables]
     # What is sparse in one of them, must be so in all.
-    least = 1 if held_by_few(held, count) else len(held) + 1
+    least = 1 if are_few else len(held) + 1
     found = [
         with_sparse(table, able, held=held, count=count, least=least)
         for table in tables
