@@ -178,7 +178,8 @@ def _records(
     )
     table = with_columns(number_labels(rows.table.take(rows.order), features, classes))
     # Of what no row of a shard has, there is no column.
-    features = tuple(f for f in features if f.name in table.column_names)
+    held = {*table.column_names}
+    features = tuple(f for f in features if f.name in held)
     columns = record_columns(table, features)
     fields = record_schema(Schema(features))
     batch = pa.record_batch([columns[name] for name in fields.names], fields)
