@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from beam_pipeline.planning.features.known_classes import with_known_classes
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
 from beam_pipeline.planning.inputs import (
     Inputs,
@@ -18,6 +17,7 @@ from beam_pipeline.planning.inputs import (
     find_inputs,
     named_entry,
 )
+from beam_pipeline.planning.known_classes import with_known_classes
 from beam_pipeline.planning.only_rejected import Selection, select_rejected
 from beam_pipeline.planning.request import Request, make_request, with_images
 from beam_pipeline.planning.resolve import resolve

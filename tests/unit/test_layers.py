@@ -96,7 +96,7 @@ PROGRAM = {
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.reading": "settings planning.features datasets",
-    "beam_pipeline.copies": "version reading datasets",
+    "beam_pipeline.copies": "version terminal reading datasets",
     "beam_pipeline.comparison": "reading datasets",
     "beam_pipeline.reader_programs": "terminal",
     "beam_pipeline.page": "terminal datasets reading reader_programs",
