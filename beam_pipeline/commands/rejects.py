@@ -118,10 +118,14 @@ def _as_json(
 def _print_head(console: Console, path: str, items: int, found: EarlierRejects) -> None:
     text = f"  {count_text(items, 'item')} rejected"
     if found.manifest is not None:
-        read = found.manifest.account.read
+        # What is skipped are files and rows alike: a share of both says nothing.
+        skipped = sum(found.manifest.account.skipped.values())
+        read = found.manifest.account.read - skipped
         text += f" of {read:,} read"
         if read:
             text += f" ({share_text(items, read)})"
+        if skipped:
+            text += f"; {skipped:,} others skipped"
     else:
         text += " by a run that committed nothing"
     console.say(Text.assemble((printable(path), "bold"), text))

@@ -76,9 +76,17 @@ class Found:
         """Returns a line for the user; empty where there is nothing to say."""
         said = []
         if self:
+            counts = [
+                f"{count:,} {noun}{'s' if count != 1 else ''} {done}"
+                for count, noun, done in (
+                    (self.blocks, "block", "read"),
+                    (self.shards, "shard", "written"),
+                )
+                if count
+            ]
             said.append(
-                f"going on where an earlier run ended: {self.blocks:,} blocks read, "
-                f"{self.shards:,} shards written"
+                f"going on where an earlier run ended: {', '.join(counts)}; what is of "
+                f"unchanged files and whole is used again"
             )
         elif self.discarded:
             said.append(

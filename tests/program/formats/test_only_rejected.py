@@ -420,6 +420,17 @@ class TestCommand:
         assert "t.csv, row 2, line 3: column 'weight' holds 'heavy'" in first
         assert "rejects.items" in command("rejects", out).out
 
+    def test_files_that_are_left_out_are_no_rows(self, tmp_path: Folder) -> None:
+        """The share is of the rows, and what was skipped comes apart."""
+        for number in range(3):
+            table(tmp_path / "in" / f"{number}.csv", {}, 10)
+        table(tmp_path / "in" / "9.csv", {2: "2,dog"}, 10)
+        only = ("--include", "9.csv", "--max-reject-rate", 1)
+        convert(tmp_path / "in", tmp_path / "a", *only)
+        head, *_ = command("rejects", tmp_path / "a").out.splitlines()
+        counts = "1 item rejected of 10 read (10.0 %); 3 others skipped"
+        assert head == f"{tmp_path / 'a'}  {counts}"
+
     def test_as_json(self, out: Folder) -> None:
         """The same as one object for scripts."""
         found = json.loads(command("rejects", out, "--json").out)

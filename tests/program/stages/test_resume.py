@@ -182,7 +182,7 @@ class TestResume:
         options = ("--shards", 5, "--name", "set", "--segments", "inline")
         broken_off(work, source, out, *options)
         run = convert(source, out, *options)
-        assert "2 shards written" in run.err
+        assert "earlier run ended: 2 shards written; what is of" in run.err
         assert len(work.read) == 4
         assert len(work.written) == 3
         convert(source, tmp_path / "whole", *options)

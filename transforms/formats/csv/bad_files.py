@@ -53,8 +53,8 @@ def naming_others(
     )
     room = MAX_MESSAGE_BYTES - len(head) - len(tail) - len("; and 1,000 more")
     named: list[str] = []
-    for _, fault in sorted(faults.items()):
-        shown = bounded(fault, _MOST_BYTES)
+    for _, text in sorted(faults.items()):
+        shown = bounded(text, _MOST_BYTES)
         room -= len(shown.encode()) + len("; ")
         if room < 0 or len(named) == _MOST_NAMED:
             break
