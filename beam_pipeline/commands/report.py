@@ -137,8 +137,9 @@ def show_plan(plan: Plan) -> None:
     print_table(console, features)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.
-    counted = planned.expected_rows is not None and (
-        planned.rule.source is not SplitSource.SHARES
+    counted = planned.counted or (
+        planned.expected_rows is not None
+        and planned.rule.source is not SplitSource.SHARES
     )
     about = "" if counted else "~"
     unknown = _is_size_unknown(plan)

@@ -113,6 +113,7 @@ class PlannedSource:
       classes: class names that are known already, to be shown.
       skipped: items left out, by reason.
       expected_rows: how many rows must be read; None if not known.
+      counted: whether `records` are exact, as far as no row is rejected.
       rows_bytes: what the segments of all rows take, about.
       evidence: what the kinds of the features were inferred from, by name.
       layout: how the source was understood, for a person.
@@ -146,6 +147,7 @@ class PlannedSource:
     content: tuple[str, ...] = ()
     given_classes: tuple[str, ...] = ()
     local_image: str = ""
+    counted: bool = False
 
 
 def default_name(source: str, standing: files.Standing, output: str) -> str:

@@ -101,6 +101,7 @@ class Selection:
             records={k: round(n * share) for k, n in planned.records.items()},
             record_bytes={k: round(n * share) for k, n in planned.record_bytes.items()},
             rows_bytes=round(planned.rows_bytes * share),
+            counted=False,
         )
 
 

@@ -214,12 +214,17 @@ def plan_tables(
         rule = dataclasses.replace(rule, by_content=bool(source.content))
     source = source.with_floats()
     width = count_text(len(columns), "column")
+    records = {name: round(rows * share) for name, share in portions.items()}
+    stated = planned.split_rows
+    counted = spec.limit is None and stated is not None and {*stated} == {*by_file}
+    if counted and stated is not None:
+        records = {name: stated[name] for name in records}
     return PlannedSource(
         make=lambda path: dataclasses.replace(source, listing=path),
         listing=RowSpool.of(listed.table),
         schema=schema,
         rule=rule,
-        records={name: round(rows * share) for name, share in portions.items()},
+        records=records,
         record_bytes={
             name: round(rows * row_bytes * share) for name, share in portions.items()
         },
@@ -238,6 +243,7 @@ def plan_tables(
             *rounding_notes(evidence),
         ),
         content=source.content,
+        counted=counted,
         local_image=(
             first_local_image(sample, schema, listed) if is_remote(inputs.root) else ""
         ),

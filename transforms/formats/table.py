@@ -233,6 +233,8 @@ class Planned:
         the sample.
       label_map: class id -> name, for formats with label maps; empty for none.
       files: those of the files that are to be read; None for all of them.
+      split_rows: by the splits of the files, how many rows they hold, where that is
+        stated of all; None if it is not.
     """
 
     reader: "TableReader"
@@ -240,6 +242,7 @@ class Planned:
     features: tuple[Feature, ...] = ()
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     files: Sequence[InputFile] | None = None
+    split_rows: Mapping[str, int] | None = None
 
 
 def read_in_turn(files: Sequence[InputFile]) -> Iterator[InputFile]:

@@ -74,6 +74,7 @@ from transforms.formats.tfrecord_files.stated import (
     label_maps_beside,
     stated,
     stated_rows,
+    stated_splits,
 )
 
 __all__ = ["TFRecordFiles"]
@@ -140,6 +141,7 @@ class TFRecordFiles(TableReader):
             _features_of(reader.datasets, sample.columns),
             label_maps_beside(files),
             files,
+            stated_splits(files, datasets),
         )
 
     def split_of(self, origin: str) -> str:

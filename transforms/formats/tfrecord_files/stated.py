@@ -19,6 +19,7 @@ __all__ = [
     "check_all_there",
     "check_all_known",
     "stated_rows",
+    "stated_splits",
 ]
 
 
@@ -97,14 +98,24 @@ def stated_rows(
     files: Sequence[InputFile], datasets: Mapping[str, Dataset]
 ) -> int | None:
     """Returns how many records the files hold, where that is stated of all."""
-    total = 0
+    splits = stated_splits(files, datasets)
+    return None if splits is None else sum(splits.values())
+
+
+def stated_splits(
+    files: Sequence[InputFile], datasets: Mapping[str, Dataset]
+) -> dict[str, int] | None:
+    """Returns split -> how many records its files hold, where that is stated of all."""
+    splits: dict[str, int] = {}
     for file in files:
         folder, name = os.path.split(file.origin)
-        shards = datasets[folder].shards if folder in datasets else None
-        if not shards or name not in shards:
+        dataset = datasets.get(folder)
+        shards = None if dataset is None else dataset.shards
+        if dataset is None or not shards or name not in shards:
             return None
-        total += shards[name][0]
-    return total
+        split = dataset.split_of(name)
+        splits[split] = splits.get(split, 0) + shards[name][0]
+    return splits
 
 
 def label_maps_beside(inputs: Sequence[InputFile]) -> dict[int, str]:
