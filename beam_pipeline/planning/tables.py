@@ -397,9 +397,10 @@ def _schema(
         f.source_column: (f, e)
         for f, e in zip(inference.features, inference.evidence, strict=True)
     }
+    origins = listed.origins.combine_chunks()
     paths = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
     evidence = {
-        feature.name: _evidence(feature, inferred, sample, listed.origins, paths)
+        feature.name: _evidence(feature, inferred, sample, origins, paths)
         for feature in schema.stored
         if not feature.derived
         and feature.constant is None
