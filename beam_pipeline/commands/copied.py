@@ -1,10 +1,20 @@
 """What commands print of a dataset that was made of others."""
 
+import shlex
+
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import size_text
 from transforms.core.manifest import Manifest
 
-__all__ = ["print_splits"]
+__all__ = ["print_next", "print_splits"]
+
+
+def print_next(output: str) -> None:
+    """Prints commands that show a dataset, as `convert` does."""
+    place = printable(shlex.quote(output))
+    print_text(f"next: beam-tfrecord inspect {place}")
+    program = f"beam-tfrecord schema {place} --as tensorflow  # or keras, torch, ..."
+    print_text(f"      {program}")
 
 
 def print_splits(manifest: Manifest) -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from beam_pipeline.commands.copied import print_splits
+from beam_pipeline.commands.copied import print_next, print_splits
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.terminal import standard_error
@@ -61,4 +61,5 @@ def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -
         )
         for note in made.manifest.run["notes"]:
             print_prose(f"note: {printable(note)}")
+        print_next(output)
     return 0

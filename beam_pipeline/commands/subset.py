@@ -2,7 +2,7 @@
 
 import sys
 
-from beam_pipeline.commands.copied import print_splits
+from beam_pipeline.commands.copied import print_next, print_splits
 from beam_pipeline.copies.request import Request, read_keys, read_relabelling
 from beam_pipeline.copies.subset import Made, make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
@@ -88,3 +88,4 @@ def _print(output: str, made: Made) -> None:
     )
     for note in manifest.run["notes"]:
         print_prose(f"note: {printable(note)}")
+    print_next(output)

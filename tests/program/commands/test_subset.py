@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shlex
 import tempfile
 from typing import Any
 
@@ -282,6 +283,17 @@ def test_classes_that_lose_all_records_are_named(
     again = subset(out, tmp_path / "again", "--where", "kind != 'dog'")
     assert "1 class of 'kind' without records: 'dog'." in again.out
     assert "note" not in subset(people, tmp_path / "all", "--where", "age > 1").out
+
+
+def test_what_can_be_done_next(people: Folder, tmp_path: Folder) -> None:
+    """The next commands are printed after a subset too, and they work."""
+    out = tmp_path / "a set; it's $HOME"
+    shown = subset(people, out, "--split", "train").out
+    commands = [line.strip() for line in shown.partition("next: ")[2].splitlines()]
+    assert len(commands) == 2
+    for line in commands:
+        _, *arguments = shlex.split(line, comments=True)
+        assert command(*arguments).code == 0
 
 
 def test_classes_without_records_are_left_out_by_a_vocabulary(
