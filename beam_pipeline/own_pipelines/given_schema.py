@@ -391,6 +391,9 @@ def schema_of(
         else:
             nothing = pa.nulls(0)
             samples = {n: samples.get(n, nothing) for n in given.names}
+            # Other columns of the rows are no part of the schema as it is.
+            left = [name for name in spec.drop if name in given.names]
+            spec = spec.model_copy(update={"drop": left})
             schema = declare(given.features, samples, spec)
     _check_paths(schema, inferred, root_of(spec, source))
     return schema

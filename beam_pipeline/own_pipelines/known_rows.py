@@ -103,6 +103,7 @@ def gather_rule_of(
         texts=texts,
         images_root=root_of(spec, source),
         integers=frozenset(n for n, kind in kinds.items() if kind in whole),
+        scalars=frozenset(declared.keys() - {*spec.drop} | labels),
         examples=given.examples if given.examples() else None,
         table=before.table if table is not None else None,
         lock=before.lock if before.splits is not None else None,

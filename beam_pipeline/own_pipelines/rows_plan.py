@@ -180,7 +180,7 @@ def draft_rows(
                 f"Every row must have a column at least beside {rule.split_column!r}, "
                 f"which names its split and is not stored; found none. Add a column."
             )
-        _check_columns(spec, gathered.tally.columns)
+        _check_columns(spec, gathered.tally.columns, given)
         if given is None:
             declared = _of_found(declared, gathered.tally.columns)
     inferred = infer(gathered.tally, label=spec.label_column, declared=declared)
@@ -314,10 +314,16 @@ def _check_refusals(gathered: GatheredBundle) -> None:
             raise EncodingError(gathered.refusals.sentences[word])
 
 
-def _check_columns(spec: Spec, columns: Iterable[str]) -> None:
+def _check_columns(
+    spec: Spec, columns: Iterable[str], given: GivenSchema | None
+) -> None:
     """Raises SpecError where no row has a column that a parameter names."""
-    named = {"label": spec.label_column, "group_column": spec.group_column}
-    for parameter, name in named.items():
+    named = [("label", spec.label_column), ("group_column", spec.group_column)]
+    if given is not None:
+        # Without a schema `schema_of` refuses them.
+        columns = {*columns, *given.names}
+        named += [("drop", name) for name in spec.drop]
+    for parameter, name in named:
         if name and name not in columns:
             raise SpecError(
                 f"{parameter} must name a column of the rows; found {name!r}"

@@ -62,9 +62,11 @@ from transforms.gather.refused_rows import (
 from transforms.gather.row_batches import (
     NO_ROW,
     Row,
+    UnusableValueError,
     as_mapping,
     batches_of,
     how_to_map,
+    mappings_in,
     may_be_sparse,
 )
 from transforms.gather.row_batches import table_batch as batch_of_table
@@ -110,6 +112,7 @@ class GatherRule:
       images_root: folder that paths of images are relative to.
       integers: columns that are declared to be of integers or class names, in which
         no float is one.
+      scalars: columns that are declared, or the label, so that no mapping fits them.
       examples: gives the features of elements that are serialised Examples; None for
         no such elements.
       table: gives the splits of keys, for a split by a table of ids.
@@ -129,6 +132,7 @@ class GatherRule:
     texts: frozenset[str] = frozenset()
     images_root: str = ""
     integers: frozenset[str] = frozenset()
+    scalars: frozenset[str] = frozenset()
     examples: Callable[[], tuple[Feature, ...]] | None = None
     table: Callable[[], Assignments | None] | None = None
     lock: Callable[[], Assignments | None] | None = None
@@ -225,6 +229,7 @@ class BundleRows:
             table=rule.table and rule.table(), lock=rule.lock and rule.lock()
         )
         self._tallies: list[Tally] = []
+        self._mappings: set[str] = set()
         self._histograms: dict[str, Histogram] = {}
         self._labels: dict[str, list[pa.StringArray]] = {}
 
@@ -286,7 +291,7 @@ class BundleRows:
         }
         return GatheredBundle(
             tuple(self._runs),
-            merge_tallies(self._tallies),
+            merge_tallies([*self._tallies, Tally(mappings=frozenset(self._mappings))]),
             self._histograms,
             labels,
             tuple(self._keys),
@@ -325,12 +330,26 @@ class BundleRows:
         decides it.
         """
         try:
-            return list(self._take(elements))
+            batches = list(self._take(elements))
+            for batch in batches:
+                self._check_mappings(batch)
         except _FAULTS as error:
             parts = _halves(elements)
             if not parts:
                 self._refuse(elements[0], error)
             return [batch for part in parts for batch in self._taken(part)]
+        self._mappings.update(*map(mappings_in, batches))
+        return [batch.replace_schema_metadata(None) for batch in batches]
+
+    def _check_mappings(self, rows: pa.RecordBatch) -> None:
+        """Raises UnusableValueError for a mapping where a value is wanted."""
+        if found := mappings_in(rows) & self._rule.scalars:
+            raise UnusableValueError(
+                f"Every value of {min(found)!r} must be one that its feature holds; "
+                f"found a mapping. Convert it before it is written, or give its parts "
+                f"names of their own.",
+                Reason.WRONG_TYPE,
+            )
 
     def _refuse(self, element: Any, error: Exception) -> None:
         """Rejects a row, or all rows of a batch, that cannot become Arrow."""

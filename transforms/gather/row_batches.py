@@ -16,6 +16,7 @@ Keys that few rows have become sparse columns (`transforms.core.sparse`).
 import collections
 import dataclasses
 import itertools
+import json
 import operator
 from collections.abc import (
     Callable,
@@ -58,6 +59,7 @@ __all__ = [
     "as_mapping",
     "batches_of",
     "how_to_map",
+    "mappings_in",
     "may_be_sparse",
     "table_batch",
 ]
@@ -74,6 +76,8 @@ NO_ROW = (
     "batch or table, or, with like= or features=, a serialised tf.train.Example"
 )
 _SHOWN_CHARS = 80
+# In the metadata of a batch: the columns that were mappings, as JSON.
+_MAPPINGS = b"mappings"
 _NO_COLUMNS = (
     "Every row must have a column at least; found one without any. Leave it out."
 )
@@ -207,7 +211,31 @@ def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
             bare = pc.and_not(bare, pa.array(rows_holding(column)))
             column = pc.if_else(bare, pa.scalar(None, column.type), column)
         out[name] = _widest(column)
-    return pa.RecordBatch.from_pydict(out)
+    rows = pa.RecordBatch.from_pydict(out)
+    if all(name in flat for name in columns):
+        return rows
+    parents = [p for name, each in whole.items() for p in _parents(name, each)]
+    return rows.replace_schema_metadata({_MAPPINGS: json.dumps(sorted(parents))})
+
+
+def _parents(name: str, column: pa.Array) -> list[str]:
+    """Returns the names that are of mappings in a column, and not of values."""
+    kinds = [] if column.null_count == len(column) else [(name, column.type)]
+    out = []
+    while kinds:
+        name, kind = kinds.pop()
+        while is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind) and not is_image_struct(kind):
+            out.append(name)
+            kinds += [(f"{name}/{field.name}", field.type) for field in kind]
+    return out
+
+
+def mappings_in(rows: pa.RecordBatch) -> frozenset[str]:
+    """Returns the columns of a batch that were mappings, as it has their values."""
+    said = (rows.schema.metadata or {}).get(_MAPPINGS)
+    return frozenset(json.loads(said) if said else ())
 
 
 def _twice_named(columns: Iterable[str]) -> EncodingError:
@@ -356,7 +384,9 @@ class _Few:
             )
             arrays.append(cells.column)
             fields.append(cells.field)
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        said = None if batch is None else batch.schema.metadata
+        schema = pa.schema(fields, metadata=said)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _at(values: list[Any], places: Sequence[int], count: int) -> list[Any]:

@@ -123,12 +123,14 @@ class Tally:
     Attributes:
       rows: how many.
       columns: name -> type as text -> the counts of its values of this type.
+      mappings: columns that are mappings in some rows, whose parts are columns.
     """
 
     rows: int = 0
     columns: Mapping[str, Mapping[str, Counts]] = dataclasses.field(
         default_factory=dict
     )
+    mappings: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,14 +198,16 @@ def count_values(rows: pa.RecordBatch, images: Collection[str] = ()) -> Tally:
 def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     """Returns the counts of all rows."""
     total = 0
+    mappings: set[str] = set()
     columns: dict[str, dict[str, Counts]] = {}
     for tally in tallies:
         total += tally.rows
+        mappings |= tally.mappings
         for name, kinds in tally.columns.items():
             known = columns.setdefault(name, {})
             for key, counts in kinds.items():
                 known[key] = known[key].merge(counts) if key in known else counts
-    return Tally(total, columns)
+    return Tally(total, columns, frozenset(mappings))
 
 
 def infer(
@@ -237,6 +241,8 @@ def infer(
         elif _is_parent(name, kinds, tally):
             continue
         else:
+            if name in tally.mappings:
+                _check_no_values(name, kinds.values())
             groups = [first := _joined(name, kinds.values())]
         out[name] = InferredColumn(
             _feature(name, first, label, sure=said is not None and bool(said.type)),
@@ -252,6 +258,20 @@ def _is_parent(name: str, kinds: Mapping[str, Counts], tally: Tally) -> bool:
     if any(counts.values for counts in kinds.values()):
         return False
     return any(other.startswith(f"{name}/") for other in tally.columns)
+
+
+def _check_no_values(name: str, found: Iterable[Counts]) -> None:
+    """Raises EncodingError where a column is a mapping in some rows and not in all."""
+    first, *_ = _groups(found)
+    if first.values:
+        raise EncodingError(
+            bounded(
+                f"Every value of {name!r} must be of one kind; {first.values:,} are "
+                f"{_in_words(first.type)} (as {first.example!r}), and others are "
+                f"mappings. Make them one kind before they are written, or say which "
+                f"in features=: then mappings are rejects."
+            )
+        )
 
 
 def _counts(name: str, column: pa.Array, is_image: bool) -> Counts:

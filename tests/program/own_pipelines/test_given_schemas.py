@@ -60,6 +60,15 @@ def test_declared_kinds_are_strict() -> None:
     assert all(len(r.source) == 16 for r in hashed.rejections)
 
 
+def test_drop_of_an_unknown_column_is_refused_beside_a_schema() -> None:
+    """A misspelt name would leave the column where it was."""
+    schema = pa.schema({"id": pa.int64()})
+    found = gather([[{"id": 1, "x": 2}]], features=schema, drop=["x"])
+    assert found.schema.names == ("id",)
+    with pytest.raises(SpecError, match=r"drop must name a column of the rows.*'y'"):
+        gather([[{"id": 1, "x": 2}]], features=schema, drop=["x", "y"])
+
+
 def test_words_of_a_spec() -> None:
     """Lists, shapes, constants, renamed and dropped columns, labels, times."""
     rows = [

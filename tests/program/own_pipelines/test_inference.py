@@ -114,6 +114,27 @@ def test_one_of_100_that_does_not_join_is_a_reject(strange: Any) -> None:
     assert keyed.schema == found.schema
 
 
+@pytest.mark.parametrize(
+    ("value", "mapping", "name"),
+    [
+        (0.5, {"raw": 12, "unit": "%"}, "x"),
+        ([1, 2], [{"raw": 12}], "x"),
+        ({"deep": 1}, {"deep": {"raw": 12}}, "x/deep"),
+    ],
+)
+def test_mappings_beside_values_are_an_error(
+    value: Any, mapping: Any, name: str
+) -> None:
+    """However few they are: their parts would be columns of all rows."""
+    rows = [{"id": i, "x": value} for i in range(300)]
+    bundles = [rows[:7], [{"id": 300, "x": mapping}, *rows[7:]]]
+    for each in (bundles, [rows, [{"id": 300, "x": mapping}]]):
+        with pytest.raises(EncodingError, match=f"{name!r}.*300 .*others are mapping"):
+            gather(each)
+    alone = [{"id": 1, "x": mapping}, {"id": 2, "x": None}, {"id": 3}]
+    assert gather([alone]).facts == gather([alone[:1], alone[:0:-1]]).facts
+
+
 def test_fewer_than_99_of_100_is_an_error_that_names_both() -> None:
     """Never silently text."""
     rows = [{"a": 1}] * 98 + [{"a": "x"}] * 2

@@ -75,6 +75,24 @@ BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "'a b'",
     ),
     "no split": ({"id": 1}, {"splits": "column:part"}, "bad_split", "holds nothing"),
+    "mapping": (
+        {"id": 1, "x": {"raw": 12, "unit": "%"}},
+        {"features": {"x": "float"}},
+        "wrong_type",
+        "'x' must be one that its feature holds; found a mapping",
+    ),
+    "list of mappings": (
+        {"id": 1, "x": [{"raw": 12}]},
+        {"features": pa.schema({"id": pa.int64(), "x": pa.float64(), "part": "str"})},
+        "wrong_type",
+        "found a mapping",
+    ),
+    "mapping as label": (
+        {"id": 1, "part": {"name": "a"}},
+        {"label": "part"},
+        "wrong_type",
+        "found a mapping",
+    ),
     "union": (
         pa.record_batch([UNION], names=["id"]),
         {},
