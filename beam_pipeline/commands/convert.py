@@ -32,8 +32,13 @@ from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.printing import printable
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import BeamTFRecordError, TargetError
-from transforms.publishing import work_folder
+from transforms.errors import (
+    BeamTFRecordError,
+    DamageError,
+    StorageError,
+    TargetError,
+)
+from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote, plain
 
 if TYPE_CHECKING:
@@ -109,15 +114,18 @@ def run(
                     "of its dataset yet. Run 'beam-tfrecord report' when it has ended."
                 )
             return _submit(plan, engine, beam_flags, place, quiet, started)
+        before = _records_at(spec.output) if exists else 0
         manifest = _convert(plan, engine, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
         failed = failure_json(error, given, time.monotonic() - started)
         _write_report(place, failed, done="The run has failed.")
         raise
     seconds = time.monotonic() - started
-    _write_report(place, success_json(manifest, plan.directory, seconds))
+    result = success_json(manifest, plan.directory, seconds)
+    shrunk = _shrunk(before, manifest.records)
+    _write_report(place, {**result, "notes": [*result["notes"], *shrunk]})
     if not quiet:
-        _summarize(manifest, plan, seconds)
+        _summarize(manifest, plan, seconds, shrunk)
     if page is not None:
         page.write(quiet=quiet)
     return 0
@@ -204,12 +212,29 @@ def _convert(
         return run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
 
 
-def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:
+def _records_at(output: str) -> int:
+    """Returns the records of the dataset that a run may replace; 0 if unknown."""
+    try:
+        return target.read_manifest(output).records
+    except (OSError, DamageError, StorageError):
+        return 0
+
+
+def _shrunk(before: int, now: int) -> list[str]:
+    """Returns a note if more than half of the records of a target are gone."""
+    if 2 * now >= before:
+        return []
+    return [f"the dataset that was replaced had {before:,} records, this has {now:,}"]
+
+
+def _summarize(
+    manifest: Manifest, plan: Plan, seconds: float, notes: Sequence[str]
+) -> None:
     """Prints the result; a broken stdout does not fail a committed run."""
     from beam_pipeline.commands import report
 
     try:
-        report.show_result(manifest, plan.spec.output, seconds)
+        report.show_result(manifest, plan.spec.output, seconds, notes)
         sys.stdout.flush()
     except OSError:
         standard_error.silence(sys.stdout)

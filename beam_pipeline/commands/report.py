@@ -1,6 +1,7 @@
 """The plan and the result of a job as text for people."""
 
 import shlex
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -14,6 +15,7 @@ from beam_pipeline.terminal.words import count_text, counts_text, kind_text, siz
 from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitSource
+from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind
 
 __all__ = ["show_plan", "show_result", "show_submitted", "show_up_to_date"]
@@ -21,8 +23,10 @@ __all__ = ["show_plan", "show_result", "show_submitted", "show_up_to_date"]
 _COUNTS = ("records", "shards", "size")
 
 
-def show_result(manifest: Manifest, output: str, seconds: float) -> None:
-    """Prints the summary of a committed dataset."""
+def show_result(
+    manifest: Manifest, output: str, seconds: float, notes: Sequence[str] = ()
+) -> None:
+    """Prints the summary of a committed dataset, with notes beside its own."""
     console = open_console()
     table = new_table("split", *_COUNTS, right=_COUNTS)
     for split in manifest.splits:
@@ -61,7 +65,7 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
         console.say(
             f"images with something to know: {counts_text(manifest.image_notes)}"
         )
-    for note in manifest.run.get("notes", []):
+    for note in (*manifest.run.get("notes", []), *notes):
         console.say(f"note: {note}")
     rate = manifest.records / seconds if seconds else 0.0
     console.say(
@@ -111,6 +115,12 @@ def show_plan(plan: Plan) -> None:
     )
     if planned.skipped:
         console.say(f"skipped {counts_text(planned.skipped)}")
+    if names := plan.inputs.passed_over:
+        count = planned.skipped.get(Skipped.OTHER_SUFFIX, 0)
+        listed = ", ".join(f"{name!r:.80}" for name in names)
+        if count > len(names):
+            listed += f" and {count - len(names):,} more"
+        console.say(f"        {Skipped.OTHER_SUFFIX}: {listed}")
     replaces = ", replacing the dataset there" if plan.seen else ""
     console.say(f"output  {plan.spec.output}{replaces}")
     if plan.spec.compression == "none":

@@ -20,10 +20,16 @@ from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
 )
+from transforms.core.reasons import Skipped
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
 from transforms.files import FileEntry
-from transforms.formats.choose_files import are_plain_images, choose_files, unmatched
+from transforms.formats.choose_files import (
+    are_plain_images,
+    choose_files,
+    other_suffixes,
+    unmatched,
+)
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.listing import HeldListing
 from transforms.formats.registry import FORMATS, METADATA_NAMES, Format, claimed_by
@@ -56,6 +62,9 @@ __all__ = [
     "rule_of",
 ]
 
+# How many files that are skipped for their suffix a plan names.
+_PASSED_OVER = 5
+
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
@@ -69,6 +78,7 @@ class Inputs:
       skipped: files left out, by reason.
       companions: files that are read beside them and are no items: they decide bytes.
       notes: what a person should know of how they were chosen.
+      passed_over: the first of the files that are skipped for their suffix.
     """
 
     format: str
@@ -77,6 +87,7 @@ class Inputs:
     skipped: Mapping[str, int]
     companions: tuple[FileEntry, ...] = ()
     notes: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -233,7 +244,12 @@ def find_inputs(
             f"The source must hold {known.title} files; {source!r} holds none."
         )
     notes = _pattern_notes(spec, listed)
-    return Inputs(wanted, absolute(source), kept, skipped, beside, notes)
+    passed_over: tuple[str, ...] = ()
+    if Skipped.OTHER_SUFFIX in skipped:
+        passed_over = other_suffixes(
+            entries, takes=known.takes, exclude=spec.exclude, shown=_PASSED_OVER
+        )
+    return Inputs(wanted, absolute(source), kept, skipped, beside, notes, passed_over)
 
 
 def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:

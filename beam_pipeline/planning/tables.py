@@ -331,7 +331,7 @@ def _check_column(
 ) -> None:
     if name and name not in columns:
         raise SpecError(
-            f"{setting} must be a column of the source; found {name!r}"
+            f"{setting} must be a column of the source; there is no {name!r}"
             f"{nearest(name, columns)}."
         )
 

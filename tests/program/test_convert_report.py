@@ -179,3 +179,24 @@ class TestNotes:
         unique = write_csv(tmp_path / "u.csv", "id,kind", lines[:40])
         convert_unique = convert(unique, tmp_path / "u", *options, "--key-column", "id")
         assert "note" not in convert_unique.out
+
+    def test_a_dataset_that_shrinks(self, tmp_path: Folder) -> None:
+        """A note says how many records there were, if most of them are gone."""
+        out, report = tmp_path / "out", tmp_path / "report.json"
+        note = "the dataset that was replaced had 40 records, this has 19"
+        for count, noted in ((40, False), (19, True), (19, False), (10, False)):
+            source = write_csv(tmp_path / "t.csv", "id", range(count))
+            options = ("--overwrite", "--report-json", report, "--seed", count)
+            said = convert(source, out, *options).out
+            assert (f"note: {note}\n" in said) is noted
+            assert (note in json.loads(report.read_text())["notes"]) is noted
+
+    def test_files_of_another_suffix(self, tmp_path: Folder) -> None:
+        """A plan names the first five of those that it skips."""
+        write_csv(tmp_path / "in" / "t.csv", "id", range(9))
+        for number in range(7):
+            (tmp_path / "in" / f"{number}.md").write_text("")
+        planned = command("plan", tmp_path / "in", tmp_path / "out").out
+        assert "skipped other_suffix 7\n" in planned
+        names = ", ".join(f"'{number}.md'" for number in range(5))
+        assert f"        other_suffix: {names} and 2 more\n" in planned

@@ -16,7 +16,7 @@ from transforms.core.reasons import Skipped
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.storage.file_list import FileList
 
-__all__ = ["are_plain_images", "choose_files", "unmatched"]
+__all__ = ["are_plain_images", "choose_files", "other_suffixes", "unmatched"]
 
 
 def _in_any_case(suffix: str) -> str:
@@ -78,6 +78,35 @@ def choose_files(
 
     chosen = files.filter(keep)
     return chosen, {str(reason): n for reason, n in sorted(skipped.items())}
+
+
+def other_suffixes(
+    files: FileList,
+    *,
+    takes: Callable[[str], bool],
+    exclude: Sequence[str] = (),
+    shown: int,
+) -> tuple[str, ...]:
+    """Returns the first files that `choose_files` leaves out for their suffix.
+
+    Args:
+      files, takes, exclude: as it was given them, with no pattern to include.
+      shown: return no more than this many.
+    """
+    found: list[str] = []
+    takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
+    for batch in files.batches():
+        looked_at = ~numpy_mask(batch["hidden"])
+        if takes_images:
+            looked_at &= ~are_plain_images(batch["path"])
+        for index in np.flatnonzero(looked_at).tolist():
+            path = os.fsdecode(batch["path"][index].as_py())
+            name = path.rpartition("/")[2]
+            if not takes(path) and not _matches(path, name, exclude):
+                found.append(path)
+                if len(found) == shown:
+                    return tuple(found)
+    return tuple(found)
 
 
 def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:

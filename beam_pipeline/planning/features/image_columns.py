@@ -155,7 +155,7 @@ def with_images(
         for name in spec.image_columns:
             if name not in columns:
                 raise SpecError(
-                    f"image_columns must be columns of the source; found {name!r}"
+                    f"image_columns must be columns of the source; there is no {name!r}"
                     f"{nearest(name, columns)}"
                 )
         chosen = set(spec.image_columns)

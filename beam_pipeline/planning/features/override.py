@@ -116,7 +116,7 @@ def _declared(
     column = base.source_column if base and said.column is None else said.column or name
     if _needs_column(said) and base is None and column not in columns:
         raise SpecError(
-            f"Feature {name!r} needs a column of the source; found {column!r}"
+            f"Feature {name!r} needs a column of the source; there is no {column!r}"
             f"{nearest(column, columns)}."
         )
     if base is not None and base.derived:

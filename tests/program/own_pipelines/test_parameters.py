@@ -119,7 +119,7 @@ def test_a_column_that_no_row_has_is_refused(
     ("settings", "words"),
     [
         ({"features": {"aa": "int64"}}, "'aa' needs a column of the source"),
-        ({"features": {"c": {"column": "bb", "kind": "text"}}}, "found 'bb'"),
+        ({"features": {"c": {"column": "bb", "kind": "text"}}}, "there is no 'bb'"),
         ({"features": {"box/x": "int64"}}, "known names are 'a', 'b'"),
         ({"features": {"c\0": {"column": "b"}}}, "must hold no NUL"),
         ({"drop": ["aa"]}, "drop must name columns of the source"),

@@ -29,7 +29,7 @@ def infer_columns(
     """
     if label_column is not None and label_column not in columns:
         raise SpecError(
-            f"the label must be a column of the source; found {label_column!r}"
+            f"the label must be a column of the source; there is no {label_column!r}"
             f"{nearest(label_column, columns)}"
         )
     rows = len(next(iter(columns.values()), ()))

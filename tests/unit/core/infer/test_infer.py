@@ -107,7 +107,7 @@ def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(
 def test_an_unknown_label_names_the_nearest_column() -> None:
     """A typo is answered with what was perhaps meant."""
     with pytest.raises(
-        SpecError, match="found 'spcies'; the nearest name is 'species'"
+        SpecError, match="there is no 'spcies'; the nearest name is 'species'"
     ):
         infer_columns(
             {"island": pa.array(["a"]), "species": pa.array(["b"])},
