@@ -122,6 +122,7 @@ LINES = (
     Line("json_depth", "level of 200,000 rows", 60, 60),
     Line("zip_members", "member", 100_000, 30_000),
     Line("tar_members", "member", 100_000, 30_000),
+    Line("zip_tables", "table of one row in a zip", 100_000, 10_000),
     Line("tars", "tar of 10 samples", 10_000, 1_000),
     Line("images", "image", 100_000, 30_000),
     Line("annotations", "box of each of 200 images", 10_000, 3_000),

@@ -188,6 +188,14 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
+def zip_tables(folder: pathlib.Path, count: int) -> None:
+    """Writes a zip of `count` CSV files of one row."""
+    with zipfile.ZipFile(folder / "tables.zip", "w") as archive:
+        for number in range(count):
+            text = f"id,x,name\n{number},{number / 7},n{number % 5}\n"
+            archive.writestr(f"{number:07d}.csv", text)
+
+
 def tar_members(folder: pathlib.Path, count: int) -> None:
     """Writes a tar of `count` images of ten labels."""
     images = _jpegs()
@@ -267,6 +275,7 @@ MAKERS: dict[str, Callable[[pathlib.Path, int], None]] = {
         json_depth,
         zip_members,
         tar_members,
+        zip_tables,
         tars,
         images,
         annotations,
