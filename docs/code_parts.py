@@ -3,6 +3,8 @@
 Each function in `PARTS` returns one part. A part that misses something in the code,
 such as the meaning of a reject reason, raises an error. So no page can be out of date.
 This module does not depend on Sphinx; `from_code` has the directive.
+
+    python docs/code_parts.py PART    prints one part, and without PART their names
 """
 
 import ast
@@ -13,6 +15,7 @@ import inspect
 import json
 import pathlib
 import re
+import sys
 import textwrap
 import types
 import typing
@@ -556,3 +559,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "layers": layers,
     "drawings": drawings,
 }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(
+        "\n".join([PARTS[name]() for name in sys.argv[1:]] or PARTS) + "\n"
+    )

@@ -53,6 +53,18 @@ def part(name: str) -> str:
     return PARTS[name]()
 
 
+def test_parts_are_printed_without_the_built_pages() -> None:
+    """As the README says, for readers of the pages' source."""
+    script = str(ROOT / "docs" / "code_parts.py")
+
+    def printed(*names: str) -> str:
+        run = [sys.executable, script, *names]
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+    assert printed().split() == list(PARTS)
+    assert printed("reject-reasons") == part("reject-reasons") + "\n"
+
+
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_the_code_says_every_part_of_the_reference(name: str) -> None:
     """A part has no empty cell where the code must say what something is."""

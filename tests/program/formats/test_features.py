@@ -493,6 +493,7 @@ def test_the_evidence_for_each_feature(tmp_path: Folder) -> None:
     assert comments["y"] == "100 % present; 3 classes: cat, dog, emu"
     assert comments["n"] == "75.0 % present; -2 to 10; as 10, -2, 3"
     assert comments["t"].startswith("75.0 % present; 5 to 7; as x, 5, 7; 1 DO NOT FIT")
+    assert "; if that means missing, say --null-values" in comments["t"]
     assert "Looked at 4 rows" in out
 
 
