@@ -325,7 +325,7 @@ class TestTwoRuns:
         out = tmp_path / "out"
         plan = make_plan(make_spec({"source": str(small), "output": str(out)}))
         with open_work_folder(plan):
-            assert "another" in refused(2, small, out)
+            assert "another" in refused(5, small, out)
         convert(small, out)
 
     def test_a_target_written_meanwhile_is_not_replaced(
@@ -341,7 +341,7 @@ class TestTwoRuns:
             publish(folder, directory, seen=seen)
 
         monkeypatch.setattr(target, "publish", late)
-        refused(1, small, tmp_path / "out")
+        refused(5, small, tmp_path / "out")
         assert len(rows(tmp_path / "out")) == 5
         # The finished work serves a next try, with --overwrite.
         assert names(tmp_path) == [".out.beam-tfrecord", "out", "source"]

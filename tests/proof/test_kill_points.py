@@ -318,7 +318,8 @@ class Writer:
                 run_directly(settings, planned=wait)
             status = COMMITTED
         except BaseException as error:  # noqa: BLE001 - its name is the outcome
-            ours = type(error).__name__ in ("CommitError", "TargetError")
+            names = {kind.__name__ for kind in type(error).__mro__}
+            ours = bool(names & {"CommitError", "TargetError"})
             status = REFUSED if ours else BROKEN
             if not ours:
                 import traceback
