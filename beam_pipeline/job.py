@@ -152,7 +152,8 @@ def _checked(batch: Batch, *, keyed: bool) -> Batch:
     if not isinstance(batch, Batch):
         raise ConservationError(
             f"A step between reading and writing must return batches; it returned a "
-            f"{type(batch).__name__}. Return dataclasses.replace(batch, rows=...)."
+            f"{type(batch).__name__}. Return the batch, or one that was made of it: "
+            f"dataclasses.replace(batch, rows=...)."
         )
     batch.check()
     if not keyed:

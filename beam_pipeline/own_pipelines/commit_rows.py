@@ -39,7 +39,7 @@ class Committed:
       digest: of the dataset; equal ones have equal bytes.
       records: of each split.
       rejected: rows that did not become records, by reason.
-      status: "committed"; "unchanged" where the dataset was there already; or
+      status: "committed"; "up to date" where the dataset was there already; or
         "repeated" where an earlier attempt had published other rows, which were kept.
     """
 
@@ -168,7 +168,7 @@ def commit_rows(
         )
         manifest, status = run.published(publication.job), "committed"
         if manifest is None:
-            manifest, status = target.read_manifest(run.directory), "unchanged"
+            manifest, status = target.read_manifest(run.directory), "up to date"
         before.keep(manifest, plan.layout.schema, run.store)
         return _committed(run, manifest, status)
 
@@ -230,7 +230,7 @@ def _unchanged(run: SharedRun, shards: Sequence[ShardFile]) -> Committed:
         raise run.is_gone() from None
     if not _holds(manifest, shards):
         raise run.is_gone()
-    return _committed(run, manifest, "unchanged")
+    return _committed(run, manifest, "up to date")
 
 
 def _check_compared(parts: Sequence[ComparedKeys], plan: RowsPlan) -> None:

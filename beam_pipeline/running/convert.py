@@ -31,6 +31,7 @@ from transforms.errors import (
     CommitError,
     DamageError,
     RaceError,
+    SpecError,
     StorageError,
     UsageError,
 )
@@ -192,7 +193,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
       hooks: all but `abandon`, which is the work folder's.
     """
     if hooks.between is not None:
-        plan = _with_steps(plan)
+        plan = _with_steps(plan, hooks.between)
     _check_images(plan, engine, hooks.beam_flags)
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     if remark := check_room(plan):
@@ -225,14 +226,20 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     return manifest
 
 
-def _with_steps(plan: Plan) -> Plan:
+def _with_steps(plan: Plan, between: object) -> Plan:
     """Returns a plan whose dataset says that own steps have made it.
 
     Raises:
+      SpecError: `between` is no PTransform.
       TargetError: the plan was made over a dataset that needed no run, and with own
         steps it does; nobody has said that it may be replaced.
     """
     request = dataclasses.replace(plan.request, steps=True)
+    if not isinstance(between, beam.PTransform):
+        raise SpecError(
+            f"between must be a PTransform, as in between=beam.Map(function); found a "
+            f"{type(between).__name__}."
+        )
     if not plan.spec.overwrite:
         found = target.check_contents(plan.directory)
         if found is not None:

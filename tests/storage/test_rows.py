@@ -84,7 +84,7 @@ def test_fresh_then_equal_then_replaced(server: Server) -> None:
     # What a pipeline that has failed leaves.
     assert command("clean", output).code == 0
     again = write(output, some(300), overwrite=True)
-    assert (again.status, again.digest) == ("unchanged", first.digest)
+    assert (again.status, again.digest) == ("up to date", first.digest)
     assert server.read("out/manifest.json") == before
     assert_whole(server, 300)
     assert write(output, some(40), overwrite=True).status == "committed"
@@ -139,6 +139,6 @@ def test_a_repeated_commit_returns_the_same(
     # An equal dataset is there, with the token of another run.
     given.clear()
     again = write(output, some(300), overwrite=True)
-    assert again.status == "unchanged"
+    assert again.status == "up to date"
     assert real(*given[0]) == again
     assert_whole(server, 300)

@@ -134,7 +134,18 @@ class Batch:
     piece: "Piece | None" = None
 
     def filter(self, keep: npt.NDArray[np.bool_]) -> "Batch":
-        """Returns the batch with only the rows where `keep`, n bools, is true."""
+        """Returns the batch with only the rows where `keep`, n bools, is true.
+
+        Raises:
+          ConservationError: these are no n bools: a null is neither.
+        """
+        keep = np.asarray(keep)
+        if keep.dtype != np.bool_ or keep.shape != (self.rows.num_rows,):
+            raise ConservationError(
+                f"Batch.filter takes a bool for each of its {self.rows.num_rows:,} "
+                f"rows; found {keep.size:,} of type {keep.dtype}. Of an Arrow array, "
+                f"say what a null is first: pc.fill_null(mask, False)."
+            )
         mask = pa.array(keep)
         return self._with_rows(keep, lambda column: column.filter(mask))
 

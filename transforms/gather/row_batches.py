@@ -124,7 +124,10 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
 def how_to_map(kind: type[Any]) -> str:
     """Returns what to do with elements of a type that is no row, as a sentence."""
     if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] == "pandas":
-        return "Map it to a row batch first: beam.Map(pa.Table.from_pandas)."
+        return (
+            "Map it to a row batch first: "
+            "beam.Map(pa.Table.from_pandas, preserve_index=False)."
+        )
     return "Map it to a row first."
 
 

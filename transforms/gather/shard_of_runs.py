@@ -588,7 +588,8 @@ def _check_unique(
     if not len(many):
         return
     count, key = len(many), min(many.to_pylist())
-    more = f" and so are {count - 1:,} other keys" if count > 1 else ""
+    # Of this shard alone: the first one that fails ends the job.
+    more = f", and so are others, {count:,} in this shard" if count > 1 else ""
     raise InputError(
         bounded(
             f"Every row must have a key of its own; {key!r} is given more than once"

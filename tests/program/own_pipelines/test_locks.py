@@ -91,7 +91,7 @@ def test_a_vocabulary_lock_keeps_class_ids(tmp_path: Folder) -> None:
     assert (tmp_path / "b" / "pet.labels.txt").read_text() == "dog\neel\ncat\n"
 
 
-@pytest.mark.parametrize("status", ["committed", "unchanged"])
+@pytest.mark.parametrize("status", ["committed", "up to date"])
 def test_a_lock_that_cannot_be_written_is_written_by_the_next_attempt(
     status: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_lock_that_cannot_be_written_is_written_by_the_next_attempt(
     rows = [{"pet": "ab"[n % 2], "id": n} for n in range(9)]
     given: dict[str, Any] = {"label": "pet", "key": "id", "splits": HALVES}
     given |= {"vocabulary_lock": str(names), "split_lock": str(splits)}
-    if status == "unchanged":
+    if status == "up to date":
         write_rows(rows, tmp_path / "out", **given)
     failed: list[int] = []
     real = vocabularies.keep_names

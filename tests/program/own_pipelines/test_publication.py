@@ -166,7 +166,7 @@ def test_an_equal_dataset_is_not_touched(tmp_path: Folder) -> None:
     made = some()
     random.Random(1).shuffle(made)
     (second,) = write(output, made, overwrite=True)
-    assert (second.status, second.digest) == ("unchanged", first.digest)
+    assert (second.status, second.digest) == ("up to date", first.digest)
     assert {path: path.stat() for path in (output, *output.iterdir())} == before
     assert os.listdir(tmp_path) == ["out"]
 
@@ -294,7 +294,7 @@ def test_a_repeated_commit_of_an_equal_dataset(
 
     monkeypatch.setattr(write_dataset, "commit_rows", commit)
     (second,) = write(output, made, overwrite=True, **options)
-    assert (second.status, second.digest) == ("unchanged", first.digest)
+    assert (second.status, second.digest) == ("up to date", first.digest)
     (found, plan, run, locks) = given[0]
     assert any(each.rejects and each.rejects.path for each in found)
     before = contents(output)

@@ -5,7 +5,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
@@ -37,6 +37,7 @@ from transforms.errors import (
     ConservationError,
     EncodingError,
     RejectLimitError,
+    SpecError,
     TargetError,
 )
 from transforms.publishing import target
@@ -415,6 +416,18 @@ def test_steps_do_not_go_on_with_work_of_others(
     plan = plan_of(source, **settings)
     convert_plan(plan, between=between)
     assert stored(plan) == contents(whole)
+
+
+def test_steps_are_ptransforms(source: Folder) -> None:
+    """A bare function, and a mask that says nothing of some rows, are clear errors."""
+    plan = plan_of(source)
+    with pytest.raises(SpecError, match=r"between=beam\.Map\(function\); found a func"):
+        convert_plan(plan, between=cast(Any, doubled))
+    rows = pa.record_batch({"id": [7, 8]})
+    batch = Batch(Block("a.csv", 3, 7, rows=2), rows, np.arange(2))
+    for mask in (pa.array([True, None]), [True], np.array([0, 1])):
+        with pytest.raises(ConservationError, match="a bool for each of its 2 rows"):
+            batch.filter(cast(Any, mask))
 
 
 def to_text(batch: Batch) -> str:
