@@ -60,6 +60,7 @@ __all__ = [
     "SourceError",
     "InputError",
     "TargetError",
+    "BusyError",
     "RejectLimitError",
     "DamageError",
     "TFRecordError",
@@ -69,6 +70,7 @@ __all__ = [
     "WorkerError",
     "ConservationError",
     "CommitError",
+    "RaceError",
 ]
 
 if TYPE_CHECKING:
@@ -89,12 +91,14 @@ if TYPE_CHECKING:
     from transforms.core.schema import Feature, Kind, Schema
     from transforms.errors import (
         BeamTFRecordError,
+        BusyError,
         CommitError,
         ConservationError,
         DamageError,
         EncodingError,
         ExampleError,
         InputError,
+        RaceError,
         RejectLimitError,
         SourceError,
         SpecError,

@@ -26,9 +26,9 @@ LIBRARY = """
     encode_example decode_example EncodeExamples DecodeExamples
     encode_examples decode_examples read_examples
     FixedLenFeature VarLenFeature RaggedFeature RowLengths UniformRowLength
-    BeamTFRecordError UsageError SpecError SourceError InputError TargetError
+    BeamTFRecordError UsageError SpecError SourceError InputError TargetError BusyError
     RejectLimitError DamageError TFRecordError ExampleError EncodingError
-    StorageError WorkerError ConservationError CommitError
+    StorageError WorkerError ConservationError CommitError RaceError
 """.split()
 # What the documentation named before there was one front door, and where.
 DOCUMENTED = {
