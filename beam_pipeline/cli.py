@@ -14,7 +14,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -76,6 +76,25 @@ _COMMANDS = {
     "Make others of it": ("subset", "merge", "export", "index"),
     "Put in order": ("repair", "clean"),
 }
+
+
+def _one(
+    _context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> str:
+    """Returns the one name of an option; click would take the last of several."""
+    if len(given) > 1:
+        flag = option.opts[0]
+        several = f'say --where "label in {given!r}"' if flag == "--label" else ""
+        raise UsageError(
+            f"{flag} takes one name; found {len(given)}. "
+            f"{f'For several, {several}.' if several else 'Run once for each.'}"
+        )
+    return given[0] if given else ""
+
+
+def _name(flag: str, text: str) -> Callable[[Any], Any]:
+    """Returns an option that takes one name, and is refused if given twice."""
+    return click.option(flag, callback=_one, multiple=True, help=text)
 
 
 class _Group(click.Group):
@@ -249,8 +268,12 @@ def report(target: str, output: str, verify: bool, quiet: bool) -> int:
 @click.option(
     "-n", "count", default=3, show_default=True, help="Show this number of records."
 )
-@click.option("--split", default="", help="Show records of this split only.")
-@click.option("--label", default="", help="Show records of this class only.")
+@click.option(
+    "--split", callback=_one, multiple=True, help="Show records of this split only."
+)
+@click.option(
+    "--label", callback=_one, multiple=True, help="Show records of this class only."
+)
 @click.option("--where", default="", help="Show records that fulfil this condition.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a record a line.")
 def head(
@@ -368,8 +391,8 @@ def index(target: str, output: str, **options: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", shell_complete=complete_path)
-@click.option("--split", default="", help="Export this split only.")
-@click.option("--label", default="", help="Export this class only.")
+@_name("--split", "Export this split only.")
+@_name("--label", "Export this class only.")
 @click.option("--where", default="", help="Export rows that fulfil this condition.")
 @click.option(
     "--limit",
@@ -388,7 +411,7 @@ def index(target: str, output: str, **options: Any) -> int:
 def export(target: str, output: str, **choice: Any) -> int:
     """Write the images or tables of a dataset back as files, into the new folder OUT.
 
-    Images get their own bytes back, in a folder for each split and class.
+    Images are written as they are stored, in a folder for each split and class.
 
     \b
       beam-tfrecord export out/photos hats --label hat --limit 100
@@ -402,8 +425,8 @@ def export(target: str, output: str, **choice: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", type=LOCATION)
-@click.option("--split", default="", help="Take this split only.")
-@click.option("--label", default="", help="Take this class only.")
+@_name("--split", "Take this split only.")
+@_name("--label", "Take this class only.")
 @click.option("--where", default="", help="Take records that fulfil this condition.")
 @click.option(
     "--drop-keys",

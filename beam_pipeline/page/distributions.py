@@ -116,7 +116,8 @@ def describe(
     finite = {name: values[np.isfinite(values)] for name, values in numbers.items()}
     odd = sum(map(len, numbers.values())) - sum(map(len, finite.values()))
     drift = None
-    if compared:
+    # The length of a path says where a file was, and nothing of the data.
+    if compared and not _names_files(feature):
         drift = drift_of_numbers(finite[compared[0]], finite[compared[1]])
     whole = feature.kind is not Kind.FLOAT
     frequent = _few_whole(finite) if feature.kind is Kind.INT64 else None
@@ -126,6 +127,11 @@ def describe(
     shown = {name: finite[name] for name in (compared or finite)}
     histogram = None if frequent else histogram_of(shown, whole=whole)
     return Distribution(measured, rows, spreads, histogram, frequent, odd, drift)
+
+
+def _names_files(feature: Feature) -> bool:
+    is_named = feature.name.rpartition("/")[2] == "filename"
+    return feature.kind is Kind.TEXT and is_named
 
 
 def describe_counts(

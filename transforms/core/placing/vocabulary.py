@@ -225,7 +225,8 @@ def vocabulary_warnings(
         )
     if empty:
         out.append(
-            f"{len(empty):,} classes of {feature!r} have no record: {_shown(empty)}"
+            f"{len(empty):,} {'classes' if len(empty) > 1 else 'class'} of {feature!r} "
+            f"{'have' if len(empty) > 1 else 'has'} no record: {_shown(empty)}"
         )
     return [bounded(text) for text in out]
 

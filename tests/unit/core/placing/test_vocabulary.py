@@ -119,7 +119,7 @@ def test_fault_130_names_that_are_alike() -> None:
         "4 class names of 'animal' are alike: 'Cat' and 'cat' and 'cat '; "
         "'é' and 'e\u0301'; 'ＡＢ' and 'ab'; 'a b' and 'a  b'",
         "1 class names of 'animal' begin or end with a space: 'cat '",
-        "1 classes of 'animal' have no record: 'dog'",
+        "1 class of 'animal' has no record: 'dog'",
     ]
     plain = ("cat", "dog", UNKNOWN_NAME)
     assert vocabulary_warnings("animal", plain, {"cat": 1, "dog": 2}) == []
