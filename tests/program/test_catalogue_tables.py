@@ -513,7 +513,8 @@ def test_fault_113_spaces_are_trimmed_on_request(how: str, tmp_path: Folder) -> 
         options = ("--spec", tmp_path / "s/spec.yaml")
     found = converted(tmp_path, data, *options, "--label-column", "label")
     assert found == [{"n": 1, "label": 0}, {"n": 2, "label": 0}, {"n": 3}]
-    assert manifest(tmp_path / "out")["run"]["notes"] == []
+    (note,) = manifest(tmp_path / "out")["run"]["notes"]
+    assert "1 has no 'label'" in note
     assert dataset(tmp_path / "out")["settings"]["trim"] is True
 
 

@@ -67,6 +67,8 @@ try:
     b.convert("photos", "out/photos")
 except b.TFRecordError as error:
     offset: int = error.offset
+except (b.BusyError, b.RaceError) as error:
+    later: int = error.exit_code
 except (b.InputError, b.SourceError, b.SpecError, b.TargetError, b.UsageError) as error:
     code: int = error.exit_code
 except (b.ExampleError, b.DamageError, b.EncodingError, b.RejectLimitError):

@@ -627,7 +627,7 @@ def test_keys_of_a_store_may_be_corrected(
     class PreparedError(Exception):
         pass
 
-    def prepare(spec: Spec) -> None:
+    def prepare(spec: Spec, *, steps: bool) -> None:
         raise PreparedError
 
     monkeypatch.setattr(api, "prepare", prepare)

@@ -170,7 +170,7 @@ def test_a_data_frame_is_shown_the_way() -> None:
     """It is many rows, so that no step that maps it to one row helps."""
     pipeline = beam.Pipeline(runner="FnApiRunner")
     frames = pipeline | beam.Create([pd.DataFrame({"a": [1]})])
-    with pytest.raises(SpecError, match=r"beam\.Map\(pa\.Table\.from_pandas\)"):
+    with pytest.raises(SpecError, match=r"Map\(pa\.Table\.from_pandas, preserve_index"):
         frames | WriteDataset("out/x")
 
 
