@@ -557,8 +557,11 @@ def _with_ties(
 
 def _tied(ordered: Hashes) -> npt.NDArray[np.bool_]:
     """Returns which of n sorted hashes are there more than once: nearly always none."""
+    tied = np.zeros(len(ordered), np.bool_)
     same = ordered[1:] == ordered[:-1]
-    tied: npt.NDArray[np.bool_] = np.append(same, False) | np.append(False, same)
+    # A shard whose rows are all rejected has none.
+    tied[:-1] |= same
+    tied[1:] |= same
     return tied
 
 

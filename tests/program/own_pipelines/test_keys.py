@@ -69,6 +69,22 @@ def test_keys_of_rejected_rows_count(tmp_path: Folder, splits: Any) -> None:
         write(tmp_path / "out", twice, splits=splits, max_reject_rate=0.5)
 
 
+@pytest.mark.parametrize("splits", [{"train": 1.0}, "column:part"])
+def test_a_shard_whose_rows_are_all_rejected(tmp_path: Folder, splits: Any) -> None:
+    """It has no keys to compare, and is an empty shard."""
+    good = [] if splits != "column:part" else some()
+    bad = [{"id": "z", "x": "seven", "part": "last"}]
+    write(
+        tmp_path / "out",
+        [*good, *bad],
+        splits=splits,
+        features={"x": "int64"},
+        max_reject_rate=1,
+        allow_empty=True,
+    )
+    assert len(rows(tmp_path / "out")) == len(good)
+
+
 def test_duplicates_must_be_a_word_that_is_known(tmp_path: Folder) -> None:
     """Another word is refused at construction."""
     with pytest.raises(SpecError, match="'refuse' or 'keep'"):
