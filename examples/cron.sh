@@ -17,6 +17,7 @@
 #   3  too many rejects
 #   4  the source is there, but its content does not fit
 #   5  another run writes to the target, or has just done so: the next run may succeed
+#   129, 130, 143, 137  ended by HUP, INT, TERM or KILL: the next run continues
 #
 # BEAM_TFRECORD    the program [beam-tfrecord]
 # LOGS             folder of NAME.log, which grows, and NAME.json, the last report
@@ -58,6 +59,8 @@ if [ -s "$report.new" ]; then
     mv -f -- "$report.new" "$report"
 else
     rm -f -- "$report.new"
+    # A signal leaves none, and the last one speaks of another run.
+    [ "$code" -le 128 ] || rm -f -- "$report"
 fi
 case $code in
 0) exit 0 ;;

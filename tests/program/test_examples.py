@@ -145,8 +145,13 @@ def test_cron_prints_the_end_of_a_run_without_an_error(tmp_path: Folder) -> None
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\necho begun\necho 'out of memory'\nexit 137\n")
     program.chmod(0o755)
+    old = tmp_path / "logs" / "out.json"
+    old.parent.mkdir(exist_ok=True)
+    old.write_text('{"status": "up to date"}')
     done = cron(tmp_path, "rows.csv", "out", program=str(program))
     assert done.returncode == 137
+    # It speaks of another run.
+    assert not old.exists()
     head, last = done.stderr.splitlines()
     assert head.startswith("out: failed with 137, the next run goes on")
     assert last == "out of memory"
