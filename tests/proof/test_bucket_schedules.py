@@ -23,7 +23,12 @@ from transforms.publishing import work_folder
 from transforms.publishing.bucket import publication
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
-from transforms.storage import object_clients, remote, remote_look
+from transforms.storage import (
+    object_clients,
+    remote_look,
+    remote_reads,
+    remote_writes,
+)
 from transforms.storage.object_store import Listed, Look, OvertakenError
 from transforms.work import versions
 from transforms.work.store import Store
@@ -101,7 +106,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
         local = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
         return local, "/".join(path.split("/")[3:])
 
-    for module in (remote, remote_look):
+    for module in (remote_look, remote_reads, remote_writes):
         monkeypatch.setattr(module, "file_system", system)
     for module in (object_clients, bucket_runs, versions):
         monkeypatch.setattr(module, "client_of", lambda path: made)

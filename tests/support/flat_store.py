@@ -7,7 +7,12 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import file_systems, remote, remote_look
+from transforms.storage import (
+    file_systems,
+    remote_look,
+    remote_reads,
+    remote_writes,
+)
 
 __all__ = ["WRITTEN", "FlatStore", "install"]
 
@@ -64,5 +69,5 @@ def install(store: FlatStore, patch: pytest.MonkeyPatch) -> None:
     def system(path: str) -> tuple[FlatStore, str]:
         return store, path.partition("://")[2]
 
-    for module in (file_systems, remote, remote_look):
+    for module in (file_systems, remote_look, remote_reads, remote_writes):
         patch.setattr(module, "file_system", system)

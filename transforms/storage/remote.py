@@ -2,541 +2,45 @@
 
 Paths have a scheme; see `transforms.storage.paths`. Failures that pass are tried again,
 the others become an OSError with a number.
-
-An object appears when its upload is complete, and an Arrow stream that has failed is
-completed all the same when it is closed. So a file is first finished and read back in
-a temporary file of this machine, and then uploaded: by the store's own client where it
-is installed (`transforms.storage.object_clients`), which verifies checksums and gives
-up what it has begun. HDFS shows a file while it is written, and can rename: there it
-gets its name when it is whole.
-
-Times of modification count in whole seconds: stores list them finer than they tell
-them of one object.
 """
 
 import concurrent.futures
-import contextlib
-import datetime
 import errno
-import fnmatch
-import functools
 import io
-import itertools
 import os
-import secrets
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
-import google_crc32c
-
-from transforms.errors import DamageError, SpecError, StorageError, source_error
-from transforms.storage import object_clients
+from transforms.errors import SpecError, source_error
 from transforms.storage.drafts import Draft
-from transforms.storage.entries import (
-    FileEntry,
-    Standing,
-    stamp,
+from transforms.storage.entries import FileEntry, Standing, stamp
+from transforms.storage.file_systems import CONNECTIONS
+from transforms.storage.paths import relative
+from transforms.storage.remote_look import expand, look, look_in
+from transforms.storage.remote_reads import (
+    RemoteFile,
+    fetched,
+    is_held,
+    read_all,
+    read_at_once,
+    remembered,
 )
-from transforms.storage.file_systems import CONNECTIONS, asked, file_system
-from transforms.storage.limits import TooLargeError
-from transforms.storage.paths import relative, split_remote
-from transforms.storage.read_ahead import read_ahead
-from transforms.storage.remote_look import HDFS, Found, look, look_in, walk
+from transforms.storage.remote_writes import (
+    RemoteDraft,
+    put,
+    remove_file,
+    remove_tree,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from transforms.storage.file_list import FileList
 
-__all__ = [
-    "RemoteFile",
-    "RemoteStorage",
-    "fetched",
-    "put",
-    "read_all",
-    "remembered",
-    "remove_file",
-    "remove_tree",
-    "upload",
-]
+__all__ = ["RemoteStorage"]
 
 # Reads of an open file fetch at least this much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
-_COPY_BYTES = 8 << 20
-_FILES_REMEMBERED = 4
-_SECOND = 10**9
-_TOKEN_BYTES = 6
-# As many reads take no longer than to load a store's client library, 0.3 s.
-_FEW_READS = 32
-
-
-# Counts the reads of whole files and of parts.
-_reads = itertools.count()
-# Path -> the file's state when it was read, and its bytes.
-_remembered: dict[str, tuple[Found, bytes]] = {}
-# Path -> bytes and time of a file that was fetched ahead of those who read it now.
-_held: dict[str, tuple[bytes, int]] = {}
-
-
-def expand(pattern: str) -> list[str]:
-    """Returns the files that a glob names, `**` in it for any folders."""
-    parts = pattern.split("/")
-    first = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
-    folder, wanted = "/".join(parts[:first]), parts[first:]
-    found: Iterable[Found] = ()
-    # As on a disk, a pattern in a missing folder names nothing.
-    with contextlib.suppress(FileNotFoundError):
-        found = look_in(folder) if len(wanted) == 1 else walk(folder)
-    return sorted(
-        (
-            each.path
-            for each in found
-            if not each.is_folder
-            and _matches(each.path.removeprefix(f"{folder}/").split("/"), wanted)
-        ),
-        key=os.fsencode,
-    )
-
-
-def _matches(parts: list[str], wanted: list[str]) -> bool:
-    """Whether a path fits a glob as `glob.glob(recursive=True)` has it."""
-    if not wanted:
-        return not parts
-    if wanted[0] == "**":
-        hidden = next((i for i, p in enumerate(parts) if p.startswith(".")), len(parts))
-        return any(_matches(parts[i:], wanted[1:]) for i in range(hidden + 1))
-    return (
-        bool(parts)
-        and fnmatch.fnmatchcase(parts[0], wanted[0])
-        and (wanted[0].startswith(".") or not parts[0].startswith("."))
-        and _matches(parts[1:], wanted[1:])
-    )
-
-
-def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
-    """Returns a whole file and its time of modification.
-
-    Raises:
-      OSError: it cannot be read.
-      TooLargeError: it has more bytes than `limit`, and was not read.
-    """
-    if held := _held.get(path):
-        if limit is not None and len(held[0]) > limit:
-            raise TooLargeError(path, len(held[0]), held[1])
-        return held
-    if found := _read_at_once(path, limit=limit):
-        data, size, modified_ns = found
-        if limit is not None and size > limit:
-            raise TooLargeError(path, size, modified_ns)
-        return data, modified_ns
-    system, inside = file_system(path)
-    _check_there(path)
-
-    def fetch() -> tuple[bytes, int]:
-        # A stream: for a random access file Arrow asks Google's store once more.
-        with system.open_input_stream(inside, compression=None) as stream:
-            modified_ns = _modified_ns(stream, path)
-            if limit is not None and (size := _stated_size(stream, path)) > limit:
-                raise TooLargeError(path, size, modified_ns)
-            return stream.read(), modified_ns
-
-    return asked(path, fetch)
-
-
-def _read_at_once(
-    path: str, part: tuple[int, int] | None = None, limit: int | None = None
-) -> tuple[bytes, int, int] | None:
-    """Returns bytes, and size and time of their file, for which Arrow asks before.
-
-    None where there is no such way, or it has failed, or its library would be loaded
-    for a few files.
-    """
-    if next(_reads) < _FEW_READS or (reads := object_clients.reads_of(path)) is None:
-        return None
-    found = reads.read(split_remote(path)[1], part, limit)
-    return None if found is None else (found[0], found[1], found[2] * _SECOND)
-
-
-def _check_there(path: str) -> None:
-    """Raises FileNotFoundError where HDFS's client would print a traceback first."""
-    if path.startswith(HDFS):
-        found = look(path)
-        if found is None or found.is_folder:
-            number = errno.ENOENT if found is None else errno.EISDIR
-            raise OSError(number, os.strerror(number), path)
-
-
-def _stated_size(file: Any, path: str) -> int:
-    """Returns the size of an open file, without another request where it says."""
-    facts = file.metadata() or {}
-    text = facts.get("Content-Length") or facts.get("size")
-    if text is not None:
-        return int(text)
-    found = look(path)
-    return 0 if found is None else found.size
-
-
-def _modified_ns(file: Any, path: str) -> int:
-    """Returns when an open file was written, without another request where it says."""
-    facts = file.metadata() or {}
-    text = facts.get("Last-Modified") or facts.get("updated")
-    try:
-        written = datetime.datetime.fromisoformat((text or b"").decode())
-    except ValueError:
-        found = look(path)
-        if found is None:
-            raise FileNotFoundError(
-                errno.ENOENT, os.strerror(errno.ENOENT), path
-            ) from None
-        return found.modified_ns
-    return int(written.timestamp()) * _SECOND
-
-
-def fetched(sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
-    """Fetches small files ahead, side by side; see `transforms.files.fetched`."""
-
-    def fetch(file: tuple[str, int]) -> tuple[bytes, int] | None:
-        path, size = file
-        try:
-            return read_all(path, limit) if size <= limit else None
-        except (OSError, StorageError):
-            # Whoever reads it next finds out why.
-            return None
-
-    contents = read_ahead(fetch, sizes, far=True)
-    for (path, _), content in zip(sizes, contents, strict=True):
-        if content is None:
-            yield
-            continue
-        _held[path] = content
-        try:
-            yield
-        finally:
-            _held.pop(path, None)
-
-
-def _reader(data: bytes) -> Any:
-    import pyarrow as pa
-
-    return pa.BufferReader(data)
-
-
-def remembered(path: str) -> bytes:
-    """Returns the bytes of a file from a cache; reads it again after a change."""
-    if path in _held:
-        return read_all(path)[0]
-    known = _remembered.get(path)
-    if known is None or look(path) != known[0]:
-        data, modified_ns = read_all(path)
-        known = _remembered[path] = Found(path, False, len(data), modified_ns), data
-        while len(_remembered) > _FILES_REMEMBERED:
-            _remembered.pop(next(iter(_remembered)), None)
-    return known[1]
-
-
-class RemoteFile(io.RawIOBase):
-    """A file elsewhere, open for reading at any place.
-
-    Attributes:
-      name: its path.
-      size: bytes.
-      modified_ns: when it was last written.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self.name = path
-        self._place = 0
-        self._file: Any = None
-        if held := _held.get(path):
-            data, self.modified_ns = held
-            self._file, self.size = _reader(data), len(data)
-            return
-        _check_there(path)
-        self.size, self.modified_ns = asked(path, self._facts)
-
-    @property
-    def stamp(self) -> int:
-        """See `transforms.storage.entries.stamp`."""
-        return stamp(self.size, self.modified_ns)
-
-    def read_range(self, start: int, stop: int) -> bytes:
-        """Returns bytes [start, stop), fewer where the file ends before."""
-        stop = min(stop, self.size)
-        if start >= stop:
-            return b""
-        return asked(self.name, lambda: self._read_at(start, stop - start))
-
-    def _facts(self) -> tuple[int, int]:
-        with self._reset_after_failure():
-            file = self._opened()
-            return file.size(), _modified_ns(file, self.name)
-
-    def _read_at(self, start: int, size: int) -> bytes:
-        with self._reset_after_failure():
-            data: bytes = self._opened().read_at(size, start)
-        return data
-
-    @contextlib.contextmanager
-    def _reset_after_failure(self) -> Iterator[None]:
-        """Lets the next attempt open the file again."""
-        try:
-            yield
-        except OSError:
-            self._file = None
-            raise
-        except ValueError as error:
-            # Arrow opens a file of Google's store even where its first bytes were
-            # refused, and later raises ValueError because the file is closed.
-            self._file = None
-            reason = "the connection was closed"
-            raise OSError(errno.EIO, reason, self.name) from error
-
-    def _opened(self) -> Any:
-        if self._file is None:
-            system, inside = file_system(self.name)
-            self._file = system.open_input_file(inside)
-        return self._file
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Reads as `io.RawIOBase` has it."""
-        view = memoryview(buffer).cast("B")
-        data = self.read_range(self._place, self._place + len(view))
-        view[: len(data)] = data
-        self._place += len(data)
-        return len(data)
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Reads as `io.RawIOBase` has it, without a copy."""
-        stop = self.size if size is None or size < 0 else self._place + size
-        data = self.read_range(self._place, stop)
-        self._place += len(data)
-        return data
-
-    def readall(self) -> bytes:
-        """Reads as `io.RawIOBase` has it."""
-        return self.read(-1)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Seeks as `io.RawIOBase` has it."""
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}
-        self._place = max(start[whence] + offset, 0)
-        return self._place
-
-    def tell(self) -> int:
-        """Tells as `io.RawIOBase` has it."""
-        return self._place
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def seekable(self) -> bool:
-        """True."""
-        return True
-
-    def close(self) -> None:
-        """Lets the connection go."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._file = None
-        super().close()
-
-
-@contextlib.contextmanager
-def _temporary() -> Iterator[tuple[IO[bytes], str]]:
-    """Gives a temporary file and a name of it, which is no other process's.
-
-    Where the kernel names open files, it has no name in a folder: a killed process
-    leaves nothing.
-    """
-    if os.path.isdir("/proc/self/fd"):
-        with tempfile.TemporaryFile() as file:
-            yield file, f"/proc/self/fd/{file.fileno()}"
-    else:
-        with tempfile.NamedTemporaryFile(prefix="beam-tfrecord-") as named:
-            yield named, named.name
-
-
-class _RemoteDraft:
-    """A file that is written here, and uploaded when it gets its name."""
-
-    def __init__(self, path: str, attempts: str) -> None:
-        self.path = path
-        self._attempts = attempts
-        self._open = contextlib.ExitStack()
-        self._file, self._name = self._open.enter_context(_temporary())
-        self._spooled = Spooled(self._file)
-
-    def write(self, data: bytes | memoryview, /) -> int:
-        return self._spooled.write(data)
-
-    def sync(self) -> None:
-        self._file.flush()
-        self._spooled.check(self.path)
-
-    def publish(self) -> None:
-        with self._open:
-            upload(self._name, self.path, attempts=self._attempts)
-
-    def discard(self) -> None:
-        self._open.close()
-
-
-class Spooled:
-    """A file on its way: written here, checked, then uploaded."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._crc32c = 0
-
-    def write(self, data: bytes | memoryview, /) -> int:
-        """Writes all of `data`; returns its length, or raises OSError."""
-        self._file.write(data)
-        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
-        return memoryview(data).nbytes
-
-    def check(self, path: str) -> None:
-        """Raises DamageError unless the file reads as it was written."""
-        crc = 0
-        self._file.seek(0)
-        while piece := self._file.read(_COPY_BYTES):
-            crc = google_crc32c.extend(crc, piece)
-        if crc != self._crc32c:
-            raise DamageError(
-                f"What is written must read the same; the temporary file for {path!r} "
-                f"has the checksum {crc:08x} and not {self._crc32c:08x}. Nothing was "
-                f"uploaded; look after the disk and the memory, and run again."
-            )
-
-
-def put(path: str, data: bytes, *, attempts: str = "") -> None:
-    """Writes a small file, in place of one there.
-
-    Args:
-      path: the final name.
-      data: the content.
-      attempts: see `create`.
-
-    Raises:
-      OSError: it could not be done.
-      StorageError: nor could it when it was tried again.
-    """
-    client = object_clients.client_of(path)
-    if client is not None:
-        key = split_remote(path)[1]
-        asked(path, lambda: client.put(key, data))
-    else:
-        asked(path, lambda: _put(io.BytesIO(data), len(data), path, attempts))
-
-
-def upload(local: str, path: str, *, attempts: str = "") -> None:
-    """Puts a local file where `path` says, in place of what is there.
-
-    Args:
-      local: path of the file.
-      path: the final name.
-      attempts: see `create`.
-
-    Raises:
-      OSError: it could not be done; nothing has appeared.
-      StorageError: nor could it when it was tried again.
-    """
-    client = object_clients.client_of(path)
-    if client is not None:
-        _, key = split_remote(path)
-        asked(path, lambda: client.put_file(key, local))
-    else:
-        asked(path, functools.partial(_put_file, local, path, attempts))
-
-
-def _put_file(local: str, path: str, attempts: str) -> None:
-    with open(local, "rb") as source:
-        _put(source, os.fstat(source.fileno()).st_size, path, attempts)
-
-
-def _put(source: BinaryIO, size: int, path: str, attempts: str) -> None:
-    """Writes a file without the store's client; may be repeated after a failure.
-
-    Args:
-      source: positioned anywhere.
-      size: bytes in it.
-      path, attempts: see `create`.
-    """
-    source.seek(0)
-    if not path.startswith(HDFS):
-        _stream_up(source, size, path)
-        return
-    folder, name = os.path.split(path)
-    partial = f"{attempts or folder}/.{name}.{secrets.token_hex(_TOKEN_BYTES)}.tmp"
-    _stream_up(source, size, partial)
-    (system, new), (_, inside) = file_system(partial), file_system(path)
-    try:
-        system.create_dir(file_system(folder)[1])
-        system.move(new, inside)
-    except OSError:
-        with contextlib.suppress(OSError):
-            system.delete_file(new)
-        raise
-
-
-def _stream_up(source: BinaryIO, size: int, path: str) -> None:
-    system, inside = file_system(path)
-    try:
-        with system.open_output_stream(inside) as sink:
-            while piece := source.read(_COPY_BYTES):
-                sink.write(piece)
-    except OSError:
-        # Closing it may have published a part.
-        with contextlib.suppress(OSError):
-            system.delete_file(inside)
-        raise
-    if (found := look(path)) is None or found.size != size:
-        raise OSError(errno.EIO, "the upload is not as long as the file", path)
-
-
-def remove_file(path: str) -> None:
-    """Removes exactly this file; it may be gone already."""
-    client = object_clients.client_of(path)
-    if client is not None:
-        # Arrow would put an object in place of a folder that is empty now.
-        asked(path, lambda: client.remove(split_remote(path)[1]))
-        return
-    with contextlib.suppress(FileNotFoundError):
-        asked(path, functools.partial(_delete, path))
-
-
-def _delete(path: str) -> None:
-    system, inside = file_system(path)
-    try:
-        system.delete_file(inside)
-    except OSError:
-        # HDFS fails where there is nothing to remove.
-        if look(path) is not None:
-            raise
-
-
-def remove_tree(folder: str) -> None:
-    """Removes exactly what is below this folder; it may be gone already."""
-    client = object_clients.client_of(folder)
-    if client is not None:
-        asked(folder, lambda: client.remove_below(split_remote(folder)[1]))
-        return
-    with contextlib.suppress(FileNotFoundError):
-        found = look(folder)
-        if found is not None and not found.is_folder:
-            remove_file(folder)
-            return
-        inner = [
-            each.path for each in look_in(folder, recursive=True) if each.is_folder
-        ]
-        # Some servers keep folders, and remove only empty ones.
-        for each in sorted([*inner, folder], key=len, reverse=True):
-            system, inside = file_system(each)
-            asked(each, functools.partial(system.delete_dir_contents, inside))
-            asked(each, functools.partial(system.delete_dir, inside))
 
 
 class RemoteStorage:
@@ -626,15 +130,15 @@ class RemoteStorage:
         return data, stamp(len(data), modified_ns)
 
     def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
-        is_simple = start < stop and path not in _held
-        if is_simple and (found := _read_at_once(path, (start, stop))):
+        is_simple = start < stop and not is_held(path)
+        if is_simple and (found := read_at_once(path, (start, stop))):
             return found[0], stamp(*found[1:])
         with RemoteFile(path) as file:
             return file.read_range(start, stop), file.stamp
 
     def draft(self, path: str, *, attempts: str, durable: bool) -> Draft:
         """`attempts` matters where files are renamed, as in HDFS."""
-        return _RemoteDraft(path, attempts)
+        return RemoteDraft(path, attempts)
 
     def write_file(
         self,

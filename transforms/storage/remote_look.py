@@ -3,16 +3,17 @@
 import contextlib
 import dataclasses
 import errno
+import fnmatch
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked, file_system
 from transforms.storage.paths import split_remote
 
-__all__ = ["HDFS", "Found", "look", "look_at_level", "look_in", "walk"]
+__all__ = ["HDFS", "Found", "expand", "look", "look_at_level", "look_in", "walk"]
 
 HDFS = "hdfs://"
 _WITHOUT_FOLDERS = ("gs://", "gcs://")
@@ -162,3 +163,38 @@ def _found(path: str, info: Any) -> Found | None:
         return Found(path, True)
     seconds = (info.mtime_ns or 0) // _SECOND
     return Found(path, False, info.size or 0, seconds * _SECOND)
+
+
+def expand(pattern: str) -> list[str]:
+    """Returns the files that a glob names, `**` in it for any folders."""
+    parts = pattern.split("/")
+    first = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
+    folder, wanted = "/".join(parts[:first]), parts[first:]
+    found: Iterable[Found] = ()
+    # As on a disk, a pattern in a missing folder names nothing.
+    with contextlib.suppress(FileNotFoundError):
+        found = look_in(folder) if len(wanted) == 1 else walk(folder)
+    return sorted(
+        (
+            each.path
+            for each in found
+            if not each.is_folder
+            and _matches(each.path.removeprefix(f"{folder}/").split("/"), wanted)
+        ),
+        key=os.fsencode,
+    )
+
+
+def _matches(parts: list[str], wanted: list[str]) -> bool:
+    """Whether a path fits a glob as `glob.glob(recursive=True)` has it."""
+    if not wanted:
+        return not parts
+    if wanted[0] == "**":
+        hidden = next((i for i, p in enumerate(parts) if p.startswith(".")), len(parts))
+        return any(_matches(parts[i:], wanted[1:]) for i in range(hidden + 1))
+    return (
+        bool(parts)
+        and fnmatch.fnmatchcase(parts[0], wanted[0])
+        and (wanted[0].startswith(".") or not parts[0].startswith("."))
+        and _matches(parts[1:], wanted[1:])
+    )
