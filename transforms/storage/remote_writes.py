@@ -16,7 +16,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 import google_crc32c
 
@@ -55,16 +55,28 @@ class RemoteDraft:
         self._attempts = attempts
         self._open = contextlib.ExitStack()
         self._file, self._name = self._open.enter_context(_temporary())
-        self._spooled = _Spooled(self._file)
+        self._crc32c = 0
 
     def write(self, data: bytes | memoryview, /) -> int:
         """Writes all of `data`; returns its length, or raises OSError."""
-        return self._spooled.write(data)
+        self._file.write(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
+        return memoryview(data).nbytes
 
     def sync(self) -> None:
         """Raises DamageError unless the file reads as it was written."""
         self._file.flush()
-        self._spooled.check(self.path)
+        self._file.seek(0)
+        crc = 0
+        while piece := self._file.read(_COPY_BYTES):
+            crc = google_crc32c.extend(crc, piece)
+        if crc != self._crc32c:
+            raise DamageError(
+                f"What is written must read the same; the temporary file for "
+                f"{self.path!r} has the checksum {crc:08x} and not "
+                f"{self._crc32c:08x}. Nothing was uploaded; look after the disk and "
+                f"the memory, and run again."
+            )
 
     def publish(self) -> None:
         """Uploads the file."""
@@ -74,33 +86,6 @@ class RemoteDraft:
     def discard(self) -> None:
         """Forgets the file."""
         self._open.close()
-
-
-class _Spooled:
-    """A file on its way: written here, checked, then uploaded."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._crc32c = 0
-
-    def write(self, data: bytes | memoryview, /) -> int:
-        """Writes all of `data`; returns its length, or raises OSError."""
-        self._file.write(data)
-        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
-        return memoryview(data).nbytes
-
-    def check(self, path: str) -> None:
-        """Raises DamageError unless the file reads as it was written."""
-        crc = 0
-        self._file.seek(0)
-        while piece := self._file.read(_COPY_BYTES):
-            crc = google_crc32c.extend(crc, piece)
-        if crc != self._crc32c:
-            raise DamageError(
-                f"What is written must read the same; the temporary file for {path!r} "
-                f"has the checksum {crc:08x} and not {self._crc32c:08x}. Nothing was "
-                f"uploaded; look after the disk and the memory, and run again."
-            )
 
 
 def put(path: str, data: bytes, *, attempts: str = "") -> None:
