@@ -14,14 +14,14 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
 from beam_pipeline.commands.flags_only import is_flags_only, split_flags
-from beam_pipeline.commands.options import LOCATION, JobCommand, complete_path
+from beam_pipeline.commands.options import LOCATION, Command, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
@@ -78,27 +78,10 @@ _COMMANDS = {
 }
 
 
-def _one(
-    _context: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> str:
-    """Returns the one name of an option; click would take the last of several."""
-    if len(given) > 1:
-        flag = option.opts[0]
-        several = f'say --where "label in {given!r}"' if flag == "--label" else ""
-        raise UsageError(
-            f"{flag} takes one name; found {len(given)}. "
-            f"{f'For several, {several}.' if several else 'Run once for each.'}"
-        )
-    return given[0] if given else ""
-
-
-def _name(flag: str, text: str) -> Callable[[Any], Any]:
-    """Returns an option that takes one name, and is refused if given twice."""
-    return click.option(flag, callback=_one, multiple=True, help=text)
-
-
 class _Group(click.Group):
     """A group of commands under headings; unknown ones get the nearest known name."""
+
+    command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         listed = [name for names in _COMMANDS.values() for name in names]
@@ -268,13 +251,13 @@ def report(target: str, output: str, verify: bool, quiet: bool) -> int:
 @click.option(
     "-n", "count", default=3, show_default=True, help="Show this number of records."
 )
+@click.option("--split", default="", help="Show records of this split only.")
+@click.option("--label", default="", help="Show records of this class only.")
 @click.option(
-    "--split", callback=_one, multiple=True, help="Show records of this split only."
+    "--where",
+    default="",
+    help="Show records that fulfil this, as in \"label in ('hat', 'shoe')\".",
 )
-@click.option(
-    "--label", callback=_one, multiple=True, help="Show records of this class only."
-)
-@click.option("--where", default="", help="Show records that fulfil this condition.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a record a line.")
 def head(
     target: str, count: int, split: str, label: str, where: str, as_json: bool
@@ -391,9 +374,13 @@ def index(target: str, output: str, **options: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", shell_complete=complete_path)
-@_name("--split", "Export this split only.")
-@_name("--label", "Export this class only.")
-@click.option("--where", default="", help="Export rows that fulfil this condition.")
+@click.option("--split", default="", help="Export this split only.")
+@click.option("--label", default="", help="Export this class only.")
+@click.option(
+    "--where",
+    default="",
+    help="Export rows that fulfil this, as in \"label in ('hat', 'shoe')\".",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -425,9 +412,13 @@ def export(target: str, output: str, **choice: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", type=LOCATION)
-@_name("--split", "Take this split only.")
-@_name("--label", "Take this class only.")
-@click.option("--where", default="", help="Take records that fulfil this condition.")
+@click.option("--split", default="", help="Take this split only.")
+@click.option("--label", default="", help="Take this class only.")
+@click.option(
+    "--where",
+    default="",
+    help="Take records that fulfil this, as in \"label in ('hat', 'shoe')\".",
+)
 @click.option(
     "--drop-keys",
     default="",

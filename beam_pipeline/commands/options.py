@@ -1,5 +1,6 @@
 """The flags of `convert`, `plan` and `schema`, in sections."""
 
+import collections
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain
 
-__all__ = ["LOCATION", "JobCommand", "complete_path"]
+__all__ = ["LOCATION", "Command", "JobCommand", "complete_path"]
 
 
 def complete_path(
@@ -111,7 +112,30 @@ def _in_full(arguments: Sequence[str]) -> list[str]:
     return out
 
 
-class JobCommand(click.Command):
+class Command(click.Command):
+    """A command that refuses an option given twice; click would take the last value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the arguments.
+
+        Raises:
+          click.UsageError: an option that takes one value is given several.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        for option, count in collections.Counter(given).items():
+            if count > 1 and isinstance(option, click.Option) and _takes_one(option):
+                shown = " ".join(filter(None, (option.opts[0], option.metavar)))
+                raise click.UsageError(
+                    f"{shown} may be given once; found {count} times.", ctx
+                )
+        return super().parse_args(ctx, args)
+
+
+def _takes_one(option: click.Option) -> bool:
+    return not (option.multiple or option.is_flag or option.count)
+
+
+class JobCommand(Command):
     """A command that takes a source and the flags of a job, in sections of its help."""
 
     def __init__(self, *, params: Sequence[click.Parameter] = (), **extra: Any) -> None:

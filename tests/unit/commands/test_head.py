@@ -8,7 +8,6 @@ import pathlib
 import pytest
 from PIL import Image
 
-from beam_pipeline.cli import main
 from beam_pipeline.commands import head, head_json
 from beam_pipeline.terminal import words
 from tests.support.datasets import animals, example, write_dataset, write_records
@@ -335,16 +334,3 @@ def test_json_of_values_that_json_lacks(
     }
     assert bad["features"] is None
     assert bad["error"]
-
-
-@pytest.mark.parametrize("command", ["head", "subset", "export"])
-@pytest.mark.parametrize("flag", ["--split", "--label"])
-def test_a_name_given_twice_is_refused(
-    command: str, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The last one would count, and nobody would know of the first."""
-    out = [] if command == "head" else ["/out"]
-    with pytest.raises(SystemExit) as ended:
-        main([command, "/in", *out, flag, "a", flag, "b"])
-    assert ended.value.code == 2
-    assert f"{flag} takes one name; found 2" in capsys.readouterr().err

@@ -7,6 +7,8 @@ from click.testing import CliRunner
 from beam_pipeline.cli import cli
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
 
+NO_BEAM = {"beam_flags": []}
+
 
 def help_of(*arguments: str) -> str:
     return CliRunner().invoke(cli, [*arguments, "--help"], obj={}).output
@@ -51,3 +53,27 @@ def test_sections_come_in_the_order_of_need() -> None:
         line[:-1] for line in help_of("convert").splitlines() if line[:-1] in SECTIONS
     ]
     assert titles == list(SECTIONS)
+
+
+@pytest.mark.parametrize("name", cli.commands)
+def test_an_option_given_twice_is_refused(name: str) -> None:
+    """The last value would count, and nobody would know of the first."""
+    command = cli.commands[name]
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.is_flag or option.multiple:
+            continue
+        for twice in (["1", "2"], ["1", "1"]):
+            flags = [word for value in twice for word in (option.opts[0], value)]
+            ended = CliRunner().invoke(cli, [name, "in", "out", *flags], obj={})
+            assert ended.exit_code == 2, option
+            assert "may be given once; found 2 times" in ended.output, option
+
+
+def test_options_for_several_values_may_be_given_twice() -> None:
+    """`--include` is one; flags without a value are harmless."""
+    flags = ["--include", "*.a", "--include", "*.b", "--quiet", "--quiet"]
+    ended = CliRunner().invoke(
+        cli, ["convert", "/missing", "/out", *flags], obj=NO_BEAM
+    )
+    assert "given once" not in f"{ended.output}{ended.exception}"
+    assert "/missing" in f"{ended.exception}"
