@@ -38,12 +38,17 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def share_text(part: int, whole: int) -> str:
-    """Returns a share as "66.7 %"; "100 %" and "0 %" only where that is exact."""
+    """Returns a share as "66.7 %"; "100 %" and "0 %" only where that is exact.
+
+    >>> share_text(1, 10_000), share_text(9_999, 10_000)
+    ('< 0.1 %', '> 99.9 %')
+    """
     if part == whole:
         return "100 %"
     if part == 0:
         return "0 %"
-    return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
+    text = f"{100 * part / whole:.1f} %"
+    return {"0.0 %": "< 0.1 %", "100.0 %": "> 99.9 %"}.get(text, text)
 
 
 def instant_text(value: int, unit: str) -> str:

@@ -262,8 +262,8 @@ def test_sizes(size: int, expected: str) -> None:
 
 def test_shares_and_counts() -> None:
     """Neither all nor none is said of what is only nearly so."""
-    assert share_text(999_999, 1_000_000) == "99.9 %"
-    assert share_text(1, 1_000_000) == "0.1 %"
+    assert share_text(999_999, 1_000_000) == "> 99.9 %"
+    assert share_text(1, 1_000_000) == "< 0.1 %"
     assert (share_text(5, 5), share_text(0, 5)) == ("100 %", "0 %")
     assert count_text(1, "class", "classes") == "1 class"
     assert count_text(1_000, "shard") == "1,000 shards"
