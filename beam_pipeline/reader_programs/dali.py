@@ -5,7 +5,7 @@ the default is. So features that are sometimes missing are not read.
 """
 
 from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import SIZE, WIDTH, assigned_list, literal
+from beam_pipeline.reader_programs.parts import WIDTH, assigned_list, literal
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 from transforms.errors import UsageError
@@ -39,7 +39,7 @@ def program(facts: Facts) -> str:
         decode = f"""
     # device="mixed" decodes on a GPU, which device_id names
     image = fn.decoders.image(row[{literal(facts.image)}], output_type=types.RGB)
-    image = fn.resize(image, size=[{SIZE}, {SIZE}])"""
+    image = fn.resize(image, size=[{facts.size}, {facts.size}])"""
         returned = "image, *(row[name] for name in COLUMNS[1:])"
     missing = [f.feature.name for f in arrays if facts.is_missing(f)]
     warning = ""

@@ -18,7 +18,6 @@ import functools
 from collections.abc import Sequence
 
 from beam_pipeline.reader_programs.parts import (
-    SIZE_LINE,
     WIDTH,
     assigned,
     assigned_list,
@@ -34,6 +33,9 @@ from transforms.errors import UsageError
 __all__ = ["Facts", "number_below", "varies"]
 
 _INT64_MIN = -(2**63)
+# Height and width that models were most often trained with, and the least that a small
+# model of convolutions takes.
+_SIZE, _LEAST_SIZE = 224, 32
 # More class names than this are left in the manifest.
 _MAX_CLASSES = 100
 _BYTES = {Kind.IMAGE, Kind.BYTES, Kind.TENSOR}
@@ -96,6 +98,25 @@ class Facts:
             if feature.kind is Kind.IMAGE and not feature.is_list:
                 return "" if self.is_missing(each) else feature.name
         return ""
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Height and width to which programs resize the image: less for small ones."""
+        sides = [
+            each.statistics.maximum or _SIZE
+            for each in self.features
+            if each.feature.derived in ("height", "width")
+            and each.feature.derived_from in ("", self.image)
+        ]
+        return min(max(_LEAST_SIZE, *sides), _SIZE) if sides else _SIZE
+
+    @property
+    def size_line(self) -> str:
+        """The line of a program that defines it."""
+        return (
+            f"SIZE = {self.size}  # height and width: images of another shape are "
+            f"squashed"
+        )
 
     @functools.cached_property
     def label(self) -> str:
@@ -193,7 +214,7 @@ class Facts:
         names = [each.feature.name for each in features]
         lines = assigned_list("COLUMNS", names)
         if self.image in names:
-            lines.append(SIZE_LINE)
+            lines.append(self.size_line)
         others = [f.feature.name for f in self.features if f.feature.name not in names]
         if others:
             lines.insert(0, f"# not read: {', '.join(map(printable, others))}"[:WIDTH])

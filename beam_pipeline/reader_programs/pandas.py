@@ -1,7 +1,7 @@
 """pandas: a split as a DataFrame, whole or in batches."""
 
 from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import SIZE, assigned_list, literal
+from beam_pipeline.reader_programs.parts import assigned_list, literal
 from transforms.core.schema import Kind
 
 __all__ = ["program"]
@@ -18,7 +18,7 @@ def program(facts: Facts) -> str:
         name = literal(facts.image)
         image = f"""
 # all images would fill the memory; a row has its own
-image = Image.open(io.BytesIO(rows[0][{name}])).resize(({SIZE}, {SIZE}))
+image = Image.open(io.BytesIO(rows[0][{name}])).resize(({facts.size}, {facts.size}))
 print(image)
 """
     return f"""\

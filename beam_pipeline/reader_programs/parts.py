@@ -4,8 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 __all__ = [
-    "SIZE",
-    "SIZE_LINE",
     "WIDTH",
     "assigned",
     "assigned_list",
@@ -13,10 +11,6 @@ __all__ = [
     "literal",
 ]
 
-SIZE = 224
-"""Height and width to which the programs resize images."""
-SIZE_LINE = f"SIZE = {SIZE}  # height and width: images of another shape are squashed"
-"""The line that defines them."""
 WIDTH = 88
 """Characters of a line."""
 

@@ -21,7 +21,7 @@ from beam_pipeline.reader_programs.facts import (
     number_below,
     varies,
 )
-from beam_pipeline.reader_programs.parts import SIZE_LINE, assigned, literal
+from beam_pipeline.reader_programs.parts import assigned, literal
 from beam_pipeline.terminal.words import count_text, shape_text, share_text
 from transforms.core.manifest import FeatureFacts
 from transforms.core.naming import COMPRESSION_SUFFIXES
@@ -71,7 +71,7 @@ def program(facts: Facts) -> str:
         *assigned("SHARDS", {literal(k): str(n) for k, n in shards.items()}),
         *assigned("RECORDS", {literal(k): str(n) for k, n in records.items()}),
         *facts.class_lists(),
-        *([SIZE_LINE] if facts.image else []),
+        *([facts.size_line] if facts.image else []),
         "",
         "feature_description = {",
         *(f"    {line}" for each in facts.features for line in _entry(each, facts)),

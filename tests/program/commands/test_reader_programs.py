@@ -152,6 +152,29 @@ def test_the_size_of_images_is_a_constant(tmp_path: Folder, reader: str) -> None
     assert "squashed" in text
 
 
+@pytest.mark.parametrize(
+    ("largest", "size"), [(7, 32), (48, 48), (224, 224), (4_000, 224)]
+)
+@pytest.mark.parametrize("reader", ["keras", "torch", "grain", "tensorflow", "beam"])
+def test_small_images_are_not_enlarged(
+    tmp_path: Folder, reader: str, largest: int, size: int
+) -> None:
+    """Beyond the least that the small model takes."""
+    sides = [
+        Feature(name, Kind.INT64, derived=name, derived_from="image")
+        for name in ("height", "width")
+    ]
+    row = {
+        "image": b"x",
+        "label": "cat",
+        "filename": "a",
+        "height": 3,
+        "width": largest,
+    }
+    write_kinds(tmp_path / "out", [row], [*PHOTO[:3], *sides])
+    assert assigned(program(reader, facts_of(tmp_path / "out")), "SIZE") == size
+
+
 def test_torch_says_how_to_go_on_within_an_epoch(tmp_path: Folder) -> None:
     """`shuffle=True` has no order that a checkpoint could name."""
     text = program("torch", photo_facts(tmp_path))
