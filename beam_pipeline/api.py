@@ -21,8 +21,9 @@ from beam_pipeline.settings.python_words import in_python, raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.file_names import check_file_names
 from transforms.core.manifest import Manifest
-from transforms.publishing import work_folder
+from transforms.publishing import target, work_folder
 from transforms.storage.paths import another_job
+from transforms.work.reject_files import remove_left
 
 __all__ = ["Report", "convert"]
 
@@ -168,6 +169,7 @@ def _convert(
         work_folder.recover(spec.output)
         prepared = prepare(spec, steps=between is not None)
         if prepared.done is not None:
+            remove_left(target.rejects_path(spec.output))
             return _report(prepared.done, spec, started, "up to date")
         plan = make_plan(prepared)
         shown = stack.enter_context(shown_progress(plan, quiet=not progress))

@@ -40,6 +40,7 @@ from transforms.errors import (
 )
 from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote, plain
+from transforms.work.reject_files import remove_left
 
 if TYPE_CHECKING:
     from beam_pipeline.commands.dataset_page import PageBeside
@@ -149,6 +150,7 @@ def _up_to_date(
     if not prepared.spec.keep_work:
         with contextlib.suppress(TargetError):
             work_folder.clear(prepared.spec.output, sure=False)
+    remove_left(target.rejects_path(prepared.spec.output))
     seconds = time.monotonic() - started
     result = success_json(manifest, absolute(prepared.spec.output), seconds)
     _write_report(place, {**result, "status": "up to date"})

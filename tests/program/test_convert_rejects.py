@@ -215,3 +215,24 @@ class TestRejects:
         )
         refused(3, bad, tmp_path / "out", "--overwrite")
         assert contents(tmp_path / "out") == before
+
+    @pytest.mark.parametrize("by", ["command", "python"])
+    def test_rejects_of_a_failed_run_end_with_the_next_one(
+        self, tmp_path: Folder, by: str
+    ) -> None:
+        """Also where that finds the dataset up to date: they were of other input."""
+        source, out = tmp_path / "source" / "t.csv", tmp_path / "out"
+        bad = write_csv(source, "n", [*range(99), "1,1", "2,2"]).read_text()
+        good = write_csv(source, "n", range(99)).read_text()
+        convert(source, out, "--fingerprint", "content")
+        source.write_text(bad)
+        flags = ("--fingerprint", "content", "--overwrite")
+        refused(3, source, out, *flags)
+        assert (tmp_path / "out.rejects.jsonl").exists()
+        source.write_text(good)
+        if by == "command":
+            assert convert(source, out, *flags).out.startswith("up to date")
+        else:
+            found = beam_pipeline.convert(source, out, fingerprint="content")
+            assert found.status == "up to date"
+        assert not (tmp_path / "out.rejects.jsonl").exists()
