@@ -42,12 +42,13 @@ def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -
         datasets.append(found)
     total = sum(split.bytes for each in datasets for split in each.manifest.splits)
     terminal = sys.stderr if sys.stderr.isatty() and not quiet else None
-    with shown_reading(terminal, total) as bar:
+    with shown_reading(terminal, total, "reading") as bar:
         made = join_datasets(
             datasets,
             output,
             overwrite=overwrite,
             opened=bar.watched,
+            read=bar.add,
             say=standard_error.say,
         )
     if not quiet:

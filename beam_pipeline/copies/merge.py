@@ -61,6 +61,7 @@ def join_datasets(
     *,
     overwrite: bool = False,
     opened: Callable[[str], BinaryIO],
+    read: Callable[[int], None] = lambda _bytes: None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Merged:
     """Writes several datasets as one; says which images several splits have.
@@ -70,6 +71,7 @@ def join_datasets(
       directory: where the new one goes.
       overwrite: whether a dataset there is replaced.
       opened: opens a file of one of the datasets for reading.
+      read: called with the size of what is read in another way.
       say: called with what a person should know meanwhile.
 
     Raises:
@@ -81,7 +83,7 @@ def join_datasets(
     _check(datasets)
     place = look_at(directory, datasets, overwrite=overwrite)
     classes = _classes(datasets)
-    leaks = leak_notes(datasets)
+    leaks = leak_notes(datasets, read)
     shards = [_Part(dataset, _new_ids(dataset, classes)) for dataset in datasets]
     splits = [*dict.fromkeys(s.name for d in datasets for s in d.manifest.splits)]
     counts = collections.Counter[bool]()

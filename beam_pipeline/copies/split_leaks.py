@@ -1,6 +1,6 @@
 """Equal images in several splits of datasets that become one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -32,11 +32,14 @@ _COMPARED = 1_000
 _EXAMPLES = 3
 
 
-def leak_notes(datasets: Sequence[Dataset]) -> list[str]:
+def leak_notes(
+    datasets: Sequence[Dataset], read: Callable[[int], None] = lambda _bytes: None
+) -> list[str]:
     """Returns what a person should know of equal images in different splits.
 
     Args:
       datasets: with the same features.
+      read: called with the size of images that were read.
 
     Raises:
       DamageError: a record is damaged.
@@ -54,7 +57,7 @@ def leak_notes(datasets: Sequence[Dataset]) -> list[str]:
         ]
     opened = [open_dataset(each.directory) for each in datasets]
     parts = [
-        (rows, name, _fingerprints(rows, name, image.name))
+        (rows, name, _fingerprints(rows, name, image.name, read))
         for rows in opened
         for name in names
         if name in rows.splits
@@ -83,13 +86,18 @@ def _image_of(dataset: Dataset) -> Feature | None:
     return next(found, None)
 
 
-def _fingerprints(rows: OpenDataset, split: str, image: str) -> UInt64s:
+def _fingerprints(
+    rows: OpenDataset, split: str, image: str, read: Callable[[int], None]
+) -> UInt64s:
     """Returns a fingerprint of each record's image."""
-    return np.fromiter(_each(rows, split, image), np.uint64)
+    return np.fromiter(_each(rows, split, image, read), np.uint64)
 
 
-def _each(rows: OpenDataset, split: str, image: str) -> Iterator[int]:
+def _each(
+    rows: OpenDataset, split: str, image: str, read: Callable[[int], None]
+) -> Iterator[int]:
     for batch in rows[split].select([image]).batches(_TOGETHER):
+        read(batch.nbytes)
         for value in batch.column(0):
             data = value.as_py()
             yield fingerprint_image(data, readable_again=True) if data else _MISSING
