@@ -41,10 +41,10 @@ class Leftover:
 
     Attributes:
       path: of it.
-      kind: "unfinished dataset", "unfinished files", "rejects of a failed run", one of
+      kind: "work on a dataset", "unfinished files", "rejects of a failed run", one of
         `_PIPELINES`, or "" where it holds no work.
       bytes: it takes.
-      blocks, shards: finished ones, of an unfinished dataset.
+      blocks, shards: finished ones, of work on a dataset.
       foreign: names in it that no run of ours has made; they stay.
       not_ours: why it is foreign, though its name is that of a leftover; it stays.
       pipeline: what is known of the pipelines whose rows it holds, and as long as one
@@ -143,7 +143,7 @@ def _unfinished(folder: str, of: str) -> Leftover:
         foreign = tuple(renaming.foreign_names(folder))
         return Leftover(folder, "unfinished files", size, foreign=foreign)
     runs, blocks, shards = work_folder.finished(of)
-    kind = "unfinished dataset" if runs else ""
+    kind = "work on a dataset" if runs else ""
     pipeline = _worst(work_folder.pipelines(of))
     if pipeline is not None:
         kind = _PIPELINES[pipeline]
