@@ -103,7 +103,7 @@ class Facts:
     def size(self) -> int:
         """Height and width to which programs resize the image: less for small ones."""
         sides = [
-            each.statistics.maximum or _SIZE
+            int(each.statistics.maximum or _SIZE)
             for each in self.features
             if each.feature.derived in ("height", "width")
             and each.feature.derived_from in ("", self.image)

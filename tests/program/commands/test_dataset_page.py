@@ -197,6 +197,26 @@ def test_images_that_cannot_be_decoded(tmp_path: Folder) -> None:
     assert page.text.count("cannot be decoded") == 2
 
 
+@pytest.mark.parametrize("each", [2, 3])
+def test_classes_of_few_pictures_are_side_by_side(tmp_path: Folder, each: int) -> None:
+    """A thousand classes of a picture each, one below another, would be 90,000 px."""
+    rows: list[Row] = [
+        {"image": drawn(n), "label": f"c{n % 5}"} for n in range(5 * each)
+    ]
+    features = (Feature("image", Kind.IMAGE), Feature("label", Kind.LABEL))
+    write_dataset(tmp_path / "set", {"train": [rows]}, features)
+    page, _ = page_of(tmp_path / "set")
+    assert len(page.all("img")) == 5 * each
+    assert ("few" in {a.get("class") for a in page.all("div")}) == (each == 2)
+
+
+def drawn(number: int) -> bytes:
+    """A small image, another for each number."""
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), (number, 0, 0)).save(out, "PNG")
+    return out.getvalue()
+
+
 def test_detection(tmp_path: Folder) -> None:
     """Classes of boxes are counted, and pictures say how many boxes they have."""
     convert(coco.tree(tmp_path / "in", coco.EXAMPLE), tmp_path / "out")
