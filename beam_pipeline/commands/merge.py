@@ -26,12 +26,12 @@ def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -
 
     Errors are those of `join_datasets`.
     """
-    *sources, output = map(plain, paths)
-    if len(sources) < 2:
+    if len(paths) < 3:
         raise UsageError(
             "Two or more datasets are merged, and the output is named last, as in "
             "'beam-tfrecord merge A B OUT'."
         )
+    *sources, output = map(plain, paths)
     datasets = []
     for path in sources:
         found = open_target(path)

@@ -113,21 +113,30 @@ def _in_full(arguments: Sequence[str]) -> list[str]:
 
 
 class Command(click.Command):
-    """A command that refuses an option given twice; click would take the last value."""
+    """A command that refuses options given twice, and empty ones.
+
+    click would take the last value. An empty one, as of a shell's variable that is not
+    set, would be taken for an option that is not given.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the arguments.
 
         Raises:
-          click.UsageError: an option that takes one value is given several.
+          click.UsageError: an option that takes one value is given several, or one
+            that is no value.
         """
-        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        values, _, given = self.make_parser(ctx).parse_args(args=[*args])
         for option, count in collections.Counter(given).items():
-            if count > 1 and isinstance(option, click.Option) and _takes_one(option):
-                shown = " ".join(filter(None, (option.opts[0], option.metavar)))
+            if not isinstance(option, click.Option):
+                continue
+            shown = " ".join(filter(None, (option.opts[0], option.metavar)))
+            if count > 1 and _takes_one(option):
                 raise click.UsageError(
                     f"{shown} may be given once; found {count} times.", ctx
                 )
+            if option.default == "" == values[option.name]:
+                raise click.UsageError(f"{shown} must not be empty.", ctx)
         return super().parse_args(ctx, args)
 
 

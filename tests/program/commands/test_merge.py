@@ -140,6 +140,7 @@ def test_what_cannot_be_merged(tmp_path: Folder) -> None:
     write_dataset(tmp_path / "fewer", {"train": animals(6)}, fewer)
     there = sorted(os.listdir(tmp_path))
     for names, code, words in (
+        ((), 2, "Two or more"),
         (("one", "out"), 2, "Two or more"),
         (("one", "one", "out"), 2, "Name each once"),
         (("one", "gzip", "out"), 4, "--compression"),

@@ -69,6 +69,20 @@ def test_an_option_given_twice_is_refused(name: str) -> None:
             assert "may be given once; found 2 times" in ended.output, option
 
 
+@pytest.mark.parametrize("name", ["subset", "export", "head", "diff", "report"])
+def test_an_empty_option_is_refused(name: str) -> None:
+    """`--drop-keys "$KEYS"` without a variable KEYS must not erase nobody."""
+    command = cli.commands[name]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    optional = [each for each in options if each.default == ""]
+    assert optional
+    for option in optional:
+        flags = [option.opts[0], ""]
+        ended = CliRunner().invoke(cli, [name, "in", "out", *flags], obj={})
+        assert ended.exit_code == 2, option
+        assert "must not be empty" in ended.output, option
+
+
 def test_options_for_several_values_may_be_given_twice() -> None:
     """`--include` is one; flags without a value are harmless."""
     flags = ["--include", "*.a", "--include", "*.b", "--quiet", "--quiet"]
