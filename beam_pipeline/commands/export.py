@@ -24,8 +24,10 @@ from beam_pipeline.reading.choice import condition_of, label_of
 from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text
+from transforms import files
 from transforms.core.image.foreign import name_format
-from transforms.core.schema import Kind
+from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.schema import Feature, Kind
 from transforms.errors import TargetError, UsageError
 from transforms.reading.view import View
 from transforms.storage.paths import is_remote
@@ -75,6 +77,7 @@ def run(
       DamageError: a record is damaged; nothing is left at the output.
     """
     dataset = open_dataset(path, labels="names")
+    _check_apart(output, dataset.path)
     condition = condition_of(dataset, label, where)
     names = [split] if split else [*dataset]
     image = _image_of(dataset)
@@ -93,6 +96,16 @@ def run(
     if not quiet:
         _print(output, written, "image" if image else "row")
     return 0
+
+
+def _check_apart(output: str, dataset: str) -> None:
+    """Raises TargetError where the output would be in the folder of a dataset."""
+    is_dataset = os.path.lexists(os.path.join(dataset, MANIFEST_NAME))
+    if is_dataset and not is_remote(output) and files.is_inside(output, dataset):
+        raise TargetError(
+            f"The output must be outside of the dataset; {output!r} is in {dataset!r}. "
+            f"Choose another."
+        )
 
 
 def _image_of(dataset: OpenDataset) -> str:
@@ -157,7 +170,7 @@ def _write_images(
     dataset: OpenDataset, view: View, image: str, folder: str, split: str
 ) -> _Written:
     """Writes the images of a split, each into the folder of its class."""
-    label = label_of(dataset)
+    label = label_of(dataset) or _number_to_predict(dataset)
     named = "filename" if "filename" in dataset.features else ""
     columns = [image, *([label.name] if label else []), *([named] if named else [])]
     written, used = _Written(), set[str]()
@@ -167,9 +180,10 @@ def _write_images(
             continue
         parts = [folder, _safe(split)] if split else [folder]
         if label:
-            parts.append(_safe(str(row[label.name] or "no label")))
-        found = row[named] if named else None
-        stem = os.path.splitext(os.path.basename(found or ""))[0] or f"{number:08d}"
+            found = row[label.name]
+            parts.append(_safe("no label" if found is None else str(found)))
+        file_name = row[named] if named else None
+        stem = os.path.splitext(os.path.basename(file_name or ""))[0] or f"{number:08d}"
         ending = _ending(data)
         path = os.path.join(*parts, _safe(stem) + ending)
         if path in used:
@@ -181,6 +195,16 @@ def _write_images(
         written.rows += 1
         written.bytes += len(data)
     return written
+
+
+def _number_to_predict(dataset: OpenDataset) -> Feature | None:
+    """Returns the integer that is the class of each row, as an id of a landmark is."""
+    numbers = (
+        each
+        for each in dataset.features.values()
+        if each.is_label and each.kind is Kind.INT64 and not each.shape
+    )
+    return next(numbers, None)
 
 
 def _ending(data: bytes) -> str:

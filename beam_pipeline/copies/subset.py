@@ -18,7 +18,7 @@ from beam_pipeline.copies.request import Request
 from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.open_dataset import open_dataset
-from beam_pipeline.terminal.words import count_text
+from beam_pipeline.terminal.words import count_text, counts_text
 from transforms import files
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.manifest import Account, Manifest
@@ -82,10 +82,11 @@ def make_subset(
     relabelling = relabelling_of(rows, dataset.manifest, request)
     chosen = choose(columns, request, relabelling)
     if not any(mask.any() for mask in chosen.kept.values()):
+        left_out = f": {counts_text(chosen.skipped)}" if chosen.skipped else ""
         raise InputError(
             f"A subset must have at least one record; of the "
-            f"{dataset.manifest.records:,} of {dataset.directory!r} none is left: "
-            f"{chosen.skipped}."
+            f"{dataset.manifest.records:,} of {dataset.directory!r} none is left"
+            f"{left_out}."
         )
     shards = KeptShards(dataset, chosen, relabelling, opened)
 

@@ -18,6 +18,7 @@ from transforms.core.catalogue import MOST_SECONDS, catalogue_features
 from transforms.core.example.description import FixedLenFeature, VarLenFeature
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts
 from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError, SpecError, bounded, nearest
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_files.columns import learn
@@ -301,18 +302,25 @@ def _features_seen(
 ) -> dict[str, Feature]:
     """Returns features of the first records that are not known, as they are stored."""
     keys = {key for feature in known.values() for key in feature.record_keys}
-    first = next((shard for shard in shards if shard.records != 0), None)
-    if first is None:
-        return {}
-    file = InputFile(first.path, first.path, size=files.size_of(first.path))
     out = {}
-    for name, kind in learn(sampled(file, _SAMPLE_BYTES).payloads).types.items():
+    for name, kind in learn(_first_payloads(shards)).types.items():
         if name not in keys:
             many = hasattr(kind, "value_type")
             shape = (None,) if many else ()
             stored = _TYPES[str(kind.value_type if many else kind)]
             out[name] = Feature(name, stored, shape=shape)
     return out
+
+
+def _first_payloads(shards: Sequence[Shard]) -> PayloadBatch:
+    """Returns the first records: those of the first shard that has any."""
+    for shard in shards:
+        if shard.records != 0:
+            file = InputFile(shard.path, shard.path, size=files.size_of(shard.path))
+            found = sampled(file, _SAMPLE_BYTES).payloads
+            if len(found):
+                return found
+    return PayloadBatch.of([])
 
 
 def _of_bare_files(

@@ -10,7 +10,14 @@ import pyarrow.parquet
 import pytest
 
 from beam_tfrecord import open_dataset
-from tests.support.datasets import ANIMALS, animals, write_dataset
+from tests.support.datasets import (
+    ANIMALS,
+    Row,
+    animals,
+    example,
+    write_dataset,
+    write_records,
+)
 from tests.support.runs import command, convert
 from transforms.core.schema import Feature, Kind
 
@@ -86,6 +93,26 @@ def test_tables(tmp_path: Folder, kind: str) -> None:
     assert table.column("note").to_pylist()[2] in (None, "")
 
 
+def test_images_of_numbered_classes(tmp_path: Folder) -> None:
+    """An integer to predict is a class, 0 too; a row without one has a folder, too."""
+    features = [Feature("image", Kind.IMAGE), Feature("y", Kind.INT64, is_label=True)]
+    rows: list[Row] = [{"image": b"\xff\xd8\xff0", "y": n} for n in (0, 7, 0)]
+    write_dataset(tmp_path / "set", {"train": [[*rows, {"image": b"x"}]]}, features)
+    run = command("export", tmp_path / "set", tmp_path / "out")
+    assert run.code == 0, run.err
+    found = sorted(path.rpartition("/")[0] for path in contents(tmp_path / "out"))
+    assert found == ["train/0", "train/0", "train/7", "train/no label"]
+
+
+def test_files_of_which_the_first_is_empty(tmp_path: Folder) -> None:
+    """The first records, wherever they are, say which columns there are."""
+    write_records(tmp_path / "a.tfrecord", [])
+    write_records(tmp_path / "b.tfrecord", [example({"n": n}) for n in (3, 4)])
+    run = command("export", tmp_path, tmp_path / "out")
+    assert run.code == 0, run.err
+    assert (tmp_path / "out" / "rows.csv").read_text().split() == ['"n"', "3", "4"]
+
+
 def test_nothing_is_overwritten(dataset: Folder, tmp_path: Folder) -> None:
     """The output must not exist."""
     (tmp_path / "out").mkdir()
@@ -93,6 +120,10 @@ def test_nothing_is_overwritten(dataset: Folder, tmp_path: Folder) -> None:
     assert run.code == 2
     assert "must not exist yet" in run.err
     assert "there is no --overwrite" in run.err
+    run = command("export", dataset, dataset / "new" / "out")
+    assert run.code == 2
+    assert "must be outside of the dataset" in run.err
+    assert not (dataset / "new").exists()
     run = command("export", dataset, "s3://bucket/out")
     assert run.code == 2
     assert "'s3://bucket/out' is in a store" in run.err

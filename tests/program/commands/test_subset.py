@@ -404,7 +404,7 @@ def test_what_cannot_be_asked(people: Folder, tmp_path: Folder) -> None:
     for source, target, options, code, words in (
         (people, out, ("--split", "trian"), 2, "no split 'trian'"),
         (people, out, ("--where", "id <"), 2, "condition"),
-        (people, out, ("--where", "id < 0"), 4, "at least one record"),
+        (people, out, ("--where", "id < 0"), 4, "none is left: condition 400"),
         (people, out, ("--drop-keys", empty), 4, "one key a line"),
         (people, out, ("--drop-keys", tmp_path / "none"), 1, "none"),
         (people, out, ("--drop-keys", keys, "--key-feature", "x"), 2, "--key-feature"),
