@@ -42,7 +42,8 @@ test-readers: bench/.venv/.stamp bench/.venv-ray/.stamp bench/.venv-torch/.stamp
 test-tutorials: bench/.venv-tutorials/.stamp
 	bench/.venv-tutorials/bin/python -m pytest tests/tutorials
 	./run_local.sh setup test
-	.venv/bin/python -m pytest tests/clusters/test_airflow.py
+	.venv/bin/python -m pytest --override-ini=faulthandler_timeout=900 \
+		tests/clusters/test_airflow.py
 
 stress:
 	./run_local.sh stress

@@ -1,0 +1,64 @@
+"""What `export` writes is a folder of images, which other libraries open as it is."""
+
+import json
+import pathlib
+import zlib
+
+import beam_tfrecord
+from tests.opens_in.conftest import ANIMALS, Datasets
+from tests.opens_in.environments import python_of
+from tests.support.runs import command
+
+Folder = pathlib.Path
+
+_TORCHVISION = """
+import json, sys, zlib
+from torchvision.datasets import ImageFolder
+
+found = ImageFolder(sys.argv[1] + "/train")
+image, label = found[0]
+assert image.size[0] == 16
+rows = [[zlib.crc32(open(path, "rb").read()), label] for path, label in found.samples]
+print(json.dumps([found.classes, rows]))
+"""
+_HUGGING_FACE = """
+import json, sys, zlib
+import datasets
+
+found = datasets.load_dataset("imagefolder", data_dir=sys.argv[1])
+assert [*found] == ["train"]
+assert found["train"][0]["image"].size[0] == 16
+rows = found["train"].cast_column("image", datasets.Image(decode=False))
+rows = [[zlib.crc32(open(r["image"]["path"], "rb").read()), r["label"]] for r in rows]
+print(json.dumps([found["train"].features["label"].names, rows]))
+"""
+
+
+def _opened(program: str, datasets: Datasets, place: Folder) -> None:
+    run = command("export", datasets.photos, place / "out")
+    assert run.code == 0, run.err
+    done = python_of(
+        *("torch", "-c", program, str(place / "out")),
+        cwd=place,
+        variables={"HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "cache")},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    classes, rows = json.loads(done.stdout.splitlines()[-1])
+    assert classes == [*ANIMALS]
+    stored = beam_tfrecord.open_dataset(datasets.photos)["train"]
+    wanted = [[zlib.crc32(row["image"]), int(row["label"])] for row in stored]
+    assert sorted(rows) == sorted(wanted)
+
+
+def test_torchvision_opens_exported_images(
+    datasets: Datasets, tmp_path: Folder
+) -> None:
+    """`ImageFolder` has every image, byte for byte, in its class."""
+    _opened(_TORCHVISION, datasets, tmp_path)
+
+
+def test_hugging_face_opens_exported_images(
+    datasets: Datasets, tmp_path: Folder
+) -> None:
+    """`imagefolder` has every image, byte for byte, in its class and split."""
+    _opened(_HUGGING_FACE, datasets, tmp_path)
