@@ -9,6 +9,7 @@ import re
 import pytest
 from PIL import Image
 
+from beam_pipeline.page import build, sample
 from beam_pipeline.page.build import MOST_BYTES
 from beam_pipeline.reader_programs import READERS
 from tests.support import coco
@@ -104,6 +105,61 @@ def test_it_says_what_the_manifest_says(images: Folder) -> None:
         assert re.search(rf"\b{name} {shown}", page.text), name
 
 
+def test_sections_come_in_the_order_of_need(images: Folder) -> None:
+    """The verdict first, then accounts, and last how to open the dataset."""
+    page, text = page_of(images)
+    ids = [a["id"] for a in page.all("section")]
+    wanted = "account splits classes pictures images features rejects equal open"
+    assert ids == wanted.split()
+    assert text.index('class="facts"') < text.index('id="account"')
+    assert "Most frequent sizes" in page.text
+    assert "Aspect ratio" in page.text
+    shown = {a.get("aria-label") for a in page.all("svg")}
+    assert {"Widths and heights of the images", "Histogram of image"} <= shown
+
+
+def test_classes_that_a_split_lacks(tmp_path: Folder) -> None:
+    """They are named, and how unequal the others are in each split."""
+    kinds = {"train": "aaaaaabbc", "test": "aab"}
+    splits: Splits = {
+        split: [[{"n": n, "kind": kind} for n, kind in enumerate(some)]]
+        for split, some in kinds.items()
+    }
+    features = (Feature("n", Kind.INT64), Feature("kind", Kind.LABEL, is_label=True))
+    write_dataset(tmp_path / "set", splits, features)
+    page, _ = page_of(tmp_path / "set")
+    assert "missing in test c class" in page.text
+    assert "missing in train" not in page.text
+    assert "train largest : smallest = 6.0" in page.text
+    assert "test largest : smallest = 2.0" in page.text
+
+
+def test_what_is_read_of_each_shard(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are of the first records of each shard, and the page says of how many."""
+    for module in (build, sample):
+        monkeypatch.setattr(module, "ROWS_A_SHARD", 7)
+    write_dataset(tmp_path / "set", {"train": animals(20, 5), "test": animals(9)})
+    page, _ = page_of(tmp_path / "set")
+    said = "from 19 records of 34: the first of each shard, at most 7 of one."
+    assert said in page.text
+
+
+def test_pictures_that_are_too_many_bytes(
+    images: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are left out, evenly, and the page says how many."""
+    whole, text = page_of(images)
+    most = len(text.encode()) - 9_000
+    monkeypatch.setattr(build, "MOST_BYTES", most)
+    page, text = page_of(images)
+    assert len(text.encode()) <= most
+    left_out = len(whole.all("img")) - len(page.all("img"))
+    assert left_out > 5
+    assert f"{left_out} more pictures would make the page too large." in page.text
+
+
 def test_pictures_of_each_class_and_split(images: Folder) -> None:
     """At most 12 of each; each says what it shows."""
     page, _ = page_of(images)
@@ -182,6 +238,37 @@ def test_damaged_and_equal_images(tmp_path: Folder) -> None:
     assert "bad.png" in page.text
     assert "2 images among the 8 records read" in page.text
     assert len(page.all("img")) == 8 + 4
+
+
+def test_rejected_images_that_were_kept(tmp_path: Folder) -> None:
+    """Beside their reason is a picture of each that can be decoded."""
+    folder = tmp_path / "in" / "a"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        (folder / f"{number}.png").write_bytes(drawn(number))
+    frames = [Image.new("RGB", (9, 9), colour) for colour in ("red", "blue")]
+    frames[0].save(folder / "moves.gif", save_all=True, append_images=frames[1:])
+    options = ("--keep-rejected-bytes", "--max-reject-rate", "0.5")
+    convert(tmp_path / "in", tmp_path / "out", *options)
+    page, _ = page_of(tmp_path / "out")
+    assert "animated_image 1 a/moves.gif" in page.text
+    alts = [attributes["alt"] for attributes in page.all("img")]
+    assert alts.count("rejected image") == 1
+
+
+def test_pictures_of_many_classes(tmp_path: Folder) -> None:
+    """Of more than 1,000 classes, those with most and fewest records have pictures."""
+    labels = ["most"] * 3 + [f"c{number:04}" for number in range(1_010)]
+    rows: list[Row] = [
+        {"image": drawn(n % 250), "label": x} for n, x in enumerate(labels)
+    ]
+    features = (Feature("image", Kind.IMAGE), Feature("label", Kind.LABEL))
+    write_dataset(tmp_path / "set", {"train": [rows]}, features)
+    page, _ = page_of(tmp_path / "set")
+    assert "Of 1,011 classes, the 500 largest and 500 smallest are shown." in page.text
+    pictures = page.text.partition("smallest are shown.")[2]
+    assert "most 3" in pictures
+    assert len(page.all("img")) == 1_000 + 2
 
 
 def test_images_that_cannot_be_decoded(tmp_path: Folder) -> None:
