@@ -11,7 +11,8 @@
 #                               tests/lowest.txt, with the oldest libraries of setup.py
 #   ./run_local.sh check        runs the linter and the type checker, builds the docs
 #   ./run_local.sh docs         builds the documentation into docs/_build
-#   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test or dev
+#   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test, dev or
+#                               clusters
 #   ./run_local.sh ARG...       runs `beam-tfrecord ARG...`
 #
 # Needs Python 3.11 or newer; PYTHON=/path/to/python chooses one.
@@ -273,8 +274,8 @@ docs)
     ;;
 setup)
     case "${2-}" in
-    '' | test | dev) install "${2-}" ;;
-    *) die "an extra is test or dev, not '$2'" ;;
+    '' | test | dev | clusters) install "${2-}" ;;
+    *) die "an extra is test, dev or clusters, not '$2'" ;;
     esac
     ;;
 *)

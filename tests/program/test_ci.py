@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -120,3 +121,22 @@ def test_the_code_of_engines_and_stores_is_where_the_script_looks() -> None:
     assert len(names) > 5
     for name in names:
         assert (ROOT / name.strip('",')).exists(), name
+
+
+def test_make_installs_extras_that_the_script_knows(tmp_path: Folder) -> None:
+    """Its targets stop where the script refuses what they ask for."""
+    for name in ("run_local.sh", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    make = (ROOT / "Makefile").read_text()
+    extras = {*re.findall(r"run_local\.sh setup (\w+)", make)}
+    assert extras >= {"clusters", "dev", "test"}
+    for extra in extras:
+        for stamp in python.parents[1].glob(".beam-tfrecord*"):
+            stamp.unlink()
+        command = [str(tmp_path / "run_local.sh"), "setup", extra]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert f"--editable {tmp_path}[{extra}]" in done.stdout
