@@ -114,7 +114,7 @@ class OpenDataset:
         Raises:
           SpecError: there is no such split.
         """
-        return View.whole(self._split(split))
+        return View(self._split(split))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)

@@ -95,11 +95,16 @@ class Split:
 class _Sequence:
     """What views of rows and of records have in common."""
 
-    __slots__ = ("_selection", "_split")
-
-    def __init__(self, split: Split, selection: Selection) -> None:
+    def __init__(self, split: Split, chosen: Selection | None = None) -> None:
         self._split = split
-        self._selection = selection
+        self._chosen = chosen
+
+    @functools.cached_property
+    def _selection(self) -> Selection:
+        """What was chosen, or all records: first then they are counted."""
+        if self._chosen is not None:
+            return self._chosen
+        return Selection.whole(Everything(len(self._split.records)))
 
     def __len__(self) -> int:
         return len(self._selection)
@@ -256,23 +261,19 @@ class View(_Sequence):
     A row is a dict with a key for each feature; see `transforms.reading.rows`.
     """
 
-    __slots__ = ("_names", "_reader")
     _what = "rows"
 
     def __init__(
-        self, split: Split, selection: Selection, names: tuple[str, ...] | None = None
+        self,
+        split: Split,
+        chosen: Selection | None = None,
+        names: tuple[str, ...] | None = None,
     ) -> None:
-        super().__init__(split, selection)
+        super().__init__(split, chosen)
         self._names = names
-        self._reader: RowReader | None = None
-
-    @classmethod
-    def whole(cls, split: Split) -> "View":
-        """Returns all rows of a split."""
-        return cls(split, Selection.whole(Everything(len(split.records))))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._split, self._selection, self._names)
+        return type(self), (self._split, self._chosen, self._names)
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -312,7 +313,7 @@ class View(_Sequence):
     @property
     def records(self) -> "RecordView":
         """The same items as serialised tf.train.Examples."""
-        return RecordView(self._split, self._selection)
+        return RecordView(self._split, self._chosen)
 
     def select(self, names: Sequence[str]) -> "View":
         """Returns the same rows with some of their features only.
@@ -328,7 +329,7 @@ class View(_Sequence):
                     f"select must name features of the rows; there is no {name!r}"
                     f"{nearest(str(name), self.features)}."
                 )
-        return View(self._split, self._selection, tuple(dict.fromkeys(names)))
+        return View(self._split, self._chosen, tuple(dict.fromkeys(names)))
 
     def where(self, condition: str, *, limit: int | None = None) -> "View":
         """Returns the rows that a condition holds for, in their order.
@@ -434,11 +435,9 @@ class View(_Sequence):
     def _items(self, payloads: PayloadBatch) -> Iterable[dict[str, Any]]:
         return self._decoder.rows(payloads)
 
-    @property
+    @functools.cached_property
     def _decoder(self) -> RowReader:
-        if self._reader is None:
-            self._reader = RowReader([*self.features.values()], self._split.looks)
-        return self._reader
+        return RowReader([*self.features.values()], self._split.looks)
 
 
 class RecordView(_Sequence):
@@ -447,11 +446,10 @@ class RecordView(_Sequence):
     train.records[7]
     """
 
-    __slots__ = ()
     _what = "records"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._split, self._selection)
+        return type(self), (self._split, self._chosen)
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
