@@ -32,7 +32,6 @@ from transforms.errors import UsageError
 
 __all__ = ["Facts", "number_below", "varies"]
 
-_INT64_MIN = -(2**63)
 # Height and width that models were most often trained with, and the least that a small
 # model of convolutions takes.
 _SIZE, _LEAST_SIZE = 224, 32
@@ -240,27 +239,20 @@ class Facts:
 
 def _fill(facts: FeatureFacts) -> str:
     """Returns what takes the place of a missing value, as program text."""
-    match facts.feature.kind:
-        case Kind.FLOAT:
-            return 'float("nan")'
-        case Kind.BOOL:
-            return "False"
-        case Kind.TEXT:
-            return '""'
-        case _:
-            return number_below(facts)[0]
+    value = facts.absent
+    if isinstance(value, float):
+        return 'float("nan")'
+    return literal(value) if isinstance(value, str) else str(value)
 
 
 def number_below(facts: FeatureFacts) -> tuple[str, str]:
     """Returns a number for records that lack a feature, and what to say of it."""
+    number = str(facts.number_below)
     if facts.feature.kind not in (Kind.INT64, Kind.TIMESTAMP):
-        return "-1", "-1"
-    smallest = facts.statistics.minimum
-    if smallest is None or smallest >= 0:
-        return "-1", "-1, which no record holds"
-    if smallest > _INT64_MIN:
-        return f"{smallest - 1}", f"{smallest - 1}, which no record holds"
-    return "0", "0, which others may hold too"
+        return number, number
+    if facts.number_below == 0:
+        return number, "0, which others may hold too"
+    return number, f"{number}, which no record holds"
 
 
 def varies(feature: Feature) -> bool:

@@ -1,5 +1,6 @@
 """`open_dataset`: a dataset as sequences of rows, without TensorFlow and Beam."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping
@@ -44,7 +45,8 @@ def open_dataset(
       images: "bytes" gives the file, "array" its pixels.
       times: "datetime" gives timestamps as datetimes in UTC, "int" as stored.
       missing: feature -> what rows have that lack it; "schema" takes the values that
-        the manifest names for missing ones. None gives None.
+        the programs of `schema` take, for what is given as it is stored. None gives
+        None.
       check: whether checksums of records are compared; those of lengths always are.
       features: of TFRecord files without metadata, what they hold, as `ReadDataset`
         takes it. None takes what the first records hold.
@@ -55,9 +57,13 @@ def open_dataset(
       DamageError: the manifest is damaged.
       StorageError: the disk or the store gives no answer.
     """
-    looks = Looks(labels, images, times, missing)
+    looks = Looks(labels, images, times, {} if missing == "schema" else missing)
     given = os.fspath(path)
     found = find_records(given, features or {})
+    if missing == "schema":
+        stored = [each.name for each in found.features if looks.gives_stored(each)]
+        absent = {name: found.absent[name] for name in stored if name in found.absent}
+        looks = dataclasses.replace(looks, missing=absent)
     looks.check_names(found.features)
     return OpenDataset(given, found, looks, check, features)
 

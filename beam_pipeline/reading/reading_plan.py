@@ -84,6 +84,8 @@ class Found:
       features: those that are known.
       edition: of the dataset.
       catalogues: by split, where there are any. They repeat what the records hold.
+      absent: feature -> what a program takes for records that lack it; see
+        `FeatureFacts.absent`. Without a manifest nothing is known of it.
     """
 
     shards: tuple[tuple[str, Shard], ...]
@@ -93,6 +95,7 @@ class Found:
     catalogues: Mapping[str, CatalogueFiles] = dataclasses.field(
         default_factory=dict, repr=False
     )
+    absent: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def digest(self) -> str:
@@ -241,6 +244,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
         tuple(features),
         Edition(os.path.join(dataset.directory, MANIFEST_NAME), manifest.digest),
         _catalogues(dataset) if names is None else {},
+        {facts.feature.name: facts.absent for facts in manifest.features},
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
+from tests.support.runs import command
 from transforms.reading.view import View
 
 Folder = pathlib.Path
@@ -45,12 +46,44 @@ def test_another_working_folder(
 
 
 def test_neither_beam_nor_tensorflow(tmp_path: Folder) -> None:
-    """Opening and reading import neither."""
+    """Opening and reading import neither; to open takes less than 50 ms."""
     write_dataset(tmp_path / "d", {"train": animals(3)})
     program = (
-        "import sys, beam_tfrecord\n"
-        f"rows = [*beam_tfrecord.open_dataset({str(tmp_path / 'd')!r})['train']]\n"
-        "assert len(rows) == 3\n"
+        "import sys, time, beam_tfrecord\n"
+        "times = []\n"
+        "for _ in range(5):\n"
+        "    begin = time.perf_counter()\n"
+        f"    train = beam_tfrecord.open_dataset({str(tmp_path / 'd')!r})['train']\n"
+        "    times.append(time.perf_counter() - begin)\n"
+        "assert len([*train]) == 3\n"
         "assert not {'apache_beam', 'tensorflow'} & set(sys.modules)\n"
+        "print(min(times))\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 0.05
+
+
+# In a process of its own, for its limit.
+_FEW_FILES = """
+import os, resource, sys
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (60, most))
+import beam_tfrecord
+before = len(os.listdir("/proc/self/fd"))
+train = beam_tfrecord.open_dataset(sys.argv[1])["train"]
+for turn in range(2):
+    assert [train[place]["id"] for place in range(200)] == [*range(200)]
+    assert [row["id"] for row in train.shuffled()] != [*range(200)]
+print(len(os.listdir("/proc/self/fd")) - before)
+"""
+
+
+def test_half_of_the_files_that_a_process_may_have(tmp_path: Folder) -> None:
+    """Of 100 shards and their indexes, 30 are open, and the folder, where 60 may be."""
+    write_dataset(tmp_path / "d", {"train": animals(*[2] * 100)})
+    assert command("index", tmp_path / "d").code == 0
+    program = [sys.executable, "-c", _FEW_FILES, str(tmp_path / "d")]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 31

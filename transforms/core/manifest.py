@@ -17,13 +17,14 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from transforms.core.json_text import json_pieces
-from transforms.core.schema import Feature
+from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import DamageError
 
@@ -47,6 +48,7 @@ MANIFEST_NAME = "manifest.json"
 REJECTS_NAME = "rejects.jsonl"
 DERIVED_FOLDERS = ("catalogue", "index")
 """The folders below that of a dataset that may hold derived files."""
+_INT64_MIN = -(2**63)
 _FOLDER = re.compile("data-[0-9a-f]{32}(-[0-9a-f]{12})?")
 
 
@@ -141,7 +143,6 @@ class SplitFacts:
 class FeatureFacts:
     """A feature as it is in the records, over all splits.
 
-        >>> from transforms.core.schema import Kind
         >>> statistics = Statistics(5, minimum=1, maximum=9)
         >>> FeatureFacts(Feature("id", Kind.INT64), statistics).to_json()
         {'name': 'id', 'kind': 'int64', 'present': 5, 'min': 1, 'max': 9}
@@ -158,6 +159,38 @@ class FeatureFacts:
     statistics: Statistics
     classes: Sequence[str] = ()
     always_present: bool | None = None
+
+    @property
+    def number_below(self) -> int:
+        """A number that no record holds: -1, or below the smallest; 0 if all are."""
+        smallest = self.statistics.minimum
+        if self.feature.kind not in (Kind.INT64, Kind.TIMESTAMP) or smallest is None:
+            return -1
+        if smallest >= 0:
+            return -1
+        return int(smallest) - 1 if smallest > _INT64_MIN else 0
+
+    @property
+    def absent(self) -> Any:
+        """A value for records that lack the feature, and if possible for no other.
+
+        None where it is no single value.
+        """
+        if self.feature.is_list:
+            return None
+        match self.feature.kind:
+            case Kind.FLOAT:
+                return math.nan
+            case Kind.BOOL:
+                return False
+            case Kind.TEXT:
+                return ""
+            case Kind.BYTES | Kind.IMAGE:
+                return b""
+            case Kind.TENSOR | Kind.BOX:
+                return None
+            case _:
+                return self.number_below
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON."""

@@ -30,7 +30,7 @@ import pyarrow as pa
 from transforms.core.example.decoder import message
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError, SpecError, nearest
+from transforms.errors import ExampleError, SpecError, nearest, shortened
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
 __all__ = ["Looks", "RowReader", "batch_of"]
@@ -47,14 +47,13 @@ class Looks:
 
     Attributes:
       labels, images, times: see `transforms.reading.rows`.
-      missing: feature -> value for rows that lack it; "schema" takes what the manifest
-        says fills missing values. None: None.
+      missing: feature -> value for rows that lack it. None: None.
     """
 
     labels: Literal["ids", "names"] = "ids"
     images: Literal["bytes", "array"] = "bytes"
     times: Literal["datetime", "int"] = "datetime"
-    missing: Mapping[str, Any] | Literal["schema"] | None = None
+    missing: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name, words in (
@@ -68,13 +67,24 @@ class Looks:
                     f"{name} must be {words[0]!r} or {words[1]!r}; found {found!r}"
                     f"{nearest(str(found), words)}."
                 )
+        if not isinstance(self.missing, Mapping | None):
+            raise SpecError(
+                f"missing must be a dict from features to values, 'schema' or None; "
+                f"found {shortened(repr(self.missing))}."
+            )
+
+    def gives_stored(self, feature: Feature) -> bool:
+        """Whether values of a feature are given as records hold them."""
+        return {
+            Kind.LABEL: self.labels == "ids",
+            Kind.IMAGE: self.images == "bytes",
+            Kind.TIMESTAMP: self.times == "int",
+        }.get(feature.kind, True)
 
     def check_names(self, features: Sequence[Feature]) -> None:
         """Raises SpecError where `missing` names a feature that is not there."""
-        if not isinstance(self.missing, Mapping):
-            return
         known = [feature.name for feature in features]
-        for name in self.missing:
+        for name in self.missing or ():
             if name not in known:
                 raise SpecError(
                     f"missing must name features; there is no {name!r}"
@@ -169,11 +179,7 @@ def batch_of(records: Sequence[bytes]) -> PayloadBatch:
 def _fills(features: Sequence[Feature], looks: Looks) -> Iterator[tuple[str, Any]]:
     """Yields the values for missing ones, floats of 32 bits as the others have."""
     for each in features:
-        fill = each.fill
-        if isinstance(looks.missing, Mapping):
-            fill = looks.missing.get(each.name)
-        elif looks.missing is None:
-            fill = None
+        fill = (looks.missing or {}).get(each.name)
         is_number = each.kind is Kind.FLOAT and isinstance(fill, float | int)
         yield each.name, np.float32(fill) if is_number else fill
 
@@ -186,9 +192,7 @@ def _stored(features: Sequence[Feature], looks: Looks) -> list[_Plain] | None:
     found = []
     for feature in features:
         how = _PLAIN.get(feature.kind)
-        is_encoded = feature.kind is Kind.IMAGE and looks.images == "array"
-        is_named = feature.kind is Kind.LABEL and looks.labels == "names"
-        if how is None or feature.is_list or is_encoded or is_named:
+        if how is None or feature.is_list or not looks.gives_stored(feature):
             return None
         found.append((feature.name, *how))
     return found

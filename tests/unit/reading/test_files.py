@@ -1,18 +1,30 @@
 """The files behind views: threads, processes, replaced and damaged ones."""
 
 import concurrent.futures
+import datetime
+import io
+import logging
 import pathlib
 import pickle
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
+from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.record_index import index_file
-from transforms.errors import BeamTFRecordError, DamageError, SpecError, TFRecordError
+from transforms.errors import (
+    BeamTFRecordError,
+    DamageError,
+    ExampleError,
+    SpecError,
+    TFRecordError,
+)
 from transforms.reading import folder as open_files
 from transforms.reading.view import View
 
@@ -143,6 +155,28 @@ def test_files_without_metadata(tmp_path: Folder) -> None:
     assert [*named][1] == {"id": 1, "note": "메모 1"}
 
 
+def test_files_without_an_index_are_scanned_once(
+    tmp_path: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the first `len` or `[i]`, not before, which says so."""
+    folder = tmp_path / "d"
+    write_dataset(folder, {"train": animals(3, 2)})
+    for path in folder.iterdir():
+        if "tfrecord" not in path.name:
+            path.unlink()
+    for first in (len, lambda view: view[4], lambda view: view[-1]):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            view = beam_tfrecord.open_dataset(folder, features={"id": "int64"})[""]
+            assert not caplog.messages
+            first(view)
+            (message,) = caplog.messages
+            assert "'beam-tfrecord index' makes one" in message
+            assert len(view) == 5
+            assert [view[place]["id"] for place in range(5)] == [*range(5)]
+            assert caplog.messages == [message]
+
+
 def test_a_tfds_folder(tmp_path: Folder) -> None:
     """Without our manifest, TFDS's files say what is there."""
     folder = tmp_path / "d"
@@ -167,6 +201,7 @@ def test_rows_of_every_kind(tmp_path: Folder) -> None:
     full, empty, last = found["train"]
     assert empty == dict.fromkeys(full)
     assert full["vector"].dtype == np.float32
+    assert full["pixels"].dtype == np.uint8
     assert full["vector"].tolist() == [[0.5, 1.0], [1.5, 2.0]]
     full["vector"][0, 0] = 7
     full["pixels"][0, 0] = 7
@@ -191,6 +226,127 @@ def test_arrays_of_rows_are_their_own(tmp_path: Folder) -> None:
         first[:] = 7
         assert second.tolist() == unchanged
         assert first.base is None or first.base.size == first.size
+
+
+def test_times(tmp_path: Folder) -> None:
+    """Aware, in UTC; an int for nanoseconds, and in years that Python lacks."""
+    features = [
+        *(Feature(unit, Kind.TIMESTAMP, unit=unit) for unit in ("s", "ms", "us", "ns")),
+        Feature("list", Kind.TIMESTAMP, unit="s", shape=(None,)),
+    ]
+    near = {"s": -1, "ms": 1_709_210_096_789, "us": -1, "ns": 5, "list": [7, 8]}
+    far = {"s": 253_402_300_800, "ms": -62_135_596_800_001, "us": 2**62}
+    write_kinds(tmp_path / "d", [near, far], features)
+    train = beam_tfrecord.open_dataset(tmp_path / "d")["train"]
+    utc = datetime.UTC
+    for one, other in ([train[0], train[1]], [*train]):
+        assert one["s"] == datetime.datetime(1969, 12, 31, 23, 59, 59, tzinfo=utc)
+        assert one["s"].tzinfo is utc
+        assert one["ms"] == datetime.datetime(
+            2024, 2, 29, 12, 34, 56, 789_000, tzinfo=utc
+        )
+        assert one["us"].microsecond == 999_999
+        assert one["ns"] == 5
+        assert one["list"].tolist() == [7, 8]
+        assert other == far | {"ns": None, "list": None}
+        assert {type(other[unit]) for unit in far} == {int}
+    numbers = beam_tfrecord.open_dataset(tmp_path / "d", times="int")["train"]
+    assert {name: numbers[0][name] for name in ("s", "ms", "us", "ns")} == {
+        name: value for name, value in near.items() if name != "list"
+    }
+
+
+def _encoded(mode: str, suffix: str) -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, (3, 2), 1 if mode == "L" else (1, 2, 3, 4)[: len(mode)]).save(
+        file, suffix
+    )
+    return file.getvalue()
+
+
+def test_images_as_arrays(tmp_path: Folder) -> None:
+    """Of one channel or three, writable; what no image is, is an error."""
+    images = [_encoded("L", "png"), _encoded("RGB", "png"), _encoded("RGBA", "png")]
+    rows = [{"image": data} for data in (*images, b"BM")]
+    write_kinds(tmp_path / "d", [*rows, {}], [Feature("image", Kind.IMAGE)])
+    stored = beam_tfrecord.open_dataset(tmp_path / "d")["train"]
+    assert [row["image"] for row in stored] == [*images, b"BM", None]
+    train = beam_tfrecord.open_dataset(tmp_path / "d", images="array")["train"]
+    arrays = [row["image"] for row in train[:3]]
+    assert [array.shape for array in arrays] == [(2, 3, 1), (2, 3, 3), (2, 3, 3)]
+    assert {array.dtype for array in arrays} == {np.dtype(np.uint8)}
+    assert arrays[2][0, 0].tolist() == [1, 2, 3]
+    arrays[0][0, 0] = 9
+    assert train[4] == {"image": None}
+    with pytest.raises(ExampleError, match=r"record 3: .*images='bytes'"):
+        train[3]
+
+
+def test_without_the_check(tmp_path: Folder) -> None:
+    """A damaged payload is given as it is; of a pickled view, too."""
+    write_dataset(tmp_path / "d", {"train": animals(2)})
+    (path,) = shards(tmp_path / "d")
+    data = bytearray(path.read_bytes())
+    place = data.index("메모 0".encode())
+    data[place + len("메모 ".encode())] = ord("9")
+    path.write_bytes(data)
+    view = beam_tfrecord.open_dataset(tmp_path / "d", check=False)["train"]
+    for each in (view, pickle.loads(pickle.dumps(view))):
+        assert each[0]["note"] == "메모 9"
+        assert [row["note"] for row in each] == ["메모 9", "메모 1"]
+    with pytest.raises(TFRecordError, match=r"record 0 .*'repair'"):
+        opened(tmp_path / "d")[0]
+
+
+def test_missing_values_of_the_schema(tmp_path: Folder) -> None:
+    """Those that no record holds; None for what is not given as it is stored."""
+    features = [
+        Feature("n", Kind.INT64),
+        Feature("below", Kind.INT64),
+        Feature("x", Kind.FLOAT),
+        Feature("flag", Kind.BOOL),
+        Feature("note", Kind.TEXT),
+        Feature("raw", Kind.BYTES),
+        Feature("image", Kind.IMAGE),
+        Feature("label", Kind.LABEL),
+        Feature("at", Kind.TIMESTAMP, unit="s"),
+        Feature("list", Kind.INT64, shape=(None,)),
+        Feature("box", Kind.BOX),
+    ]
+    row = {
+        **{"n": 3, "below": -7, "x": 1.5, "flag": True, "note": "a", "raw": b"b"},
+        **{
+            "image": _encoded("L", "png"),
+            "label": "cat",
+            "at": 0,
+            "list": [1],
+            "box": [],
+        },
+    }
+    write_kinds(tmp_path / "d", [row, {}], features)
+
+    def absent(**looks: Any) -> dict[str, Any]:
+        found = beam_tfrecord.open_dataset(tmp_path / "d", missing="schema", **looks)
+        one, other = found["train"][1], [*found["train"]][1]
+        assert type(one["x"]) is type(other["x"]) is np.float32
+        assert np.isnan(one.pop("x"))
+        assert np.isnan(other.pop("x"))
+        assert one == other
+        return one
+
+    stored = {
+        **{"n": -1, "below": -8, "flag": False, "note": "", "raw": b"", "image": b""},
+        **{"label": -1, "at": -1, "list": None, "box": None},
+    }
+    assert absent(times="int") == stored
+    given = absent(labels="names", images="array")
+    assert given == stored | {"label": None, "image": None, "at": None}
+    for wrong in ("scheme", 3):
+        with pytest.raises(SpecError, match="'schema' or None; found"):
+            beam_tfrecord.open_dataset(
+                tmp_path / "d",
+                missing=wrong,  # type: ignore[arg-type]
+            )
 
 
 def test_what_is_missing(tmp_path: Folder) -> None:

@@ -2,7 +2,8 @@
 
 import pathlib
 import pickle
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,15 @@ def test_selections_are_those_of_lists(train: View, chain: list[Any]) -> None:
     assert pa.table(view).column("id").to_pylist() == oracle
     if oracle:
         assert view[-1]["id"] == oracle[-1]
+
+
+def test_no_library_takes_it_for_a_list(train: View) -> None:
+    """Polars reads a registered sequence row by row; `random` needs none."""
+    assert not isinstance(train, Sequence)
+    assert not isinstance(train.records, Sequence)
+    assert {random.Random(seed).choice(train)["id"] for seed in range(99)} == {
+        *range(17)
+    }
 
 
 @pytest.mark.parametrize("index", [17, -18, np.int64(17), [0, 17], np.array([-18])])
