@@ -12,12 +12,11 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord
+from tests.opens_in.report import ANIMALS
 from tests.opens_in.table import Line, write
 
 Folder = pathlib.Path
 Row = dict[str, Any]
-
-ANIMALS = ("cat", "dog", "goat")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +44,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
             shards=2,
             label_column=label,
             index="text",
+            catalogue="full",
         )
         found.append(report.output)
     photos, table = found

@@ -11,7 +11,10 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["GATHERED", "PHOTOS", "TABLE", "gather", "report"]
+__all__ = ["ANIMALS", "GATHERED", "PHOTOS", "TABLE", "gather", "report"]
+
+ANIMALS = ("cat", "dog", "goat")
+"""The names of labels, in the order of their ids."""
 
 PHOTOS = ("image", "label", "filename", "height")
 """The features of images that are compared: bytes by their CRC32."""

@@ -20,7 +20,6 @@ class Reader:
       environment: where it runs.
       missing: what it gives for a missing age, weight and note.
       said: the same in words.
-      names: whether labels are class names.
       variables: of its environment.
     """
 
@@ -93,6 +92,15 @@ READERS = {
     "pandas_view": Reader("pandas, `from_arrow` of a view", "torch", _NULLS, "NaN"),
     "polars_view": Reader("Polars, `DataFrame` of a view", "torch", _NULLS, "null"),
     "duckdb_view": Reader("DuckDB, SQL over a view", "torch", _NULLS, "NULL"),
+    "pandas_catalogue": Reader(
+        "pandas, `read_parquet` of the catalogue", "torch", _NULLS, "NaN"
+    ),
+    "polars_catalogue": Reader(
+        "Polars, `read_parquet` of the catalogue", "torch", _NULLS, "null"
+    ),
+    "duckdb_catalogue": Reader(
+        "DuckDB, `read_parquet` of the catalogue", "torch", _NULLS, "NULL"
+    ),
 }
 
 

@@ -4,10 +4,14 @@ All records are there once, with the right values, and missing values are what t
 says. Each program runs in the environment of its library.
 """
 
+import pathlib
+
+import numpy as np
 import pytest
 
+import beam_tfrecord
 from tests.opens_in.conftest import Datasets, Row
-from tests.opens_in.environments import python_of, rows_read
+from tests.opens_in.environments import ENVIRONMENTS, python_of, rows_read
 from tests.opens_in.table import READERS, Line
 
 
@@ -58,3 +62,44 @@ def test_hugging_face_takes_no_file_for_data(datasets: Datasets) -> None:
         done = python_of("torch", "-c", program, variables={"HF_HUB_OFFLINE": "1"})
         assert done.returncode
         assert "No (supported) data files" in done.stderr
+
+
+def test_the_text_index_is_what_others_make(
+    datasets: Datasets, tmp_path: pathlib.Path
+) -> None:
+    """Byte for byte, of DALI's `tfrecord2idx` and of that of the package tfrecord."""
+    makers = {
+        "dali": [str(ENVIRONMENTS["torch"] / "bin" / "tfrecord2idx")],
+        "tfrecord": ["-m", "tfrecord.tools.tfrecord2idx"],
+    }
+    for folder in (datasets.photos, datasets.table):
+        for shard in sorted(pathlib.Path(folder).glob("*.tfrecord-*")):
+            own = shard.parent / "index" / f"{shard.name}.idx"
+            for name, maker in makers.items():
+                made = tmp_path / f"{shard.name}.{name}"
+                done = python_of("torch", *maker, str(shard), str(made))
+                assert done.returncode == 0, done.stderr
+                assert made.read_bytes() == own.read_bytes()
+
+
+_GZIP = """
+import glob, sys
+from tfrecord.reader import tfrecord_loader
+
+for file in sorted(glob.glob(sys.argv[1] + "/*.tfrecord-*")):
+    for row in tfrecord_loader(file, None, compression_type="gzip"):
+        print(row["id"][0])
+"""
+
+
+def test_the_package_tfrecord_reads_all_members_of_a_gzip_file(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Of a shard that has several."""
+    rows = [{"id": number, "text": f"{number}" * 2_000} for number in range(200)]
+    beam_tfrecord.convert(rows, tmp_path / "out", compression="gzip", shards=2)
+    for index in (tmp_path / "out" / "index").iterdir():
+        assert len({*(np.fromfile(index, "<u8") >> 16)}) > 3
+    done = python_of("torch", "-c", _GZIP, str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert sorted(map(int, done.stdout.split())) == [*range(200)]

@@ -149,10 +149,9 @@ def test_no_shard_is_opened(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_condition_says_that_it_reads_all_records(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once for a split, and only where no catalogue answers."""
-    monkeypatch.setattr("transforms.reading.view._MANY_ROWS", 100)
     with_it, without = views(folder)
     with caplog.at_level(logging.WARNING):
         with_it.where("n > 3")

@@ -1,15 +1,17 @@
-"""ReadDataset from a bucket: the rows of the dataset there, and of no other."""
+"""A dataset in a bucket: its rows, and those of no other."""
 
 import pathlib
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 
-from beam_tfrecord import InputError, ReadDataset
+from beam_tfrecord import DamageError, InputError, ReadDataset, open_dataset
 from tests.storage.conftest import MEASURES, Server
 from tests.storage.program import Program
 from tests.support.tfrecord_pipelines import pipeline
+from transforms import files
 
 Folder = pathlib.Path
 
@@ -58,3 +60,48 @@ def test_bare_files_in_a_bucket(
     assert rows_of(server.place("bare"), features=features) == expected
     pattern = server.place("bare/*-train*")
     assert len(rows_of(pattern, features=features)) < len(expected)
+
+
+def test_views_of_a_bucket(
+    server: Server,
+    measures: Folder,
+    local_measures: Folder,
+    tmp_path: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a disk; the index of a shard is fetched once, whole, when it is needed."""
+    target = f"{server.url}/out/measures"
+    program = Program(server, tmp_path)
+    program.run("convert", measures, target, *MEASURES, "--catalogue")
+    fetched: list[tuple[str, int]] = []
+    read_range = files.read_range
+
+    def counted(path: str, start: int, stop: int) -> bytes:
+        fetched.append((path.rpartition("/")[2], start))
+        return read_range(path, start, stop)
+
+    monkeypatch.setattr(files, "read_range", counted)
+    here, there = (
+        open_dataset(local_measures),
+        open_dataset(server.place("out/measures")),
+    )
+    assert there.splits == here.splits
+    assert fetched == []
+    for split in here:
+        assert [there[split][place] for place in range(len(there[split]))] == [
+            *here[split]
+        ]
+        mixed = there[split].shuffled(seed=1)
+        assert [*mixed] == [*here[split].shuffled(seed=1)]
+        assert [*mixed.records] == [*here[split].shuffled(seed=1).records]
+    indexes = [(name, start) for name, start in fetched if name.endswith(".u64")]
+    names = [path.name for path in sorted((local_measures / "index").glob("*.u64"))]
+    assert sorted(indexes) == [(name, 0) for name in names]
+    ids = pa.table(there["train"].select(["id"]))["id"].to_pylist()
+    assert ids == [row["id"] for row in here["train"]]
+    chosen = there["train"].where("id > 5")
+    assert [row["id"] for row in chosen] == [number for number in ids if number > 5]
+    program.run("convert", measures, target, *MEASURES, "--seed", "7", "--overwrite")
+    for read in (lambda: there["train"][0], lambda: there["train"].where("id > 5")):
+        with pytest.raises(DamageError, match="replaced while open"):
+            read()

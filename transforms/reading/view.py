@@ -38,8 +38,6 @@ _log = logging.getLogger(__name__)
 
 # Rows among which a limited search looks at a time.
 _LIMITED_ROWS = 16_384
-# Rows whose records take a noticeable time to be read.
-_MANY_ROWS = 100_000
 # The most rows, and about the most bytes, that are read and decoded together.
 _TOGETHER = 4_096
 _BYTES_TOGETHER = 1 << 24
@@ -82,8 +80,8 @@ class Split:
         return self._again
 
     def say_that_records_are_read(self, count: int) -> None:
-        """Says once, where it takes its time, that a condition reads all records."""
-        if count >= _MANY_ROWS and not self._has_said:
+        """Says once that a condition reads all records of a view."""
+        if not self._has_said:
             self._has_said = True
             _log.warning(
                 "%s: a condition reads all %s records, for no catalogue has its "

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline.planning import plan
@@ -21,6 +22,7 @@ from tests.support.outputs import contents, manifest
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files
 from transforms.core.model import Block
+from transforms.core.tfrecord import TFRecordReader
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
@@ -160,6 +162,32 @@ class TestResume:
         assert work.read == []
         assert len(work.written) == 7
         assert same(out, tmp_path / "whole")
+
+    def test_the_catalogue_takes_the_rows_of_finished_shards(
+        self, tmp_path: Folder, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They left them beside their receipts: nothing is read again for it."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        options = (*OPTIONS, "--catalogue")
+        convert(source, tmp_path / "whole", *options)
+        broken_off(work, source, out, *options)
+        scanned: list[str] = []
+        scan = TFRecordReader._scan
+
+        def scanning(self: TFRecordReader, *, keep: bool) -> Iterator[Any]:
+            scanned.append(self.path)
+            return scan(self, keep=keep)
+
+        monkeypatch.setattr(TFRecordReader, "_scan", scanning)
+        convert(source, out, *options)
+        assert work.read == []
+        assert len(work.written) == 3
+        assert scanned == []
+        assert same(out, tmp_path / "whole")
+        (part,) = (out / "catalogue").iterdir()
+        found = pq.ParquetFile(part).read()
+        assert found["_row"].null_count == 0
+        assert sorted({*found["_shard"].to_pylist()}) == [*range(5)]
 
     def test_images_that_are_written_are_not_loaded_again(
         self, tmp_path: Folder, work: Work

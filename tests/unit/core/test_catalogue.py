@@ -104,6 +104,34 @@ def test_a_column_without_values_and_a_part_without_rows() -> None:
     assert "label" in table.schema.names
 
 
+def test_every_column_has_its_type() -> None:
+    """Those of the catalogue first; some of them only where there is such a thing."""
+    units = ("s", "ms", "us", "ns")
+    features = [
+        *(Feature("n", Kind.INT64), Feature("x", Kind.FLOAT), Feature("b", Kind.BOOL)),
+        *(LABEL, Feature("bare", Kind.LABEL), Feature("note", Kind.TEXT)),
+        *(Feature(unit, Kind.TIMESTAMP, unit=unit) for unit in units),
+    ]
+    text = pa.dictionary(pa.int32(), pa.string())
+    place = [("_shard", pa.int32()), ("_offset", pa.int64())]
+    facts = [("_size", pa.int32()), ("_crc32c", pa.uint32())]
+    others = [
+        *(("n", pa.int64()), ("x", pa.float32()), ("b", pa.bool_())),
+        *(("label", text), ("bare", pa.int64()), ("note", pa.string())),
+        *((unit, pa.timestamp("ms" if unit == "s" else unit, "UTC")) for unit in units),
+    ]
+    classes = {"label": pa.array(["cat"])}
+    assert catalogue_schema(features, classes) == pa.schema([*place, *facts, *others])
+    assert catalogue_schema([], {}, gzip=True, origins=True, keys=True) == pa.schema(
+        [
+            *place,
+            ("_within", pa.int32()),
+            *facts,
+            *(("_origin", text), ("_row", pa.int64()), ("_key", pa.string())),
+        ]
+    )
+
+
 def test_seconds_are_milliseconds() -> None:
     """Those that do not fit are null, and stop nothing."""
     values = pa.array([0, -1, 2**62], pa.int64()).cast(pa.timestamp("s", "UTC"))

@@ -1,0 +1,31 @@
+"""Rows of the catalogue as those of the dataset."""
+
+import glob
+from collections.abc import Mapping
+from typing import Any
+
+from tests.opens_in.report import ANIMALS
+from transforms.core.example.decoder import parse_example
+
+__all__ = ["parts", "row_of"]
+
+
+def parts(folder: str) -> list[str]:
+    """Returns the paths of the catalogue of the split train."""
+    return sorted(glob.glob(f"{folder}/catalogue/train-*.pq"))
+
+
+def row_of(
+    folder: str, found: Mapping[str, Any], names: tuple[str, ...]
+) -> dict[str, Any]:
+    """Returns the row of a record: labels as ids, and the image from the shard."""
+    row = {name: found.get(name) for name in names}
+    for name in {"label", "animal"} & row.keys():
+        row[name] = ANIMALS.index(row[name])
+    if "image" in row:
+        shards = sorted(glob.glob(f"{folder}/*-train.tfrecord-*"))
+        with open(shards[found["_shard"]], "rb") as file:
+            # Behind the length and its checksum.
+            file.seek(found["_offset"] + 12)
+            (row["image"],) = parse_example(file.read(found["_size"]))["image"]
+    return row
