@@ -55,6 +55,8 @@ _log = logging.getLogger(__name__)
 _IN_FLIGHT = 8
 # What is read at once of neighbouring records.
 _JOINED_BYTES = 1 << 23
+# Operations over arrays take as long as so many records by themselves.
+_ALONE = 16
 # Stored bytes of gzip members that are unpacked at once.
 _UNPACKED_TOGETHER = 1 << 20
 # Lengths are those of the index, which fits the file.
@@ -158,6 +160,10 @@ class Records:
             stated = (count or 0 for count in counts)
             self._starts = [0, *itertools.accumulate(stated)]
         self._headers: dict[int, bytes] = {}
+        # So few neighbours are read one by one: of a store and of compressed files, a
+        # record takes as long as several.
+        is_plain = all(shard.compression == "none" for shard in shards)
+        self._alone = _ALONE if is_plain and not self._folder.is_remote else 1
 
     def __len__(self) -> int:
         return self._all_starts()[-1]
@@ -212,8 +218,10 @@ class Records:
         """
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
-        breaks = np.flatnonzero(np.diff(ascending) > 1) + 1
-        runs = np.split(ascending, breaks) if len(positions) else []
+        is_first = np.diff(ascending, prepend=ascending[:1] - 2) > 1
+        firsts = ascending[is_first].tolist()
+        lasts = ascending[np.roll(is_first, -1)].tolist()
+        runs = zip(firsts, lasts, strict=True)
         far = self._folder.is_remote
         found = Gathered()
         for batches in read_ahead(self._run, runs, far=far, threads=_IN_FLIGHT):
@@ -225,11 +233,11 @@ class Records:
         found.order[order] = np.cumsum(steps) - 1
         return found
 
-    def _run(self, positions: Longs) -> list[PayloadBatch | bytes]:
-        """Returns the records at ascending positions without a gap."""
-        first, last = int(positions[0]), int(positions[-1])
-        if first == last:
-            return [self[first]]
+    def _run(self, run: tuple[int, int]) -> list[PayloadBatch | bytes]:
+        """Returns the records from a position to another one."""
+        first, last = run
+        if last - first < self._alone:
+            return [self[position] for position in range(first, last + 1)]
         return [*self.batches(first, last + 1)]
 
     def span(self, start: int, stop: int) -> Iterator[bytes]:
