@@ -13,6 +13,7 @@ import pytest
 
 from beam_pipeline import sample
 from tests.conftest import Headline
+from tests.support.datasets import write_records
 from tests.support.memory import LIMIT, converted, run_measured
 from tests.support.stress import STRESS, count
 
@@ -116,6 +117,26 @@ def test_many_names_in_a_store(tmp_path: Folder, headline: Headline) -> None:
     assert measured["records"] == STORED
     assert measured["job bytes"] < 200_000
     assert peak.process < LIMIT
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+def test_indexes_of_many_files(size: int, tmp_path: Folder) -> None:
+    """30 files of 60 MB, by any program, take the memory that one of them takes."""
+    records = [bytes(size)] * (60_000_000 // size)
+    peaks = []
+    for files in (1, 30):
+        folder = tmp_path / f"{files}"
+        folder.mkdir()
+        write_records(folder / "00.tfrecord", records)
+        for number in range(1, files):
+            os.link(folder / "00.tfrecord", folder / f"{number:02}.tfrecord")
+        program = [sys.executable, "-m", "beam_pipeline", "index", str(folder)]
+        peaks.append(run_measured(program, cwd=ROOT))
+        assert peaks[-1].code == 0, peaks[-1].errors
+        assert len([*(folder / "index").iterdir()]) == 2 * files
+    one, many = peaks
+    assert one.process < LIMIT
+    assert many.process < 1.1 * one.process
 
 
 def test_what_is_measured(tmp_path: Folder) -> None:
