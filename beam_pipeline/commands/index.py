@@ -20,7 +20,7 @@ from beam_pipeline.terminal.reading_progress import Progress, shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms import files
 from transforms.core.catalogue import catalogue_features
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.record_index import text_index_file
 from transforms.errors import TargetError, UsageError
 from transforms.formats.tfrecord_files.shards import Shard
@@ -61,6 +61,7 @@ def run(
       TFRecordError: a file is damaged.
     """
     found = find_records(path, {})
+    features, left_out = catalogue_features(found.features if catalogue else ())
     if found.edition.manifest and not output:
         with deriving(
             os.path.dirname(found.edition.manifest),
@@ -69,9 +70,9 @@ def run(
         ) as work:
             written, notes = _add_indexes(found, work, text=text)
             if catalogue:
-                parts = _add_catalogue(found, work)
+                parts = _add_catalogue(found, features, work)
                 written += f", {count_text(parts, 'catalogue part')}"
-        _tell(written, notes, quiet=quiet)
+        _tell(written, [*notes, *left_out], quiet=quiet)
         return 0
     output = output or _beside(path, found)
     dataset = os.path.dirname(found.edition.manifest)
@@ -97,8 +98,9 @@ def run(
         f"indexed {count_text(records, 'record')} of {which} in {printable(output)}"
     )
     if catalogue:
-        written += f", {count_text(_catalogue(path, found, output), 'catalogue part')}"
-    _tell(written, notes, quiet=quiet)
+        parts = _catalogue(path, found, features, output)
+        written += f", {count_text(parts, 'catalogue part')}"
+    _tell(written, [*notes, *left_out], quiet=quiet)
     return 0
 
 
@@ -148,12 +150,11 @@ def _tell(written: str, notes: Sequence[str], *, quiet: bool) -> None:
         print_text(written)
 
 
-def _add_catalogue(found: Found, work: Deriving) -> int:
+def _add_catalogue(found: Found, features: Sequence[Feature], work: Deriving) -> int:
     """Adds the catalogue of splits that have none; returns the number of its parts.
 
     One that the conversion has written knows more: where each record comes from.
     """
-    features, _ = catalogue_features(found.features)
     count = 0
     for split in found.splits:
         if work.manifest.catalogue_parts(split):
@@ -216,7 +217,9 @@ def _make(folder: str) -> None:
         folders.make(folder)
 
 
-def _catalogue(path: str, found: Found, output: str) -> int:
+def _catalogue(
+    path: str, found: Found, features: Sequence[Feature], output: str
+) -> int:
     """Writes the catalogue of each split; returns the number of its parts.
 
     Raises:
@@ -231,7 +234,6 @@ def _catalogue(path: str, found: Found, output: str) -> int:
         split: [shard for name, shard in found.shards if name == split]
         for split in found.splits
     }
-    features, _ = catalogue_features(found.features)
     folder = os.path.join(output, "catalogue")
     _make(folder)
     path_of = functools.partial(os.path.join, output)

@@ -84,11 +84,15 @@ def test_they_say_what_the_shards_say(
     """Each index has every record, and the catalogue what one made of them has."""
     out = tmp_path / "out"
     options = (*SPLITS, "--compression", compression, "--catalogue", *run)
-    convert(table / "t.csv", out, "--spec", table / "spec.yaml", *options)
+    asked = ("--spec", table / "spec.yaml", "--index", "text")
+    convert(table / "t.csv", out, *asked, *options)
     for paths in shards(out).values():
         for path in paths:
             index = out / "index" / f"{path.name}.u64"
             assert index.exists() == (compression != "zlib")
+            # No program reads a text index of a compressed file.
+            text = index.with_suffix(".idx")
+            assert text.exists() == (compression == "none")
             if compression == "zlib":
                 continue
             found = np.fromfile(index, "<u8")
@@ -173,6 +177,12 @@ def test_a_feature_with_a_name_of_its_own_columns(tmp_path: Folder) -> None:
     run = convert(source, tmp_path / "out", "--catalogue")
     assert "'_row' is not in the catalogue" in run.out + run.err
     assert sorted(rows(tmp_path / "out", "train")["_row"].to_pylist()) == [1, 2]
+    convert(source, tmp_path / "bare", "--no-index")
+    for more in (("-o", tmp_path / "made"), ()):
+        run = command("index", tmp_path / "bare", "--catalogue", *more)
+        assert "'_row' is not in the catalogue" in run.err
+    for folder in ("made", "bare"):
+        assert "_row" not in rows(tmp_path / folder, "train").schema.names
 
 
 def test_rows_of_a_pipeline_have_keys(tmp_path: Folder) -> None:
