@@ -24,9 +24,8 @@ def test_it_runs_as_pasted(
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "pasted.py").write_text(printed.stdout, encoding="utf-8")
     environment = ENVIRONMENT.get(reader, "torch")
-    done = python_of(
-        environment, "pasted.py", cwd=tmp_path, variables={"KERAS_BACKEND": "torch"}
-    )
+    backend = {"KERAS_BACKEND": environment}
+    done = python_of(environment, "pasted.py", cwd=tmp_path, variables=backend)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     name = "image" if dataset == "photos" else "id"
     assert re.search(rf"\b{name}\b", done.stdout)
