@@ -31,7 +31,7 @@ from transforms.errors import MAX_MESSAGE_BYTES, SourceError, TFRecordError
 # One record, b"hello": length, its checksum, payload, its checksum.
 HELLO = bytes.fromhex("0500000000000000" + "eab2043e" + "68656c6c6f" + "bb1f1c19")
 
-RECORDS += [b"\n\x08" * 4]
+RECORDS = [*RECORDS, b"\n\x08" * 4]
 PLAIN = b"".join(map(frame.frame, RECORDS))
 STARTS = [sum(len(r) + 16 for r in RECORDS[:k]) for k in range(len(RECORDS) + 1)]
 
