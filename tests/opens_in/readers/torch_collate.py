@@ -8,6 +8,7 @@ of the parts of a random split.
 
 import json
 import sys
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, random_split
@@ -22,8 +23,8 @@ def main() -> None:
         view, batch_size=32, shuffle=True, num_workers=2, persistent_workers=True
     )
     epochs = [[row for batch in loader for row in batch["id"].tolist()] for _ in "123"]
-    rows = {}
-    first = {}
+    rows: dict[int, Any] = {}
+    first: dict[str, Any] = {}
     for batch in DataLoader(view, batch_size=32, num_workers=2):
         first = first or {
             name: [str(values.dtype), [*values.shape]]
