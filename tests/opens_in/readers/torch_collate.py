@@ -22,7 +22,9 @@ def main() -> None:
     loader = DataLoader(
         view, batch_size=32, shuffle=True, num_workers=2, persistent_workers=True
     )
-    epochs = [[row for batch in loader for row in batch["id"].tolist()] for _ in "123"]
+    epochs = [
+        [row for batch in loader for row in batch["id"].tolist()] for _ in range(3)
+    ]
     rows: dict[int, Any] = {}
     first: dict[str, Any] = {}
     for batch in DataLoader(view, batch_size=32, num_workers=2):
