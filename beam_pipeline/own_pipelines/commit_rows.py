@@ -9,14 +9,20 @@ from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms.core import this_worker
 from transforms.core.manifest import Manifest
-from transforms.core.model import CataloguePart, RejectLog, Segment, ShardFile
+from transforms.core.model import (
+    CataloguePart,
+    ReadFacts,
+    RejectLog,
+    Segment,
+    ShardFile,
+)
 from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import CommitError, ConservationError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
 from transforms.storage.retry import storing
-from transforms.work.worker_facts import check_stamps
+from transforms.work.worker_facts import counted, workers_of
 
 __all__ = [
     "Committed",
@@ -183,12 +189,16 @@ def _workers(
     """
     if run.rules is None or not run.rules.named:
         return []
-    stamps = {*plan.workers, this_worker.stamp()}
+    own = {*plan.workers, this_worker.stamp()}
+    readers: set[str] = set()
     for fact in facts:
         of = fact.shard if isinstance(fact, Written) else fact
         of = of.part if isinstance(of, WrittenPart) else of
+        stamps = readers if isinstance(of, ReadFacts | RejectLog) else own
         stamps.add(getattr(of, "worker", ""))
-    return check_stamps(stamps, run.rules.versions)
+    versions = run.rules.versions
+    found = workers_of(own, versions) | workers_of(readers, plan.reading or versions)
+    return counted(found)
 
 
 def _submitted_again(manifest: Manifest) -> CommitError:

@@ -47,4 +47,9 @@ def with_accounts(
         steps="add",
     )
     placed = [fact for fact in plan.facts if isinstance(fact, PlaceFacts)]
-    return dataclasses.replace(plan, publication=publication, facts=(*read, *placed))
+    return dataclasses.replace(
+        plan,
+        publication=publication,
+        facts=(*read, *placed),
+        reading=source.versions,
+    )

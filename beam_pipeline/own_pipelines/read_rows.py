@@ -17,7 +17,12 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.own_pipelines.engine_workers import check_images, check_seen
+from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.own_pipelines.engine_workers import (
+    check_images,
+    check_seen,
+    workers_of,
+)
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
 from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.plan import plan_source
@@ -26,7 +31,7 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import Batch, RejectLog
-from transforms.core.schema import Schema
+from transforms.core.schema import Kind, Schema
 from transforms.errors import InputError, SpecError
 from transforms.formats.listing import HeldListing, InlineListing
 from transforms.stages.list import ListBlocks
@@ -34,6 +39,7 @@ from transforms.stages.read import ReadBlocks
 from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store
+from transforms.work.worker_check import WorkerRules
 
 __all__ = ["ReadRows", "RowsRead"]
 
@@ -154,8 +160,16 @@ class ReadRows(beam.PTransform):
             check_seen(places, begin.pipeline, shared=spec.shared_output)
             check_images(planned.local_image, begin.pipeline, shared=spec.shared_output)
         source = planned.make(_listing_of(planned.listing.table(), spec))
-        store = Store("", keep_items=spec.keep_rejected_bytes)
-        blocks = begin | "List" >> ListBlocks(source)
+        rules = None
+        if workers_of(begin.pipeline) is not None:
+            has_images = bool(planned.schema.of_kind(Kind.IMAGE))
+            rules = WorkerRules(
+                version_rules(images=has_images, compressed=False),
+                elsewhere=not spec.shared_output,
+                witnesses=planned.witnesses(inputs.root, spec.images_root),
+            )
+        store = Store("", keep_items=spec.keep_rejected_bytes, rules=rules)
+        blocks = begin | "List" >> ListBlocks(source, rules=rules)
         read = blocks | "Read" >> ReadBlocks(source, store)
         kind = pa.RecordBatch if self._batches else dict[str, Any]
         give = _batches_of if self._batches else _rows_of
@@ -171,6 +185,7 @@ class ReadRows(beam.PTransform):
             skipped=planned.skipped,
             expected_rows=planned.expected_rows,
             notes=planned.notes,
+            versions=None if rules is None else rules.versions,
         )
         return RowsRead(rows, rejects, ReadAccounts(facts, known))
 

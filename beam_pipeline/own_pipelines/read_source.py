@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.work.worker_check import VersionRules
 
 __all__ = ["ReadSource", "with_source_features"]
 
@@ -23,6 +24,8 @@ class ReadSource:
       skipped: items left out before reading, by reason.
       expected_rows: how many rows must be read; None if not known.
       notes: what a person should know of how it was understood.
+      versions: that the workers of an engine must have to read it; None where threads
+        of the program do.
     """
 
     root: str
@@ -31,6 +34,7 @@ class ReadSource:
     skipped: Mapping[str, int]
     expected_rows: int | None
     notes: tuple[str, ...]
+    versions: VersionRules | None = None
 
 
 def with_source_features(

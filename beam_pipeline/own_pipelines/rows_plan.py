@@ -46,6 +46,7 @@ from transforms.publishing.shared_run import Seen
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.commit import Publication
 from transforms.stages.gather import ROWS_ORIGIN
+from transforms.work.worker_check import VersionRules
 
 __all__ = ["RowsDraft", "RowsPlan", "draft_rows", "merge_bundles", "plan_rows"]
 
@@ -89,6 +90,8 @@ class RowsPlan:
       workers: stamps of the workers that have gathered them, and of this one.
       key_bounds: the parts of the hashes in which keys are compared.
       merging: how runs are merged before they are cut; None for not at all.
+      reading: versions that the workers that have read a source must have; None where
+        there is none.
     """
 
     types: Mapping[str, Sequence[pa.DataType]]
@@ -100,6 +103,7 @@ class RowsPlan:
     workers: frozenset[str]
     key_bounds: Bounds
     merging: Merging | None
+    reading: VersionRules | None = None
 
     @property
     def layout(self) -> ShardLayout:

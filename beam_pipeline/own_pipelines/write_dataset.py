@@ -22,6 +22,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
+from beam_pipeline.engines.worker_versions import version_rules
 from beam_pipeline.own_pipelines.commit_rows import (
     Committed,
     ComparedKeys,
@@ -70,7 +71,6 @@ from beam_pipeline.own_pipelines.shard_steps import (
     write_part,
     write_shards,
 )
-from beam_pipeline.version import FOR_ROWS, deciding_versions
 from transforms.core.model import ReadFacts, RejectLog
 from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import SpecError
@@ -78,7 +78,8 @@ from transforms.publishing.bucket.runs import this_run
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute, is_remote
-from transforms.work.worker_check import VersionRules, WorkerRules, store_variables
+from transforms.storage.visibility import Witness
+from transforms.work.worker_check import WorkerRules, store_variables
 
 __all__ = ["Committed", "WriteDataset"]
 
@@ -251,9 +252,9 @@ class WriteDataset(beam.PTransform):
             keep_items=spec.keep_rejected_bytes,
             many=_is_dataflow(rows.pipeline.options),
             rules=WorkerRules(
-                _versions(compressed=spec.compression != "none"),
+                version_rules(images=False, compressed=spec.compression != "none"),
                 elsewhere=workers is not None and not spec.shared_output,
-                paths=() if workers is None else _local([spec.images_root]),
+                witnesses=() if workers is None else _seen(spec.images_root),
                 variables=store_variables() if is_far else (),
                 named=workers is not None,
             ),
@@ -355,18 +356,8 @@ class WriteDataset(beam.PTransform):
         )
 
 
-def _local(paths: Iterable[str]) -> tuple[str, ...]:
-    return tuple(path for path in paths if path and not is_remote(path))
-
-
-def _versions(*, compressed: bool) -> VersionRules:
-    """Returns the versions that decide bytes, as far as they do without images.
-
-    Whether rows have images is known when they have been gathered.
-    """
-    found = deciding_versions()
-    free = found.keys() - FOR_ROWS - ({"zlib"} if compressed else set())
-    return VersionRules(found, deciding_versions, frozenset(free))
+def _seen(folder: str) -> tuple[Witness, ...]:
+    return () if not folder or is_remote(folder) else (Witness.of(folder),)
 
 
 def _is_dataflow(options: PipelineOptions) -> bool:

@@ -45,6 +45,7 @@ from transforms.storage.file_list import (
 )
 from transforms.storage.paths import absolute, common_folder, is_remote
 from transforms.storage.row_spool import RowSpool
+from transforms.storage.visibility import Witness
 
 # Enough to tell a format by.
 _HEAD_BYTES = 4096
@@ -137,6 +138,7 @@ class PlannedSource:
       given_classes: the class names that the setting `vocabulary` gives.
       local_image: an image that rows in a store name by a path of this machine, and
         its row, in words; empty where none was found.
+      named_image: an image as rows name it; empty where none does.
     """
 
     make: Callable[[str | HeldListing], Source]
@@ -158,7 +160,25 @@ class PlannedSource:
     content: tuple[str, ...] = ()
     given_classes: tuple[str, ...] = ()
     local_image: str = ""
+    named_image: str = ""
     counted: bool = False
+
+    def witnesses(self, root: str, images_root: str) -> tuple[Witness, ...]:
+        """Returns what shows that workers see the source; none in an object store.
+
+        Args:
+          root: of the source.
+          images_root: folder of images that it names; empty for its own.
+        """
+        listed = next(iter(self.listing.batches()), None)
+        file = "" if listed is None else listed["path"][0].as_py()
+        images = os.path.join(root, images_root) if images_root else root
+        found = [(root, file), (images, self.named_image)]
+        return tuple(
+            Witness.of(path, file)
+            for path, file in found
+            if not is_remote(path) and os.path.exists(path)
+        )
 
 
 def default_name(source: str, standing: files.Standing, output: str) -> str:

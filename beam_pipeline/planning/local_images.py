@@ -1,15 +1,16 @@
 """Find images that a table names by paths of one machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import is_list
 from transforms.core.schema import Kind, Schema
 from transforms.formats.table import InputFile, TableSample
 from transforms.storage.local_paths import first_local
 
-__all__ = ["first_local_image"]
+__all__ = ["first_image", "first_local_image"]
 
 
 def first_local_image(
@@ -26,6 +27,25 @@ def first_local_image(
       In words, as in "'/data/a.jpg' in row 7 of rows.csv"; empty for none. The row is
       counted where the sample has all rows of one file.
     """
+    for column in _named(sample, schema):
+        if (found := first_local(column)) is not None:
+            row, path = found
+            return f"{path!r} in {_place(row, sample, files)}"
+    return ""
+
+
+def first_image(sample: TableSample, schema: Schema) -> str:
+    """Returns the first image that the sample names, as it does; empty for none."""
+    for column in _named(sample, schema):
+        texts = column.flatten() if is_list(column.type) else column
+        is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
+        if is_text and len(texts := texts.drop_null()):
+            return str(texts[0].as_py()).strip()
+    return ""
+
+
+def _named(sample: TableSample, schema: Schema) -> Iterator[pa.Array]:
+    """Yields the columns of images that rows name: texts, or lists of texts."""
     for feature in schema.of_kind(Kind.IMAGE):
         column = sample.columns.get(feature.source_column)
         if feature.inline or column is None:
@@ -34,10 +54,7 @@ def first_local_image(
             column = column.combine_chunks()
         if feature.separator and pa.types.is_string(column.type):
             column = pc.split_pattern(column, feature.separator)
-        if (found := first_local(column)) is not None:
-            row, path = found
-            return f"{path!r} in {_place(row, sample, files)}"
-    return ""
+        yield column
 
 
 def _place(row: int, sample: TableSample, files: Sequence[InputFile]) -> str:

@@ -31,7 +31,7 @@ from beam_pipeline.planning.inputs import (
     portions_of,
     rule_of,
 )
-from beam_pipeline.planning.local_images import first_local_image
+from beam_pipeline.planning.local_images import first_image, first_local_image
 from beam_pipeline.planning.only_rejected import Selection
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
@@ -247,6 +247,7 @@ def plan_tables(
         local_image=(
             first_local_image(sample, schema, listed) if is_remote(inputs.root) else ""
         ),
+        named_image=first_image(sample, schema),
     )
 
 

@@ -7,15 +7,15 @@ import secrets
 from collections.abc import Iterator, Sequence
 
 from beam_pipeline.engines.engine import Engine
+from beam_pipeline.engines.worker_versions import version_rules
 from beam_pipeline.planning.plan import Plan
-from beam_pipeline.version import FOR_ROWS, deciding_versions
 from transforms.core.schema import Kind
 from transforms.errors import StorageError
 from transforms.storage.object_clients import client_of
 from transforms.storage.paths import is_remote
 from transforms.work.reports import Reports
 from transforms.work.store import Store
-from transforms.work.worker_check import VersionRules, WorkerRules, store_variables
+from transforms.work.worker_check import WorkerRules, store_variables
 
 __all__ = ["with_rules"]
 
@@ -46,18 +46,16 @@ def with_rules(
     folder = os.path.join(store.reports, secrets.token_hex(_WORD_BYTES))
     reports = Reports(folder, store.attempts)
     far = is_remote(store.folder)
-    spec, root = plan.spec, plan.inputs.root
+    spec = plan.spec
     elsewhere = engine.works_elsewhere(spec, beam_flags) and not spec.shared_output
-    read = (root, os.path.join(root, spec.images_root))
     rules = WorkerRules(
-        VersionRules(deciding_versions(), deciding_versions, _deciding_nothing(plan)),
+        version_rules(
+            images=bool(plan.planned.schema.of_kind(Kind.IMAGE)),
+            compressed=spec.compression != "none",
+        ),
         reports,
         elsewhere=elsewhere,
-        paths=tuple(
-            path
-            for path in dict.fromkeys(read)
-            if not is_remote(path) and os.path.exists(path)
-        ),
+        witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_root),
         conditional=far and client_of(store.folder) is not None,
         variables=store_variables() if far else (),
     )
@@ -69,18 +67,6 @@ def with_rules(
         raise
     if not stays:
         _end(reports)
-
-
-def _deciding_nothing(plan: Plan) -> frozenset[str]:
-    """Returns the names of versions that decide no byte of a job.
-
-    Machines of others have another zlib, say, than this one; a job of plain rows need
-    not be refused for that.
-    """
-    if plan.planned.schema.of_kind(Kind.IMAGE):
-        return frozenset()
-    free = deciding_versions().keys() - FOR_ROWS
-    return frozenset(free - {"zlib"} if plan.spec.compression != "none" else free)
 
 
 def _end(reports: Reports) -> None:

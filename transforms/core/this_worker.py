@@ -28,7 +28,8 @@ class Worker:
       program: version of this program.
       python: version of the interpreter.
       platform: operating system and processor.
-      versions: digest of all versions that decide bytes.
+      versions: digests of the versions that decide bytes, with a blank between: one
+        for each choice of them that a dataset has asked for.
     """
 
     host: str
@@ -73,6 +74,10 @@ class Worker:
             getattr(self, field.name) for field in dataclasses.fields(self)
         )
 
+    def has(self, versions: str) -> bool:
+        """Whether it has the versions of a digest."""
+        return versions in self.versions.split()
+
     def in_words(self) -> str:
         """Returns its name for messages."""
         return f"the worker on host {self.host!r} (process {self.process})"
@@ -92,11 +97,17 @@ _known: _Known | None = None
 def become(worker: Worker, *, elsewhere: bool = False) -> None:
     """Makes this process known as a worker; its facts carry the stamp from now on.
 
+    A pipeline may read and write several datasets, which ask for other versions each.
+
     Args:
       worker: this process.
       elsewhere: whether its machine shares no disk with the submitter's.
     """
     global _known
+    if (before := _here()) is not None:
+        digests = {*before.worker.versions.split(), worker.versions}
+        worker = dataclasses.replace(worker, versions=" ".join(sorted(digests)))
+        elsewhere = elsewhere and before.elsewhere
     _known = _Known(os.getpid(), worker, worker.stamp, elsewhere)
 
 

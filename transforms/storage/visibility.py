@@ -1,12 +1,54 @@
 """Tell a path that a worker never saw from one that has gone since planning."""
 
+import dataclasses
 import os
 
 from transforms.core import this_worker
 from transforms.errors import WorkerError
 from transforms.storage.paths import is_remote
 
-__all__ = ["unseen"]
+__all__ = ["Witness", "unseen"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Witness:
+    """A path that workers must see, and a file by which they know it.
+
+    A folder of the same name is on many disks. A file that the submitter puts into a
+    source would be part of it, and many sources cannot be written. So the witness is a
+    file of the source itself; a copy of the source on each machine has it, too.
+
+    Attributes:
+      path: of the submitter's disk.
+      file: the path itself, or a file below it; empty where none is known.
+      size: of the file.
+    """
+
+    path: str
+    file: str = ""
+    size: int = 0
+
+    @classmethod
+    def of(cls, path: str, file: str = "") -> "Witness":
+        """Returns that of a path that is there.
+
+        Args:
+          path: of this machine's disk.
+          file: of the source, below the path; empty for none.
+        """
+        whole = os.path.join(path, file)
+        if not file or not os.path.isfile(whole):
+            return cls(path)
+        return cls(path, whole, os.stat(whole).st_size)
+
+    def is_seen(self) -> bool:
+        """Whether this process sees the path, and in it what the submitter saw."""
+        if not self.file:
+            return os.path.exists(self.path)
+        try:
+            return os.stat(self.file).st_size == self.size
+        except OSError:
+            return False
 
 
 def unseen(path: str, root: str = "", *, place: str = "") -> WorkerError | None:

@@ -25,6 +25,7 @@ from transforms.errors import (
 from transforms.storage.object_clients import client_of, extra_of
 from transforms.storage.object_store import reason_of
 from transforms.storage.paths import is_remote
+from transforms.storage.visibility import Witness
 from transforms.work.lease import Lease
 from transforms.work.reports import FailureReports, Reports
 
@@ -56,8 +57,8 @@ _VARIABLES = (
     *("HADOOP_CONF_DIR", "ARROW_LIBHDFS_DIR", "CLASSPATH"),
 )
 
-# (process, run) of what was checked.
-_checked: set[tuple[int, str]] = set()
+# (process, folder of the run, ...) of what was checked; a source has no folder.
+_checked: set[tuple[object, ...]] = set()
 _lock = threading.Lock()
 
 
@@ -136,7 +137,7 @@ class WorkerRules:
       elsewhere: whether the workers' machines share no disk with the submitter's.
       conditional: whether the submitter writes with the store's own client, which
         alone knows conditions; then workers must as well.
-      paths: of the submitter's disk that all workers must see.
+      witnesses: of paths of the submitter's disk that all workers must see.
       variables: names of the variables that tell the submitter how stores are reached.
       named: whether facts name their workers, as those of engines do; the process of
         the submitter itself is no worker.
@@ -146,7 +147,7 @@ class WorkerRules:
     reports: Reports | None = None
     elsewhere: bool = False
     conditional: bool = False
-    paths: tuple[str, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
     variables: tuple[str, ...] = ()
     named: bool = True
 
@@ -181,7 +182,7 @@ def check_worker(
         return
     reports = rules.reports
     place = folder if reports is None else reports.folder
-    run = os.getpid(), place
+    run = os.getpid(), place, rules.versions.free, rules.witnesses
     if run in _checked:
         return
     with _lock:
@@ -194,7 +195,7 @@ def check_worker(
             rules.versions.check(place)
             if reports is not None:
                 _check_store(rules, reports, worker)
-            _check_paths(rules.paths, worker)
+            _check_paths(rules.witnesses, worker)
             if reports is not None:
                 reports.sign_on(worker, lease if rules.conditional else None)
             _checked.add(run)
@@ -209,16 +210,20 @@ def _report_failures(reports: Reports, worker: Worker) -> None:
     logger.addHandler(FailureReports(reports, worker))
 
 
-def _check_paths(paths: Sequence[str], worker: Worker) -> None:
+def _check_paths(witnesses: Sequence[Witness], worker: Worker) -> None:
     """Raises WorkerError for a path that is not there, whatever the job says of it."""
-    for path in paths:
-        if not os.path.exists(path):
+    for witness in witnesses:
+        if not witness.is_seen():
+            other = os.path.exists(witness.path)
+            lacks = f"{witness.file!r} of {witness.size:,} bytes"
+            why = f": what is there has no {lacks}" if other else ""
             raise WorkerError(
-                f"Every worker must see what the job reads; {path!r} is not visible to "
-                f"{worker.in_words()}. Put it into an object store, and let workers be "
-                f"started where they run, with --worker-pool or --worker-command; or "
-                f"put it, and TMPDIR, onto a disk that all machines see under this "
-                f"very path, and say --shared-output. Nothing was committed."
+                f"Every worker must see what the job reads; {witness.path!r} is not "
+                f"visible to {worker.in_words()}{why}. Put it into an object store, "
+                f"and let workers be started where they run, with --worker-pool or "
+                f"--worker-command; or put it, and TMPDIR, onto a disk that all "
+                f"machines see under this very path, and say --shared-output. Nothing "
+                f"was committed."
             )
 
 
@@ -242,25 +247,16 @@ def _check_store(rules: WorkerRules, reports: Reports, worker: Worker) -> None:
         raise unreachable(rules, reports.folder, error) from error
     if is_on:
         return
-    if not is_remote(reports.folder) and not os.path.isdir(_above_target(reports)):
+    # They are in `<folder>/.<target>.beam-tfrecord/<job>/reports/<run>`.
+    job = os.path.dirname(os.path.dirname(reports.folder))
+    if not is_remote(job) and not os.path.isdir(job):
+        # A run that has ended may have removed it, too; then nobody reads this.
         raise WorkerError(
             f"{worker.in_words().capitalize()} must see the work folder of the job; "
-            f"{os.path.dirname(os.path.dirname(reports.folder))!r} is not visible "
-            f"there. Put the output into an object store, or onto a disk that all "
-            f"machines share; nothing was committed."
+            f"{job!r} is not visible there. Put the output into an object store, or "
+            f"onto a disk that all machines share; nothing was committed."
         )
     raise CommitError("The run has ended; nothing was committed. Run again.")
-
-
-def _above_target(reports: Reports) -> str:
-    """Returns the folder of the target, of local reports.
-
-    They are in `<folder>/.<target>.beam-tfrecord/<job>/reports/<run>`.
-    """
-    folder = reports.folder
-    for _ in range(4):
-        folder = os.path.dirname(folder)
-    return folder
 
 
 def unreachable(

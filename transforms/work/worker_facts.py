@@ -1,14 +1,17 @@
 """Check which workers have made the facts of a job, before it is committed."""
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transforms.core.this_worker import Worker
 from transforms.errors import WorkerError
 from transforms.work.worker_check import PROGRAM, VersionRules
 
-__all__ = ["check_facts", "check_stamps"]
+__all__ = ["Workers", "check_facts", "counted", "workers_of"]
+
+Workers = Mapping[tuple[str, str], Worker]
+"""Workers by host and process."""
 
 
 def check_facts(
@@ -27,34 +30,43 @@ def check_facts(
     if versions is None:
         return []
     # A fact of a version without the field lacks it when it is unpickled.
-    return check_stamps((getattr(fact, "worker", "") for fact in facts), versions)
+    stamps = (getattr(fact, "worker", "") for fact in facts)
+    return counted(workers_of(stamps, versions))
 
 
-def check_stamps(stamps: Iterable[str], versions: VersionRules) -> list[dict[str, Any]]:
-    """Returns the versions of the workers that facts name, and how many they are.
+def workers_of(
+    stamps: Iterable[str], versions: VersionRules
+) -> dict[tuple[str, str], Worker]:
+    """Returns the workers that facts name.
 
     Args:
       stamps: of the facts; see `transforms.core.this_worker`.
-      versions: of the job.
+      versions: that they must have.
 
     Raises:
       WorkerError: see `check_facts`.
     """
     wanted = versions.digest
-    workers = []
+    # By process: its stamp changes when another dataset of the pipeline asks it.
+    workers = {}
     for stamp in sorted(set(stamps)):
         try:
             worker = Worker.of(stamp)
         except ValueError:
             raise _foreign("a worker that says no version has", versions) from None
-        if worker.versions != wanted:
+        if not worker.has(wanted):
             has = f"{worker.in_words()} has {PROGRAM} {worker.program} and other codecs"
             if worker.program != versions.wanted[PROGRAM]:
                 has = f"{worker.in_words()} has {PROGRAM} {worker.program}"
             raise _foreign(f"{has}, and has", versions)
-        workers.append(worker)
+        workers[worker.host, worker.process] = worker
+    return workers
+
+
+def counted(workers: Workers) -> list[dict[str, Any]]:
+    """Returns the versions that workers have, and how many have each."""
     counts = collections.Counter(
-        (worker.program, worker.python, worker.platform) for worker in workers
+        (worker.program, worker.python, worker.platform) for worker in workers.values()
     )
     return [
         {

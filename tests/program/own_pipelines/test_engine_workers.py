@@ -13,19 +13,22 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_pipeline.own_pipelines import write_dataset
+from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.own_pipelines import read_rows, write_dataset
 from beam_pipeline.own_pipelines.engine_workers import workers_of
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.version import deciding_versions
 from transforms.core import this_worker
+from transforms.core.model import ReadFacts
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.gather.bundle import GatheredBundle
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
+from transforms.stages import read
 from transforms.work import worker_check
-from transforms.work.worker_check import WorkerRules
+from transforms.work.worker_check import VersionRules, WorkerRules
 
 Folder = pathlib.Path
 
@@ -175,17 +178,18 @@ def test_workers_are_in_the_manifest(tmp_path: Folder) -> None:
     assert sorted(os.listdir(tmp_path)) == ["here", "there"]
 
 
+def of_the_future(**choice: bool) -> VersionRules:
+    """Rules of a program of another version."""
+    wanted = {**deciding_versions(), "beam-tfrecord": "9.9.9"}
+    return dataclasses.replace(version_rules(**choice), wanted=wanted)
+
+
 def test_workers_of_other_versions(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the host, what it has and what is wanted; nothing is written."""
     pipeline = pipeline_of("FlinkRunner", *POOL)
-    real = deciding_versions()
-    submitters = dataclasses.replace(
-        write_dataset._versions(compressed=False),
-        wanted={**real, "beam-tfrecord": "9.9.9"},
-    )
-    monkeypatch.setattr(write_dataset, "_versions", lambda **_: submitters)
+    monkeypatch.setattr(write_dataset, "version_rules", of_the_future)
     rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
     said = rf"host '{os.uname().nodename}'.* has beam-tfrecord \S+ and not 9\.9\.9"
     with pytest.raises(WorkerError, match=said):
@@ -216,6 +220,91 @@ def test_rows_that_another_version_has_gathered(
     assert not (tmp_path / "out").exists()
 
 
+def test_two_datasets_of_one_pipeline(tmp_path: Folder) -> None:
+    """They ask for other versions, and the same worker has those of both."""
+    with pipeline_of("FlinkRunner", *POOL) as pipeline:
+        rows = rows_of(pipeline)
+        rows | "Plain" >> WriteDataset(tmp_path / "plain", shared_output=True)
+        rows | "Packed" >> WriteDataset(
+            tmp_path / "packed", shared_output=True, compression="gzip"
+        )
+    for name in ("plain", "packed"):
+        run = json.loads((tmp_path / name / "manifest.json").read_text())["run"]
+        assert [each["workers"] for each in run["worker_versions"]] == [1]
+
+
+@pytest.fixture
+def table(tmp_path: Folder) -> Folder:
+    """A small table."""
+    path = tmp_path / "rows.csv"
+    path.write_text("id\n1\n2\n")
+    return path
+
+
+def test_readers_of_other_versions(
+    tmp_path: Folder, table: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ReadRows` alone checks its workers before they read."""
+    monkeypatch.setattr(read_rows, "version_rules", of_the_future)
+    said = r"has beam-tfrecord \S+ and not 9\.9\.9"
+    with (
+        pytest.raises(WorkerError, match=said),
+        pipeline_of("FlinkRunner", *POOL) as pipeline,
+    ):
+        pipeline | ReadRows(table, shared_output=True)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        pipeline | ReadRows(table)
+
+
+def test_readers_that_see_another_disk(tmp_path: Folder, table: Folder) -> None:
+    """For `ReadRows` shared_output=True is looked at, too; no row is a reject."""
+    pipeline = pipeline_of("FlinkRunner", *POOL)
+    pipeline | ReadRows(table, shared_output=True)
+    table.write_text("id\n1\n2\n3\n")
+    with pytest.raises(WorkerError, match=r"has no .*rows\.csv. of 7 bytes"):
+        pipeline.run().wait_until_finish()
+
+
+@pytest.mark.parametrize("stamp", ["", "other", "reads only"])
+def test_rows_that_others_have_read(
+    tmp_path: Folder, table: Folder, monkeypatch: pytest.MonkeyPatch, stamp: str
+) -> None:
+    """Readers count as workers; one that does nothing else need not be a writer."""
+    reader = Worker.this(version_rules(images=False, compressed=False).digest, "0.2.0")
+    stamps = {
+        "": "",
+        "other": dataclasses.replace(reader, versions="c0ffee").stamp,
+        "reads only": dataclasses.replace(reader, host="pod-7").stamp,
+    }
+
+    def of_another(*arguments: Any, **options: Any) -> ReadFacts:
+        return dataclasses.replace(
+            ReadFacts(*arguments, **options), worker=stamps[stamp]
+        )
+
+    monkeypatch.setattr(read, "ReadFacts", of_another)
+    pipeline = pipeline_of("FlinkRunner", *POOL)
+    found = pipeline | ReadRows(table, shared_output=True)
+    (
+        found.rows
+        | beam.Reshuffle()
+        | WriteDataset(
+            tmp_path / "out",
+            accounts=found.accounts,
+            compression="gzip",
+            shared_output=True,
+        )
+    )
+    if stamp != "reads only":
+        with pytest.raises(WorkerError, match="done part of it"):
+            pipeline.run().wait_until_finish()
+        assert not (tmp_path / "out").exists()
+        return
+    pipeline.run().wait_until_finish()
+    run = json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]
+    assert [each["workers"] for each in run["worker_versions"]] == [2]
+
+
 def test_a_disk_that_is_not_shared(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +327,7 @@ def test_a_store_that_workers_do_not_reach(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(target, "at", refuse)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     rules = WorkerRules(
-        write_dataset._versions(compressed=False), variables=("AWS_ACCESS_KEY_ID",)
+        version_rules(images=False, compressed=False), variables=("AWS_ACCESS_KEY_ID",)
     )
     run = SharedRun("s3://bucket/out", "0" * 32, rules=rules)
     said = rf"host '{os.uname().nodename}'.* lacks AWS_ACCESS_KEY_ID"

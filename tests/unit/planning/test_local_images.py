@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.planning.local_images import first_local_image
+from beam_pipeline.planning.local_images import first_image, first_local_image
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.table import InputFile, TableSample
 
@@ -55,3 +55,21 @@ def test_rows_that_cannot_be_counted() -> None:
     assert found(column, complete=False) == "'/data/a.jpg' in a row of a/rows.csv"
     two = [*FILES, *FILES]
     assert found(column, files=two) == "'/data/a.jpg' in a row of its 2 files"
+
+
+@pytest.mark.parametrize(
+    ("column", "separator", "first"),
+    [
+        (pa.array([None, " a.jpg", "b.jpg"]), "", "a.jpg"),
+        (pa.array([[], [None, "a.jpg"]]), "", "a.jpg"),
+        (pa.array([None, "a.jpg;b.jpg"]), ";", "a.jpg"),
+        (pa.array([b"image"]), "", ""),
+        (pa.array([None], pa.string()), "", ""),
+    ],
+)
+def test_the_first_image(column: pa.Array, separator: str, first: str) -> None:
+    """Of the first row that names one."""
+    shape = (None,) if separator else ()
+    feature = Feature("image", Kind.IMAGE, shape=shape, separator=separator)
+    sample = TableSample({"image": column}, len(column), complete=True)
+    assert first_image(sample, Schema((feature,))) == first

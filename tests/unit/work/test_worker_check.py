@@ -5,6 +5,7 @@ import dataclasses
 import os
 import pathlib
 import pickle
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -29,6 +30,7 @@ from transforms.errors import CommitError, StorageError, WorkerError
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
+from transforms.storage.visibility import Witness
 from transforms.work import worker_check
 from transforms.work.facts_json import from_json, to_json
 from transforms.work.reports import Reports
@@ -131,6 +133,22 @@ def test_facts_of_another_version_are_refused(reports: Reports) -> None:
         check_facts([fact], rules(reports).versions)
 
 
+def test_a_worker_of_two_datasets(reports: Reports, tmp_path: Folder) -> None:
+    """A pipeline may write two, which ask for other versions; it counts once."""
+    first = rules(reports)
+    early = dataclasses.replace(ReadFacts("a", 0, 1), worker="")
+    check_worker(first)
+    early = dataclasses.replace(early, worker=this_worker.stamp())
+    versions = dataclasses.replace(first.versions, free=frozenset(("libwebp",)))
+    check_worker(dataclasses.replace(first, versions=versions))
+    late = ReadFacts("b", 0, 1)
+    assert early.worker != late.worker
+    assert check_facts([late], versions)[0]["workers"] == 1
+    assert check_facts([early, late], first.versions)[0]["workers"] == 1
+    with pytest.raises(WorkerError, match="other codecs"):
+        check_facts([early], versions)
+
+
 def test_receipts_name_no_worker(reports: Reports) -> None:
     """Who takes a receipt over vouches for its facts: versions are equal by then."""
     fact = dataclasses.replace(ReadFacts("a", 0, 1), worker="of an earlier run")
@@ -182,8 +200,10 @@ def test_a_run_that_has_ended_takes_no_worker(reports: Reports) -> None:
     assert reports.entries() == []
 
 
-def test_a_work_folder_of_another_machine(tmp_path: Folder) -> None:
-    """Not visible is another thing than ended."""
+@pytest.mark.parametrize("there", ["", "not/here"])
+def test_a_work_folder_of_another_machine(tmp_path: Folder, there: str) -> None:
+    """Not visible is another thing than ended, also where a folder has its name."""
+    (tmp_path / there).mkdir(parents=True, exist_ok=True)
     folder = tmp_path / "not" / "here" / ".out.beam-tfrecord" / "job" / "reports" / "r"
     with pytest.raises(WorkerError, match=r"'.*/not/here/.*/job' is not visible"):
         check_worker(rules(Reports(str(folder), "")))
@@ -270,14 +290,39 @@ def test_a_path_that_the_worker_does_not_see(
     reports: Reports, tmp_path: Folder
 ) -> None:
     """What --shared-output, or an address of this machine, claims is looked at."""
-    seen = dataclasses.replace(rules(reports), paths=(str(tmp_path),))
+    source = tmp_path / "source"
+    (source / "cats").mkdir(parents=True)
+    (source / "cats" / "a.jpg").write_bytes(b"1234")
+    witness = Witness.of(str(source), "cats/a.jpg")
+    seen = dataclasses.replace(rules(reports), witnesses=(witness,))
     check_worker(seen)
-    worker_check._checked.clear()
-    missing = str(tmp_path / "only there")
-    with pytest.raises(WorkerError) as caught:
-        check_worker(dataclasses.replace(seen, paths=(str(tmp_path), missing)))
-    words = (repr(missing), "not visible to", "--worker-pool", "--worker-command")
-    assert all(each in str(caught.value) for each in (*words, "TMPDIR"))
+
+    def refused() -> str:
+        worker_check._checked.clear()
+        with pytest.raises(WorkerError) as caught:
+            check_worker(seen)
+        return str(caught.value)
+
+    words = ("--worker-pool", "--worker-command", "TMPDIR", "--shared-output")
+    # Another disk, on which a folder has the name.
+    (source / "cats" / "a.jpg").write_bytes(b"12345")
+    said = refused()
+    assert f"{str(source)!r} is not visible to the worker on host" in said
+    assert f"has no {str(source / 'cats' / 'a.jpg')!r} of 4 bytes" in said
+    assert all(each in said for each in words)
+    shutil.rmtree(source)
+    assert "what is there" not in refused()
+
+
+def test_a_folder_of_which_no_file_is_known(tmp_path: Folder) -> None:
+    """Then it must be there, whatever is in it."""
+    source = tmp_path / "source"
+    source.mkdir()
+    witness = Witness.of(str(source), "gone.jpg")
+    assert witness == Witness.of(str(source)) == Witness(str(source))
+    assert witness.is_seen()
+    source.rmdir()
+    assert not witness.is_seen()
 
 
 def test_an_image_on_the_submitters_disk(reports: Reports, tmp_path: Folder) -> None:
