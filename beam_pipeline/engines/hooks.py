@@ -15,7 +15,7 @@ def _unheard(text: str) -> None:
     """Nobody listens."""
 
 
-def _unnoted(master: str, job: str) -> None:
+def _unnoted(job: str) -> None:
     """Nobody notes it."""
 
 
@@ -30,8 +30,7 @@ class RunHooks:
       watch: called several times a second meanwhile, in the calling thread.
       say: called with what a person should know.
       abandon: called once when the run is stopped; after it nothing may be published.
-      submits: called with the engine's master and the name of the job, before it is
-        submitted.
+      submits: called with the name of the job, before it is submitted.
     """
 
     beam_flags: Sequence[str] = ()
@@ -40,4 +39,4 @@ class RunHooks:
     watch: Callable[[], None] = _nothing
     say: Callable[[str], None] = _unheard
     abandon: Callable[[], None] = _nothing
-    submits: Callable[[str, str], None] = _unnoted
+    submits: Callable[[str], None] = _unnoted

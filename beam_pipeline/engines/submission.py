@@ -81,7 +81,7 @@ def run_on_engine(
             look = _Looker(engine, room.started, watch).look
             try:
                 add_stages(pipeline)
-                hooks.submits(place.master, name)
+                hooks.submits(name)
                 with watch.watching():
                     counters = run_watched(pipeline, look, hooks, lambda: cancel(name))
             except BeamTFRecordError:

@@ -10,6 +10,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_pipeline.beam_internals.job_service import cancel_at
 from beam_pipeline.engines.engine import Engine, Place, Submitted
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.hooks import RunHooks
@@ -209,7 +210,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
                 hooks,
                 abandon=store.abandon,
                 watch=functools.partial(_watch, store, hooks.watch),
-                submits=functools.partial(_note_job, store, engine),
+                submits=functools.partial(_note_job, store, engine, place),
             )
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
@@ -263,11 +264,17 @@ def _watch(store: Store, watch: Callable[[], None]) -> None:
     watch()
 
 
-def _note_job(store: Store, engine: Engine | None, master: str, job: str) -> None:
+def _note_job(
+    store: Store, engine: Engine | None, place: Place | None, job: str
+) -> None:
     """Notes the engine's job in the lease of its run; see `_end_job`."""
-    if store.lease is not None and engine is not None:
-        facts = {"engine": engine.name, "master": master, "engine_job": job}
+    if store.lease is not None and engine is not None and place is not None:
+        facts = {"engine": engine.name, "engine_job": job, **_addresses(place)}
         lease.describe(store.lease, facts)
+
+
+def _addresses(place: Place) -> dict[str, str]:
+    return {"master": place.master, "job_endpoint": place.job_endpoint}
 
 
 def _end_job(
@@ -276,15 +283,19 @@ def _end_job(
     """Ends the job of a run whose lease has expired, where the engine can be asked.
 
     Args:
-      engine, place: of this run: no other engine, and no other master, is asked.
+      engine, place: of this run: no other engine, master or job server is asked. A
+        job server that was started for that run has ended with it.
       note: of that run.
     """
-    if engine is None or engine.cancel is None or place is None:
+    if engine is None or place is None or note.get("engine") != engine.name:
         return
-    if (note.get("engine"), note.get("master")) == (engine.name, place.master):
-        # It may have ended by itself.
-        with contextlib.suppress(OSError, ValueError):
-            engine.cancel(place.master, str(note["engine_job"]))
+    job = str(note["engine_job"])
+    # It may have ended by itself.
+    with contextlib.suppress(OSError, ValueError):
+        if engine.cancel is not None and note.get("master") == place.master:
+            engine.cancel(place.master, job)
+        elif place.job_endpoint and _addresses(place).items() <= note.items():
+            cancel_at(place.job_endpoint, job)
 
 
 def _account(store: Store) -> Mapping[str, Any] | None:

@@ -1,10 +1,12 @@
 """The same command on real engines: the same bytes and errors, after losses too."""
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -13,7 +15,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from beam_pipeline.engines.cluster import Cluster, cluster_folder, read_cluster
+from beam_pipeline.beam_internals.job_service import cancel_at
+from beam_pipeline.engines.cluster import (
+    Cluster,
+    cluster_folder,
+    find_jar,
+    read_cluster,
+)
+from beam_pipeline.engines.java import find_java
+from beam_pipeline.engines.job_server import OPENED
+from beam_pipeline.engines.spark import SPARK
 from tests.clusters.runs import (
     NAME,
     PROGRAM,
@@ -164,6 +175,58 @@ def test_killed_worker_of_prism_ends_the_job(
     committed(convert(source, out, *ROWS, "--runner", "prism"), out)
 
 
+def test_spark_ends_a_job_without_its_submitter(
+    spark: Cluster, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """The job server that has it goes on, and is asked, as by a run that takes over."""
+    flags = flags_for("spark", request)
+    out = tmp_path / "there"
+    with spark_server(spark, tmp_path) as endpoint:
+        server = ("--job-endpoint", endpoint)
+        with begun(data / "rows.csv", out, *ROWS, *flags, *server) as process:
+            until(lambda: bool(apps_at(spark)), process)
+            process.kill()
+            process.wait()
+        (app,) = apps_at(spark)
+        # Beam adds a word to the name of the job.
+        cancel_at(endpoint, app["name"].rpartition("_")[0])
+        end = time.monotonic() + 60
+        while jobs_at(spark):
+            assert time.monotonic() < end, "a job that was cancelled goes on"
+            time.sleep(0.2)
+    assert not out.exists()
+
+
+@contextlib.contextmanager
+def spark_server(spark: Cluster, folder: Folder) -> Iterator[str]:
+    """Keeps a job server meanwhile; gives its address."""
+    jar = find_jar(SPARK.artifact, importlib.metadata.version("apache-beam"))
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = free.getsockname()
+    places = ["--job-host=localhost", f"--job-port={address[1]}", "--artifact-port=0"]
+    places += ["--expansion-port=0", f"--artifacts-dir={folder / 'staged'}"]
+    places.append(f"--spark-master-url={spark.master}")
+    process = subprocess.Popen(
+        [find_java(), *OPENED, "-jar", str(jar), *places],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+
+    def listens() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(address):
+            return True
+        return False
+
+    try:
+        until(listens, process)
+        yield f"localhost:{address[1]}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def victim(engine: str) -> int:
     """Returns the process to kill: of Flink a task manager, of Spark an executor."""
     # Another test may have lost a task manager, and noted the one in its place.
@@ -182,13 +245,19 @@ def children_of(pid: int) -> list[int]:
     ]
 
 
+def apps_at(spark: Cluster) -> list[dict[str, str]]:
+    """Returns the applications that a Spark has not ended."""
+    with urllib.request.urlopen(f"{spark.web}/json/") as answer:
+        found: list[dict[str, str]] = json.load(answer)["activeapps"]
+    return found
+
+
 def jobs_at(cluster: Cluster) -> list[str]:
     """Returns the jobs that a cluster has not ended."""
-    place = {"flink": "/jobs/overview", "spark": "/json/"}[cluster.engine]
-    with urllib.request.urlopen(cluster.web + place) as answer:
-        seen = json.load(answer)
     if cluster.engine == "spark":
-        return [each["id"] for each in seen["activeapps"]]
+        return [each["id"] for each in apps_at(cluster)]
+    with urllib.request.urlopen(f"{cluster.web}/jobs/overview") as answer:
+        seen = json.load(answer)
     ended = ("CANCELED", "FINISHED", "FAILED")
     return [each["jid"] for each in seen["jobs"] if each["state"] not in ended]
 
@@ -236,7 +305,7 @@ def said(output: Folder) -> str:
 def until(holds: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
     end = time.monotonic() + 120
     while not holds():
-        assert process.poll() is None, "the run ended before it could be disturbed"
+        assert process.poll() is None, "the process ended before that"
         assert time.monotonic() < end
         time.sleep(0.02)
 

@@ -1,9 +1,11 @@
 """Pools that are killed, and jobs that are stopped; what the next run makes of them."""
 
+import json
 import pathlib
 import signal
 import subprocess
 import time
+import urllib.request
 
 import pytest
 
@@ -19,6 +21,7 @@ Folder = pathlib.Path
 _ROWS = 1_500_000
 _FLAGS = ("--shards", "4", "--segments", "files")
 _POOL = "localhost:50010"
+_OTHER_POOL = "localhost:50011"
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,15 @@ def kept(site: Site, name: str, folder: str) -> list[str]:
     """Returns the files that a run has put into a folder of its work so far."""
     keys = site.store.keys(f"out/.{name}.beam-tfrecord/")
     return [key for key in keys if f"/{folder}/" in key and not key.endswith("/")]
+
+
+def jobs_of(site: Site, name: str) -> list[dict[str, str]]:
+    """Returns the jobs of Flink whose names begin so."""
+    url = f"http://{site.network.there}:8081/jobs/overview"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=10) as answer:
+        found = json.load(answer)["jobs"]
+    return [job for job in found if job["name"].startswith(f"{name}-")]
 
 
 def begun(site: Site, source: str, name: str, engine: str) -> "subprocess.Popen[str]":
@@ -122,6 +134,38 @@ def test_a_job_without_its_submitter(
         )
         assert "up to date" in again.out
     assert_same(site.store, "out/orphan", expected)
+
+
+def test_a_job_that_nobody_works_for(
+    site: Site,
+    lossy: Machine,
+    flink_elsewhere: None,
+    long_source: str,
+    expected: Folder,
+) -> None:
+    """Submitter and pool are killed: the next run waits a minute, and takes over.
+
+    It ends Flink's job, which would try again for twenty minutes, and goes on with what
+    is finished.
+    """
+    with site.running_pool(_POOL, machine=lossy) as pool:
+        process = begun(site, long_source, "left", "flink")
+        process.kill()
+        process.communicate()
+        kill(pool)
+    (left,) = jobs_of(site, "beam-tfrecord-left")
+    assert left["state"] in ("RUNNING", "RESTARTING", "FAILING")
+    with site.running_pool(_OTHER_POOL, machine=lossy):
+        again = site.submitter().run(
+            *("convert", long_source, f"{site.store.url}/out/left", *_FLAGS),
+            *flags_of("flink", site, _OTHER_POOL),
+        )
+    assert "was at work on the same job" in again.err
+    assert "going on where an earlier run ended" in again.err
+    assert_same(site.store, "out/left", expected)
+    jobs = {job["jid"]: job["state"] for job in jobs_of(site, "beam-tfrecord-left")}
+    assert jobs.pop(left["jid"]) == "CANCELED"
+    assert [*jobs.values()] == ["FINISHED"]
 
 
 def test_stopped_runs_go_on(

@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 
+import pytest
+
 from beam_pipeline.version import __version__
 from tests.clusters.elsewhere.engine_machines import flags_of
 from tests.clusters.elsewhere.images import AT, PATH, given, link, program_image
 from tests.clusters.elsewhere.machines import stop
 from tests.clusters.elsewhere.sites import POOL, Site
-from tests.storage.program import Done
+from tests.storage.program import Done, until
 
 Folder = pathlib.Path
 
@@ -23,7 +25,19 @@ _POOL = "localhost:50020"
 _PRISM = ("--runner=prism", f"--worker-pool={POOL}")
 # Of Flink, which is not asked before a job is refused.
 _FAR = ("--runner=flink", "--flink-master=10.77.0.9:8081")
+_NEAR = ("--runner=flink", "--flink-master=localhost:9", f"--worker-pool={_POOL}")
 WITHOUT_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+on_both = pytest.mark.parametrize("engine", ["prism", "flink_elsewhere"], indirect=True)
+before_planning = pytest.mark.parametrize(
+    "engine", [_PRISM, _NEAR], ids=["prism", "flink"]
+)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """An engine that runs, by its name."""
+    request.getfixturevalue(request.param)
+    return str(request.param).partition("_")[0]
 
 
 def refused(site: Site, *arguments: str) -> str:
@@ -41,7 +55,8 @@ def test_nobody_starts_the_workers(site: Site, prism: None) -> None:
     assert said.index("--worker-command") < said.index("TMPDIR")
 
 
-def test_local_paths(site: Site, prism: None) -> None:
+@before_planning
+def test_local_paths(site: Site, engine: tuple[str, ...]) -> None:
     """Source, output and the folder of images are refused before anything is read."""
     few, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/paths"
     here = str(site.side / "labels.csv")
@@ -53,19 +68,20 @@ def test_local_paths(site: Site, prism: None) -> None:
         ((few, str(site.side / "out")), str(site.side / "out")),
         ((f"{site.store.url}/raw/table.csv", out, *images), photos),
     ):
-        said = refused(site, *arguments, *_PRISM)
+        said = refused(site, *arguments, *engine)
         assert what in said
         assert "are elsewhere" in said
 
 
-def test_local_images_in_a_table(site: Site, prism: None) -> None:
+@before_planning
+def test_local_images_in_a_table(site: Site, engine: tuple[str, ...]) -> None:
     """The row is named; nothing is lost within the tolerance of rejects."""
     image = sorted((site.folder / "flat").iterdir())[0]
     rows = site.store.read("raw/table.csv").decode().splitlines()
     rows[7] = f"{image},circle"
     site.store.write("raw/mixed.csv", ("\n".join(rows) + "\n").encode())
     source, out = f"{site.store.url}/raw/mixed.csv", f"{site.store.url}/out/mixed"
-    said = refused(site, source, out, "--image-columns", "image", *_PRISM)
+    said = refused(site, source, out, "--image-columns", "image", *engine)
     assert str(image) in said
     assert "row 7 of" in said
 
@@ -112,7 +128,8 @@ def test_workers_without_keys(site: Site, prism: None) -> None:
     assert "AWS_ACCESS_KEY_ID" in last
 
 
-def test_workers_of_another_version(site: Site, prism: None, tmp_path: Folder) -> None:
+@on_both
+def test_workers_of_another_version(site: Site, engine: str, tmp_path: Folder) -> None:
     """They stop before they touch data; the message names both versions."""
     image = tmp_path / "image"
     shutil.copytree(site.image, image, symlinks=True, copy_function=link)
@@ -123,13 +140,14 @@ def test_workers_of_another_version(site: Site, prism: None, tmp_path: Folder) -
     version.write_text(text)
     machine = site.machine("older", {**given(site.image), AT: image})
     with site.running_pool(_POOL, machine=machine):
-        done = failed(site, "prism", "few.csv", "older", 1)
+        done = failed(site, engine, "few.csv", f"older-{engine}", 1)
     last = done.err.strip().splitlines()[-1]
     assert "0.0.9 and not" in last
     assert "pip install" in last
 
 
-def test_workers_without_the_program(site: Site, prism: None, tmp_path: Folder) -> None:
+@on_both
+def test_workers_without_the_program(site: Site, engine: str, tmp_path: Folder) -> None:
     """Beam's own pool, in an image that lacks it; the message says what to install."""
     image = tmp_path / "image"
     shutil.copytree(site.image, image, symlinks=True, copy_function=link)
@@ -144,7 +162,7 @@ def test_workers_without_the_program(site: Site, prism: None, tmp_path: Folder) 
     pool = machine.start(begin, variables, site.log("bare"))
     try:
         site.until_listening(_POOL, pool)
-        done = failed(site, "prism", "few.csv", "bare", 1)
+        done = failed(site, engine, "few.csv", f"bare-{engine}", 1)
     finally:
         stop(pool)
     last = done.err.strip().splitlines()[-1]
@@ -152,29 +170,35 @@ def test_workers_without_the_program(site: Site, prism: None, tmp_path: Folder) 
     assert f"pip install 'beam-tfrecord=={__version__}'" in last
 
 
+@on_both
 def test_workers_without_the_client_of_the_store(
-    site: Site, hidden: list[Folder], wheels: Folder, tmp_path: Folder, prism: None
+    site: Site, hidden: list[Folder], wheels: Folder, tmp_path: Folder, engine: str
 ) -> None:
     """They could not write on a condition; the message says what to install."""
     image = tmp_path / "image"
     program_image(image, wheels, hidden, extras="[heif]")
     with site.running_pool(_POOL, machine=site.machine("plain", given(image))):
-        done = failed(site, "prism", "few.csv", "plain", 1)
+        done = failed(site, engine, "few.csv", f"plain-{engine}", 1)
     last = done.err.strip().splitlines()[-1]
     assert "'plain'" in last
     assert "pip install 'beam-tfrecord[s3]==" in last
 
 
-def test_a_disk_that_is_not_shared(site: Site, prism: None) -> None:
-    """What --shared-output claims is checked; what is not visible is no reject."""
+@on_both
+def test_a_disk_that_is_not_shared(site: Site, engine: str) -> None:
+    """What --shared-output claims is checked; what is not visible is no reject.
+
+    Workers that do not see the output have no place for a report there, either: then
+    the engine's own account of the failure is read.
+    """
     here, few = site.side / "labels.csv", f"{site.store.url}/raw/few.csv"
-    flags = (*flags_of("prism", site, _POOL), "--shared-output")
+    flags = (*flags_of(engine, site, _POOL), "--shared-output")
     with site.running_pool(_POOL):
         for source, output in (
             (here, f"{site.store.url}/out/shared"),
             (few, site.side / "shared"),
         ):
-            done = site.submitter(within=True).run(
+            done = site.submitter(within=engine == "prism").run(
                 "convert", source, output, *flags, code=1
             )
             last = done.err.strip().splitlines()[-1]
@@ -188,14 +212,38 @@ def test_too_many_rejects_on_flink(site: Site, flink_elsewhere: None) -> None:
     """The job ends at the first refusal, though a hundred attempts are allowed."""
     begun = time.monotonic()
     with site.running_pool(_POOL):
-        done = site.submitter().run(
+        process = site.submitter().started(
             *("convert", f"{site.store.url}/raw/bad.csv"),
             *(f"{site.store.url}/out/refused", "--max-reject-rate=0"),
             *flags_of("flink", site, _POOL),
-            code=3,
         )
+        work = "out/.refused.beam-tfrecord/"
+        until(
+            lambda: (
+                process.poll() is not None or ".failure" in str(site.store.keys(work))
+            )
+        )
+        reported = time.monotonic()
+        done = site.submitter().ended(process)
+    assert done.code == 3
+    assert time.monotonic() - reported < 20
     assert time.monotonic() - begun < 45
     assert "--max-reject-rate" in done.err
+
+
+def test_no_pool_on_flink(site: Site, flink_elsewhere: None) -> None:
+    """Flink tries again and again; who waits is told the address, and not for ever."""
+    done = site.submitter().run(
+        *("convert", f"{site.store.url}/raw/few.csv"),
+        *(f"{site.store.url}/out/no-pool-flink", "--worker-timeout=45"),
+        *flags_of("flink", site, "localhost:50029"),
+        code=1,
+    )
+    *_, told, last = done.err.strip().splitlines()
+    assert "no worker has reported for" in told
+    for said in (told, last):
+        assert "Connection refused: localhost/127.0.0.1:50029" in said
+    assert "Look after the pool at localhost:50029" in last
 
 
 @contextlib.contextmanager
