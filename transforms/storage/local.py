@@ -6,6 +6,7 @@ changes names, and publishes a directory, is in `transforms.storage.folders`.
 """
 
 import array
+import bisect
 import collections
 import contextlib
 import ctypes
@@ -52,6 +53,10 @@ _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
 # As many as one call of writev(2) takes.
 _PIECES = 1024
+# A file is written by calls of this size. Linux gives the page cache of a larger one
+# blocks of memory of its size, and a virtual machine's host takes back free ones of 2
+# MB: each of their pages is then a fault, which costs three times as much as the copy.
+_WRITE_BYTES = 1 << 18
 # Names of a folder are passed on in groups of this size.
 _NAMES_AT_ONCE = 1 << 14
 # A file of unknown length is read in pieces of this size.
@@ -390,21 +395,29 @@ class _LocalDraft:
 
     def write(self, data: bytes | memoryview, /) -> int:
         view = memoryview(data)
+        size = len(view)
         while view:
-            view = view[self._raw.write(view) :]
-        size = len(memoryview(data))
+            view = view[self._raw.write(view[:_WRITE_BYTES]) :]
         self._written(size)
         return size
 
     def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
-        for start in range(0, len(pieces), _PIECES):
-            some = pieces[start : start + _PIECES]
-            size = sum(map(len, some))
-            written = os.writev(self._raw.fileno(), some)
-            self._written(written)
-            if written < size:
-                # A signal came, or the disk is nearly full: the write says which.
-                self.write(memoryview(b"".join(some))[written:])
+        ends = [0, *itertools.accumulate(map(len, pieces))]
+        start = 0
+        while start < len(pieces):
+            fits = bisect.bisect_right(ends, ends[start] + _WRITE_BYTES) - 1
+            stop = min(max(fits, start + 1), start + _PIECES)
+            some = pieces[start:stop]
+            if len(some) == 1:
+                # It may be large.
+                self.write(some[0])
+            else:
+                written = os.writev(self._raw.fileno(), some)
+                self._written(written)
+                if written < ends[stop] - ends[start]:
+                    # A signal came, or the disk is nearly full: the write says which.
+                    self.write(memoryview(b"".join(some))[written:])
+            start = stop
 
     def _written(self, size: int) -> None:
         self._size += size
