@@ -13,7 +13,8 @@ A box that is bad (`transforms.core.boxes`), or of a class that is not there, or
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
 rejected + gone with their image.
 
-A file is parsed as a whole by each process that reads blocks of it, and kept.
+A file is parsed as a whole by each process that reads blocks of it, and kept. Rows are
+made of some ten thousand annotations at a time, however many an image has.
 
 Sources: https://cocodataset.org/#format-data; research/object_detection/dataset_tools/
 create_coco_tf_record.py of tensorflow/models.
@@ -66,6 +67,8 @@ from transforms.formats.table import (
 __all__ = ["CocoReader", "recognise"]
 
 _SAMPLE_ROWS = 2000
+# Rows are made of about so many annotations at once, and of one image at least.
+_ANNOTATIONS_AT_ONCE = 1 << 16
 _CAPTION = "image/caption"
 # One of COCO's top-level keys, near the start of a file. Images and annotations may
 # come in either order, so any of the five will do.
@@ -108,7 +111,10 @@ class CocoReader(TableReader):
         for file, coco in loaded:
             count = len(coco.images)
             wanted = max(-(-_SAMPLE_ROWS * count // total), 1)
-            pieces.append(self._piece(file, coco, even_rows(count, wanted)))
+            pieces += [
+                self._piece(file, coco, rows)
+                for rows in _runs(coco, even_rows(count, wanted))
+            ]
         boxed = any(_has_boxes(coco) for _, coco in loaded)
         captioned = any(_has_captions(coco) for _, coco in loaded)
         sample = sample_of(pieces, total_rows=total, complete=total <= _SAMPLE_ROWS)
@@ -143,8 +149,14 @@ class CocoReader(TableReader):
     ) -> Iterator[RawRows]:
         """Yields the images of a block; annotations of no image come with the first."""
         coco = load_coco(file.path, block.stamp)
-        raw = self._piece(file, coco, np.arange(block.start, block.stop), block)
-        yield raw.only(columns)
+        for rows in _runs(coco, np.arange(block.start, block.stop)):
+            first, count = int(rows[0]), len(rows)
+            piece = dataclasses.replace(
+                block, start=first, stop=first + count, first_row=first, rows=count
+            )
+            raw = self._piece(file, coco, rows, piece)
+            places = block.positions_of(raw.numbers)
+            yield dataclasses.replace(raw.only(columns), positions=places)
 
     def split_of(self, origin: str) -> str:
         """Returns the split that a word in the path says."""
@@ -214,6 +226,18 @@ class CocoReader(TableReader):
             "image/stated_height": whole_pixels(images["height"]),
             "image/stated_width": whole_pixels(images["width"]),
         }
+
+
+def _runs(coco: CocoFile, rows: Numbers) -> list[Numbers]:
+    """Returns images in runs that have about as many annotations as are taken at once.
+
+    Args:
+      coco: the file.
+      rows: numbers of images, ascending.
+    """
+    ends = np.cumsum(coco.starts[rows + 1] - coco.starts[rows])
+    cuts = np.flatnonzero(np.diff(ends // _ANNOTATIONS_AT_ONCE)) + 1
+    return np.split(rows, cuts)
 
 
 def _has_captions(coco: CocoFile) -> bool:

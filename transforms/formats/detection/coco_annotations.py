@@ -99,7 +99,7 @@ def judge(
       labels: category id -> class id.
       policy: whether boxes are clipped.
     """
-    raw = coco.annotations.take(pa.array(chosen, pa.int64()))
+    raw = coco.taken(chosen)
     boxes, four = _corners(raw["bbox"])
     sizes = _sizes(coco, rows)
     clip = policy is BoxPolicy.CLIP

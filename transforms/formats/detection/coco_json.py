@@ -5,17 +5,26 @@
                       "bbox": [x, y, width, height], "area": 123.5}],
      "categories":  [{"id": 3, "name": "car"}]}
 
-Arrow parses the whole file at once into columns and skips other fields (most of a file
-is outlines of objects). Where Arrow refuses a file, such as one with numbers in quotes,
-the json module parses it: far slower, but more lenient.
+Arrow parses the file into columns and skips other fields (most of a file is outlines of
+objects). It needs whole objects, so long runs of items are parsed by themselves:
+
+    {"images": [{...}, {"RUN": 0}, {...}], "annotations": [{...}, {"RUN": 1}, ... ]}
+
+What is left of the file has a number in the place of each run, and is parsed last. The
+place of a number says which list the run is of.
+
+Where Arrow refuses a file, such as one with numbers in quotes, the json module parses
+it: far slower, but more lenient.
 
 Source: https://cocodataset.org/#format-data
 """
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +60,25 @@ _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
     "annotations": _ANNOTATION,
     "categories": _CATEGORY,
 }
+# Stands for a run of items that is parsed by itself; its number.
+_RUN = "beam-tfrecord: run of items"
+_LISTS_WITH_RUNS = pa.schema(
+    [
+        pa.field(name, pa.list_(pa.struct([*fields.items(), (_RUN, pa.int64())])))
+        for name, fields in _LISTS.items()
+    ]
+)
+# A run has the items of any list. A list in a list has nothing but items between its
+# brackets; the member of an object might have `], "other": [`.
+_ITEM = pa.struct([*(_CATEGORY | _IMAGE | _ANNOTATION).items()])
+_ITEMS = pa.schema([("items", pa.list_(pa.list_(_ITEM)))])
+# Between two items: the second one's beginning, up to the name of its first field.
+_NEXT_ITEM = re.compile(rb'\}\s*,\s*(\{\s*"[^"\\]*")')
+# After the last item of a run, with room for indents.
+_ENDING = re.compile(rb",\s*\Z")
+_ENDING_BYTES = 1 << 10
+# What is read at once. Runs of items are a little shorter.
+_WINDOW_BYTES = 4 << 20
 # Arrow counts the bytes of what it parses at once in int32.
 _MAX_BYTES = 2**31 - 2
 # A dataset has a file for train and one for validation as a rule, and a worker may
@@ -74,7 +102,7 @@ class CocoFile:
     """
 
     images: pa.RecordBatch
-    annotations: pa.RecordBatch
+    annotations: pa.Table
     categories: tuple[tuple[int, str], ...]
     order: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
@@ -93,6 +121,24 @@ class CocoFile:
         first = np.repeat(self.starts[rows] - (ends - counts), counts)
         return self.order[first + np.arange(len(first))], counts
 
+    def taken(self, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Returns some annotations, in the order of their indices.
+
+        `Table.take` would copy all of them into one piece first.
+        """
+        order = np.argsort(chosen, kind="stable")
+        ascending = chosen[order]
+        batches = self.annotations.to_batches()
+        starts = np.cumsum([0, *map(len, batches)])
+        cuts = itertools.pairwise(np.searchsorted(ascending, starts).tolist())
+        parts = [
+            batch.take(pa.array(ascending[begin:end] - start))
+            for batch, start, (begin, end) in zip(batches, starts, cuts, strict=False)
+            if begin < end
+        ]
+        found = _in_one_batch(pa.Table.from_batches(parts, self.annotations.schema))
+        return found.take(pa.array(np.argsort(order)))
+
 
 @kept_in_memory(_KEPT_FILES)
 def load_coco(path: str, stamp: int) -> CocoFile:
@@ -106,32 +152,40 @@ def load_coco(path: str, stamp: int) -> CocoFile:
       InputError: it is not COCO JSON.
       OSError: it cannot be read, or has changed since it was listed.
     """
-    data = files.read_bytes(path, stamp=stamp)
-    if len(data) > _MAX_BYTES:
-        raise InputError(
-            f"COCO JSON is parsed as a whole, up to {_MAX_BYTES} bytes; {path!r} has "
-            f"{len(data)}. Cut it into several files, by images."
-        )
     try:
-        lists = _parse(data)
+        try:
+            with files.open_input(path, stamp=stamp) as file:
+                lists = _parse_columns(file)
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            lists = _parse_objects(_whole(path, stamp))
     except ValueError as error:
         raise InputError(
             f"{path!r} must be COCO JSON: one object with lists named images, "
             f"annotations and categories. Found: {error}. Correct it, or leave the "
             f"file out."
         ) from error
-    images, annotations = lists["images"], lists["annotations"]
+    images, categories = (_in_one_batch(lists[x]) for x in ("images", "categories"))
+    annotations = lists["annotations"]
     _check_images(images, path)
     parents = pc.fill_null(_image_of(annotations["image_id"], images["id"]), -1)
-    rows = np.asarray(parents).astype(np.int64)
+    rows = np.asarray(parents)
     order = np.argsort(rows, kind="stable")
-    starts = np.searchsorted(rows[order], np.arange(len(images) + 1))
-    return CocoFile(
-        images, annotations, _categories(lists["categories"], path), order, starts
-    )
+    starts = np.cumsum(np.bincount(rows + 1, minlength=len(images) + 1))
+    return CocoFile(images, annotations, _categories(categories, path), order, starts)
 
 
-def _image_of(image_ids: pa.Array, ids: pa.Array) -> pa.Array:
+def _whole(path: str, stamp: int) -> bytes:
+    data = files.read_bytes(path, stamp=stamp)
+    if len(data) > _MAX_BYTES:
+        raise InputError(
+            f"COCO JSON that Arrow does not take is parsed as a whole, up to "
+            f"{_MAX_BYTES} bytes; {path!r} has {len(data)}. Cut it into several files, "
+            f"by images."
+        )
+    return data
+
+
+def _image_of(image_ids: pa.ChunkedArray, ids: pa.Array) -> pa.Array:
     """Returns the row of the image that each id names; null for none."""
     if image_ids.type != ids.type:
         image_ids, ids = image_ids.cast(pa.string()), ids.cast(pa.string())
@@ -176,26 +230,113 @@ def _categories(table: pa.RecordBatch, path: str) -> tuple[tuple[int, str], ...]
     return tuple(sorted(out.items()))
 
 
-def _parse(data: bytes) -> dict[str, pa.RecordBatch]:
-    """Returns the three lists as columns; raises ValueError."""
-    try:
-        return _parse_columns(data)
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        return _parse_objects(data)
-
-
-def _parse_columns(data: bytes) -> dict[str, pa.RecordBatch]:
-    schema = pa.schema(
-        [
-            pa.field(name, pa.list_(pa.struct(list(fields.items()))))
-            for name, fields in _LISTS.items()
-        ]
+def _in_one_batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [column.combine_chunks() for column in table.columns], schema=table.schema
     )
+
+
+def _parse_columns(file: BinaryIO) -> dict[str, pa.Table]:
+    """Returns the three lists as columns; raises ArrowInvalid or UnicodeDecodeError."""
+    runs: list[pa.RecordBatch] = []
+    table = _parsed(_without_runs(file, runs), _LISTS_WITH_RUNS)
+    if table["images"].null_count:
+        raise pa.ArrowInvalid("not one object with a list of images")
+    out = {}
+    for name, fields in _LISTS.items():
+        listed = pa.RecordBatch.from_struct_array(
+            table[name].combine_chunks().flatten()
+        )
+        out[name] = pa.Table.from_batches(
+            [_with_fields(part, fields) for part in _in_place(listed, runs)]
+        )
+    return out
+
+
+def _without_runs(file: BinaryIO, runs: list[pa.RecordBatch]) -> bytes:
+    """Returns a file's text with numbers in the place of runs, which it appends.
+
+    Any text whose parse ends as that of a list's items is one: so where to cut may be
+    a guess, and what is cut wrongly stays in the text.
+    """
+    rest = []
+    window = file.read(_WINDOW_BYTES)
+    while len(window) >= _WINDOW_BYTES:
+        first = _NEXT_ITEM.search(window)
+        start = first.start(1) if first else 0
+        end = window.rfind(first[1]) if first else 0
+        run = _parsed_run(memoryview(window)[start:end])
+        if run is None:
+            end = len(window)
+            rest.append(window)
+        else:
+            rest += [window[:start], b'{"%s":%d},' % (_RUN.encode(), len(runs))]
+            runs.append(run)
+        window = window[end:] + file.read(_WINDOW_BYTES)
+    return b"".join([*rest, window])
+
+
+def _parsed_run(text: memoryview) -> pa.RecordBatch | None:
+    """Returns items with a comma after each, without fields that they all lack.
+
+    None if the text is something else, or nothing.
+    """
+    ending = _ENDING.search(text[-_ENDING_BYTES:])
+    if ending is None:
+        return None
+    items = text[: len(text) - len(ending[0])]
+    try:
+        table = _parsed(b"".join([b'{"items":[[', items, b"]]}"]), _ITEMS)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return None
+    lists = table["items"].combine_chunks().flatten()
+    if len(lists) != 1:
+        return None
+    found = pa.RecordBatch.from_struct_array(lists.flatten())
+    found = found.select(
+        [c for c in found.schema.names if found[c].null_count < len(found)]
+    )
+    # A copy without the free memory that the parser leaves behind the values.
+    return pa.ipc.read_record_batch(found.serialize(), found.schema)
+
+
+def _in_place(
+    listed: pa.RecordBatch, runs: Sequence[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the items of a list, with the runs whose numbers stand in it."""
+    numbers = listed[_RUN]
+    begin = 0
+    for place in np.flatnonzero(numbers.is_valid()).tolist():
+        yield listed.slice(begin, place - begin)
+        yield runs[numbers[place].as_py()]
+        begin = place + 1
+    yield listed.slice(begin)
+
+
+def _with_fields(
+    items: pa.RecordBatch, fields: Mapping[str, pa.DataType]
+) -> pa.RecordBatch:
+    """Returns items with these fields, null where they lack one."""
+    known = frozenset(items.schema.names)
+    columns = [
+        items[name] if name in known else pa.nulls(len(items), kind)
+        for name, kind in fields.items()
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=list(fields))
+
+
+def _parsed(text: bytes, schema: pa.Schema) -> pa.Table:
+    """Returns the row of one JSON object.
+
+    Raises ArrowInvalid or UnicodeDecodeError.
+    """
+    if len(text) > _MAX_BYTES:
+        raise pa.ArrowInvalid(f"{len(text)} bytes are too many to parse at once")
     table = pyarrow.json.read_json(
-        pa.BufferReader(data),
-        # The file is a single object, which Arrow cannot parse across two pieces.
+        pa.BufferReader(text),
+        # Arrow cannot parse an object across two pieces.
         read_options=pyarrow.json.ReadOptions(
-            use_threads=False, block_size=len(data) + 1
+            use_threads=False, block_size=len(text) + 1
         ),
         parse_options=pyarrow.json.ParseOptions(
             explicit_schema=schema,
@@ -205,26 +346,22 @@ def _parse_columns(data: bytes) -> dict[str, pa.RecordBatch]:
     )
     # Arrow's JSON parser does not check that texts are UTF-8.
     table.validate(full=True)
-    if table.num_rows != 1 or table["images"].null_count:
-        raise pa.ArrowInvalid("not one object with a list of images")
-    return {
-        name: pa.RecordBatch.from_arrays(
-            table[name].combine_chunks().flatten().flatten(), names=list(fields)
-        )
-        for name, fields in _LISTS.items()
-    }
+    if table.num_rows != 1:
+        raise pa.ArrowInvalid("not one object")
+    return table
 
 
-def _parse_objects(data: bytes) -> dict[str, pa.RecordBatch]:
+def _parse_objects(data: bytes) -> dict[str, pa.Table]:
+    """Returns the three lists as columns; raises ValueError."""
     found = parse_json(data)
     if not isinstance(found, dict) or not isinstance(found.get("images"), list):
         raise ValueError("no object with a list of images")
-    lists: dict[str, pa.RecordBatch] = {}
+    lists: dict[str, pa.Table] = {}
     for name, fields in _LISTS.items():
         items = found.get(name) or []
         if not isinstance(items, list):
             raise ValueError(f"{name} is no list")
-        lists[name] = pa.RecordBatch.from_arrays(
+        lists[name] = pa.Table.from_arrays(
             [
                 _column(items, field, kind, may_be_text=(name, field) in _IDS)
                 for field, kind in fields.items()

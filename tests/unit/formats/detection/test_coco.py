@@ -6,9 +6,10 @@ import json
 import os
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -530,17 +531,68 @@ def test_both_parsers_agree(
     calls = []
     real = coco_json._parse_objects
 
+    def refuse(file: BinaryIO) -> Any:
+        raise pa.ArrowInvalid("refused")
+
     def parse(data: bytes) -> Any:
         calls.append(1)
         return real(data)
 
-    monkeypatch.setattr(coco_json, "_parse", parse)
+    monkeypatch.setattr(coco_json, "_parse_columns", refuse)
+    monkeypatch.setattr(coco_json, "_parse_objects", parse)
     unkept = inspect.unwrap(coco_json.load_coco)
     monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
     slow = read(root)
     assert calls
     assert fast == slow
     assert fast.rows[0]["image/filename"] == "사진 😀.jpg"
+
+
+@pytest.mark.parametrize("boxes", [0, 1, 3])
+@pytest.mark.parametrize("window", [64, 300, 1000])
+@pytest.mark.parametrize("options", [{}, {"indent": 2}, {"separators": (",", ":")}])
+def test_runs_of_items_change_no_row(
+    monkeypatch: pytest.MonkeyPatch,
+    root: Folder,
+    options: dict[str, Any],
+    window: int,
+    boxes: int,
+) -> None:
+    """A file that is parsed in pieces gives the rows that it gives as a whole."""
+    content = copy.deepcopy(EXAMPLE)
+    content["annotations"] += [
+        box(100 + number, 9, [number % 7, 1, 2, 2 + boxes], iscrowd=number % 2)
+        | {"segments_info": [{"id": 1, "note": '"}, {"id": 2'}] * boxes}
+        for number in range(40)
+    ]
+    content["annotations"].append(box(999, 12345, [1, 1, 2, 2]))
+    tree(root, content)
+    write_json(root / "annotations/instances_train2017.json", content, **options)
+    unkept = inspect.unwrap(coco_json.load_coco)
+    monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
+    monkeypatch.setattr(coco_json, "_parse_objects", lambda data: pytest.fail("slow"))
+    whole = read(root)
+    parsed = []
+    real = coco_json._parsed_run
+
+    def parse(text: memoryview) -> Any:
+        parsed.append(real(text))
+        return parsed[-1]
+
+    monkeypatch.setattr(coco_json, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(coco_json, "_parsed_run", parse)
+    monkeypatch.setattr("transforms.formats.detection.coco._ANNOTATIONS_AT_ONCE", 5)
+    assert read(root) == whole
+    assert boxes or window < 1000 or any(run is not None for run in parsed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a":1}],"b":[{"c":2},', b'{"a":1}],[{"c":2},', b'{"a":', b"", b'{"a":1}'],
+)
+def test_what_is_no_run_of_items(text: bytes) -> None:
+    """Text that ends one list and begins another is never taken for items of one."""
+    assert coco_json._parsed_run(memoryview(text)) is None
 
 
 def test_arrow_reads_common_files(
