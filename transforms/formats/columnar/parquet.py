@@ -58,6 +58,8 @@ _SPREAD = 4
 # Most rows that are decoded at once, and about how many bytes.
 _MANY_ROWS = 1 << 16
 _STEP_BYTES = 4 << 20
+# Column chunks larger than this are read in pieces of this size, others whole.
+_READ_BYTES = 8 << 20
 # Most unpacked bytes of a row, on average over a group. One row is the least that can
 # be decoded, and takes several times as much memory. The ratio of compression is no
 # measure: a group of one number a hundred million times is sound.
@@ -159,6 +161,8 @@ class ParquetReader(TableReader):
                 instants = lost.find(found, table.num_rows)
                 yield raw_rows(piece, found, columns, instants)
                 first += table.num_rows
+            if first == parquet.metadata.num_rows:
+                _LAST_FOOTER.drop(file)
         if first != block.first_row + block.rows:
             raise InputError(
                 f"{block.origin}: the footer says {block.rows} rows from row "
@@ -193,6 +197,11 @@ class _LastFooter:
         if file.stamp:
             self._last = (file.path, file.stamp), footer
 
+    def drop(self, file: SourceFile) -> None:
+        """Frees the footer of a file that has been read to its end."""
+        if self.get(file):
+            self._last = None
+
 
 _LAST_FOOTER = _LastFooter()
 
@@ -200,16 +209,30 @@ _LAST_FOOTER = _LastFooter()
 @contextlib.contextmanager
 def _opened(file: SourceFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
     with readable(file.origin, "Parquet"), file.open() as stream:
+        footer = _LAST_FOOTER.get(file) or pq.read_metadata(stream)
+        read_bytes = _read_bytes(footer)
         parquet = pq.ParquetFile(
             stream,
-            metadata=_LAST_FOOTER.get(file),
+            metadata=footer,
+            buffer_size=read_bytes,
+            pre_buffer=not read_bytes,
             # Page checksums are verified where the writer stored them.
             page_checksum_verification=True,
             coerce_int96_timestamp_unit=int96,
         )
-        _LAST_FOOTER.put(file, parquet.metadata)
+        _LAST_FOOTER.put(file, footer)
         with parquet:
             yield parquet
+
+
+def _read_bytes(footer: pq.FileMetaData) -> int:
+    """Returns how much of a column chunk to read at once; 0 for all of it.
+
+    Every column has a buffer of this size: together they take no more than the chunks.
+    """
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    largest = max((group.total_byte_size for group in groups), default=0)
+    return _READ_BYTES if largest >= _READ_BYTES * footer.num_columns else 0
 
 
 def _beyond(groups: Sequence[tuple[InputFile, int, int]]) -> bool:
