@@ -12,7 +12,7 @@ from transforms.core.infer.evidence import (
     extent_of,
     first_distinct,
 )
-from transforms.core.infer.example_text import example_text
+from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
@@ -112,7 +112,8 @@ def _head(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Array:
 
 def _examples(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
     def text(value: pa.Scalar) -> str:
-        return _text(python_value(value), are_paths=are_paths)
+        found = python_value(value, items=EXAMPLE_ITEMS)
+        return _text(found, are_paths=are_paths)
 
     return first_distinct(values.slice(0, _ROWS_OF_LARGE), text)
 

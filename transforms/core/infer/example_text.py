@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["example_text"]
+__all__ = ["EXAMPLE_ITEMS", "example_text"]
 
 _CHARS = 40
 _LIST_CHARS = 32
 _REST = ", ..."
+EXAMPLE_ITEMS = _LIST_CHARS + 1
+"""Items of a list that are enough for its text, which is the same with more."""
 
 
 def example_text(value: object) -> str:

@@ -49,7 +49,7 @@ from transforms.core.infer.evidence import (
     first_distinct,
     wider,
 )
-from transforms.core.infer.example_text import example_text
+from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
 from transforms.core.rows.column import decoded, is_list_view, plain
@@ -374,7 +374,7 @@ def _examples(column: Column) -> tuple[str, ...]:
 def _shown(value: pa.Scalar) -> str:
     if is_bytes(value.type) and _scalar_kind(value.type) is Kind.BYTES:
         return f"{value.as_buffer().size} bytes"
-    found = python_value(value)
+    found = python_value(value, items=EXAMPLE_ITEMS)
     if isinstance(found, dict) and isinstance(found.get("bytes"), bytes):
         found = found["bytes"]
     return example_text(found)
