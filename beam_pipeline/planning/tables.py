@@ -79,8 +79,10 @@ from transforms.storage.row_spool import RowSpool
 
 __all__ = ["make_format", "plan_tables", "table_files"]
 
-# Rows whose records are encoded to learn how large records are.
+# Rows whose records are encoded to learn how large records are, and about how many
+# bytes of them at once.
 _SIZED_ROWS = 20_000
+_SIZED_BYTES = 16 << 20
 # Of files whose name says none, where the names of others do.
 _DEFAULT_SPLIT = "train"
 _COLUMN_SETTINGS = (
@@ -584,8 +586,6 @@ def _record_bytes(
 ) -> float:
     """Returns the mean size of a framed record, from some rows of the sample."""
     count = min(sample.rows, _SIZED_ROWS)
-    if not count:
-        return 0.0
     sized = Schema(tuple(_sized(f) for f in schema.features if not f.derived))
     fixed: set[str] = set()
     others: set[str] = set()
@@ -595,20 +595,46 @@ def _record_bytes(
         (fixed if is_fixed else others).add(feature.source_column)
     fixed -= others
     if not others:
-        count = 1
-    zeros = pa.array(np.zeros(count, np.float32))
-    columns = {
-        name: zeros if name in fixed else _head(column, count)
-        for name, column in sample.columns.items()
-    }
+        count = min(count, 1)
+    paths = [f.name for f in schema.of_kind(Kind.IMAGE) if not f.inline]
+    sample_bytes = sum(column.nbytes for column in sample.columns.values())
+    at_once = max(_SIZED_BYTES * sample.rows // max(sample_bytes, 1), 1)
+    rows = encoded_bytes = 0
+    images = dict.fromkeys(paths, 0)
+    for start in range(0, count, at_once):
+        length = min(at_once, count - start)
+        zeros = pa.array(np.zeros(length, np.float32))
+        columns = {
+            name: zeros if name in fixed else _part(column, start, length)
+            for name, column in sample.columns.items()
+        }
+        fitting = _fitting(columns, sized, length)
+        if len(fitting):
+            rows += len(fitting)
+            encoded_bytes += _encoded_bytes(fitting, sized)
+            for name in paths:
+                images[name] += _items(fitting[name])
+    if not rows:
+        return 0.0
+    size = encoded_bytes / rows + OVERHEAD_BYTES
+    return size + image_bytes * sum(count / rows for count in images.values())
+
+
+def _fitting(
+    columns: Mapping[str, pa.Array], sized: Schema, count: int
+) -> pa.RecordBatch:
+    """Returns the rows of raw columns that fit."""
     rows, misfits = conform(columns, sized, count, "")
-    if misfits:
-        fits = np.ones(count, bool)
-        for misfit in misfits:
-            fits &= ~misfit.bad
-        if not fits.any():
-            return 0.0
-        rows = rows.filter(pa.array(fits))
+    if not misfits:
+        return rows
+    fits = np.ones(count, bool)
+    for misfit in misfits:
+        fits &= ~misfit.bad
+    return rows.filter(pa.array(fits))
+
+
+def _encoded_bytes(rows: pa.RecordBatch, sized: Schema) -> int:
+    """Returns the size of the records of rows, without their frames."""
     able = {f.name for f in sized.features if is_as_in_rows(f)}
     table = with_sparse(pa.table(rows), lambda name, _: name in able)
     single = {*other_names(table.schema)}
@@ -620,10 +646,7 @@ def _record_bytes(
     fields += [field for field in table.schema if is_sparse(field)]
     record_schema = pa.schema(fields)
     records = pa.record_batch([found[f.name] for f in fields], record_schema)
-    encoded_bytes = ExampleEncoder(record_schema).encoded_bytes(records)
-    size = encoded_bytes / len(records) + OVERHEAD_BYTES
-    paths = [f for f in schema.of_kind(Kind.IMAGE) if not f.inline]
-    return size + image_bytes * sum(_mean_length(rows[f.name]) for f in paths)
+    return ExampleEncoder(record_schema).encoded_bytes(records)
 
 
 def _sized(feature: Feature) -> Feature:
@@ -652,13 +675,17 @@ def _is_fixed(feature: Feature, evidence: Evidence) -> bool:
     return feature.constant is None and max(-low, high) < FLOAT32_EXACT
 
 
-def _mean_length(column: pa.Array) -> float:
-    """Returns how many values a row has: 1, or as many as its list has in the mean."""
+def _items(column: pa.Array) -> int:
+    """Returns how many values rows have: one each, or as many as their lists have."""
     if not pa.types.is_list(column.type):
-        return 1
-    return float(pc.mean(pc.fill_null(pc.list_value_length(column), 0)).as_py())
+        return len(column)
+    return pc.sum(pc.list_value_length(column)).as_py() or 0
 
 
 def _head(column: pa.Array | pa.ChunkedArray, count: int) -> pa.Array:
-    part = column.slice(0, count)
+    return _part(column, 0, count)
+
+
+def _part(column: pa.Array | pa.ChunkedArray, start: int, count: int) -> pa.Array:
+    part = column.slice(start, count)
     return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
