@@ -30,6 +30,8 @@ from transforms.storage.paths import is_remote
 __all__ = ["ImageLoader"]
 
 _MAX_IMAGES = 512
+# Of what rows have beside their images; boxes may be many.
+_MAX_ROW_BYTES = 4 << 20
 # Of the local files of this process; those in stores always wait.
 _times = LoadTimes()
 
@@ -69,6 +71,9 @@ class ImageLoader:
         self._root = root
         self._policy = policy
         self._far = _are_far(rows, images, root)
+        beside = rows.table.drop_columns([feature.name for feature in images])
+        fitting = _MAX_ROW_BYTES * len(rows) // max(beside.nbytes, 1)
+        self._most_rows = max(fitting, 1)
         self._open = contextlib.ExitStack()
         self._windows: ImageWindows | None = None
         seen = not (self._far or this_worker.is_elsewhere())
@@ -111,6 +116,7 @@ class ImageLoader:
                     count = pace.first
                     if mean:
                         count = min(max(pace.chunk_bytes // mean, 1), _MAX_IMAGES)
+                    count = min(count, self._most_rows)
                     ahead.append(self._begin(threads, start, count, is_due=due))
                     start += count
                 if ahead:
@@ -120,7 +126,8 @@ class ImageLoader:
 
     def _fill(self, windows: ImageWindows, start: int, mean: int) -> _Chunk:
         """Returns the next rows whose images a window holds."""
-        table, positions = self._rows.take(start, start + windows.most_rows(mean))
+        offered = min(windows.most_rows(mean), self._most_rows)
+        table, positions = self._rows.take(start, start + offered)
         paths = table[self._images[0].name].to_pylist()
         column = windows.fill(paths, _stamps(table), _times)
         count = len(column)
