@@ -146,9 +146,14 @@ class RecordLog:
     def _addresses(self, writer: TFRecordWriter) -> npt.NDArray[np.uint64]:
         if self._compression == "gzip":
             return writer.gzip_addresses()
-        sizes = _joined(self._sizes, np.int64)
-        ends = np.zeros(len(sizes) + 1, np.uint64)
-        np.cumsum(sizes, out=ends[1:], dtype=np.uint64)
+        ends = np.zeros(1 + sum(map(len, self._sizes)), np.uint64)
+        # Piece by piece: joined, the sizes would take as much memory once more.
+        begin = 0
+        for sizes in self._sizes:
+            piece = ends[begin : begin + len(sizes) + 1]
+            np.cumsum(sizes, out=piece[1:], dtype=np.uint64)
+            piece[1:] += piece[0]
+            begin += len(sizes)
         return ends
 
 

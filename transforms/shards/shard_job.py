@@ -149,12 +149,11 @@ def load_segments(
         keyed=layout.sharding.keyed,
     )
     pieces = [piece for source in sources for piece in source]
-    messages = store.get_all(pieces)
     lengths = [sum(piece.rows for piece in source) for source in sources]
     rows = ShardRows.of(
         [
             (piece.origin, segment.deserialize(message, schema))
-            for piece, message in zip(pieces, messages, strict=True)
+            for piece, message in zip(pieces, store.get_all(pieces), strict=True)
         ],
         seed=layout.sharding.seed,
         shuffle=layout.sharding.shuffle,

@@ -36,7 +36,7 @@ from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.sparse import cells_of
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
-from transforms.shards.allocation import keep_freed_memory
+from transforms.shards.allocation import keep_freed_memory, return_freed_memory
 from transforms.shards.chunk_records import ChunkRecords, prepared
 from transforms.shards.encode_shards import (
     CHUNK_BYTES,
@@ -74,6 +74,9 @@ __all__ = [
     "write_shard",
 ]
 
+
+# What is free in pieces is of no use to a shard of more rows, which takes new memory.
+_LARGE_BYTES = 32 << 20
 
 Finished = tuple[ShardFile, RejectLog | None, Fingerprints | None, Segment | None]
 """What is known of a finished shard: see `transforms.work.receipts.ShardDone`."""
@@ -224,6 +227,8 @@ def _write_once(
     out = _Written(rejects, Summaries(layout.schema), log)
     with rejects:
         if encoded is None:
+            if task.size >= _LARGE_BYTES:
+                return_freed_memory()
             loaded = job.load([task.source])
             (refused,) = loaded.refused
             table = loaded.rows.table

@@ -108,12 +108,12 @@ class ShardRows:
           lengths: rows of each shard, where they are several. The rows of each are
             ordered among themselves.
         """
-        table = in_one_piece(
-            pa.Table.from_batches([rows for _, rows in segments]),
-            most_bytes=_LARGE_VALUE_BYTES,
-        )
         origins = tuple(origin for origin, _ in segments)
         sizes = np.array([rows.num_rows for _, rows in segments])
+        batches = [pa.Table.from_batches([rows for _, rows in segments])]
+        # What nobody else holds is free again before the rows are sorted.
+        del segments
+        table = in_one_piece(batches.pop(), most_bytes=_LARGE_VALUE_BYTES)
         starts = np.cumsum(sizes) - sizes
         if not shuffle:
             return cls(table, np.arange(table.num_rows), origins, starts)
