@@ -81,7 +81,11 @@ def build(
         reused = blocks | "Reuse" >> ReuseBlocks(job.source, store, by_position)
         blocks = reused.fresh
     read = blocks | "Read" >> ReadBlocks(
-        job.source, store, remembered=between is None, by_position=by_position
+        job.source,
+        store,
+        remembered=between is None,
+        by_position=by_position,
+        packed=between is None,
     )
     batches: beam.PCollection[Batch] = read.batches
     publication = job.publication
@@ -177,7 +181,9 @@ def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
 ) -> beam.PCollection[Segment]:
     """Reads all rows once more, to count classes and find where each is cut."""
-    batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
+    batches = blocks | "Read first" >> ReadBlocks(
+        job.source, job.store, packed=between is None
+    )
     batches = batches.batches
     if between is not None:
         batches = (

@@ -7,6 +7,7 @@ few the rows. Between the stages that look at columns, tables of hundreds of the
 packed. Missing values stay missing inside the lists.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -16,17 +17,79 @@ import pyarrow as pa
 from transforms.core.arrays import flattened, numpy_mask, raw_values
 from transforms.core.sparse import LEAST_COLUMNS, MOST_HELD, Cells
 
-__all__ = ["pack", "packed_names", "packed_schema", "unpack", "with_sparse_numbers"]
+__all__ = [
+    "LEAST_PACKED",
+    "Packed",
+    "column_of",
+    "has_packed",
+    "pack",
+    "packed_columns",
+    "packed_names",
+    "packed_schema",
+    "unpack",
+    "unpack_batch",
+    "with_packed",
+    "with_sparse_numbers",
+]
 
 Mask = npt.NDArray[np.bool_]
 
+LEAST_PACKED = 256
+"""Fewer columns cost less than to pack and unpack them."""
+
 _TYPES = (pa.float32(), pa.int64())
-# Fewer columns cost less than to pack and unpack them.
-_LEAST_COLUMNS = 256
 # Values of packed columns that are looked at together.
 _BLOCK_CELLS = 1 << 22
 # Key of the metadata of a packed column: the names, with a NUL between two.
 _NAMES = b"names"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packed:
+    """k columns of numbers of one type as one.
+
+    Attributes:
+      names: of the columns.
+      lists: a fixed-size list array of n rows: the k numbers of each, in the order of
+        the names.
+    """
+
+    names: tuple[str, ...]
+    lists: pa.FixedSizeListArray
+
+    @classmethod
+    def of(cls, columns: pa.RecordBatch) -> "Packed":
+        """Returns columns of float32, or of int64, as one."""
+        return cls((*columns.schema.names,), _packed(columns))
+
+    @property
+    def numbers(self) -> pa.Array:
+        """The n * k numbers, row by row."""
+        return flattened(self.lists, None)[1]
+
+    @property
+    def cells(self) -> npt.NDArray[np.generic]:
+        """The numbers as an array (n, k); missing ones are anything."""
+        return raw_values(self.numbers).reshape(-1, len(self.names))
+
+    def valid(self) -> Mask | None:
+        """Returns which numbers are there, as (n, k) bools; None where all are."""
+        numbers = self.numbers
+        if not numbers.null_count:
+            return None
+        return numpy_mask(numbers.is_valid()).reshape(-1, len(self.names))
+
+    def chosen(self, names: tuple[str, ...], places: tuple[int, ...]) -> "Packed":
+        """Returns the columns at these places, which get these names."""
+        if places == tuple(range(len(self.names))):
+            return Packed(names, self.lists)
+        numbers = np.arange(len(self.lists))[:, None] * len(self.names) + places
+        taken = self.numbers.take(pa.array(numbers.ravel()))
+        return Packed(names, pa.FixedSizeListArray.from_arrays(taken, len(names)))
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Returns the columns by their names."""
+        return dict(zip(self.names, _columns(self.lists), strict=True))
 
 
 def packed_schema(schema: pa.Schema) -> pa.Schema:
@@ -42,22 +105,33 @@ def packed_schema(schema: pa.Schema) -> pa.Schema:
     fields = [field for index, field in enumerate(schema) if index not in packed]
     names = schema.names
     for kind, indices in groups.items():
-        joined = "\0".join(names[index] for index in indices)
-        fields.append(
-            pa.field(
-                f"\0{kind}", pa.list_(kind, len(indices)), metadata={_NAMES: joined}
-            )
-        )
+        fields.append(_field(kind, [names[index] for index in indices]))
     return pa.schema(fields)
+
+
+def _field(kind: pa.DataType, names: Sequence[str]) -> pa.Field:
+    lists = pa.list_(kind, len(names))
+    return pa.field(f"\0{kind}", lists, metadata={_NAMES: "\0".join(names)})
+
+
+def _names_of(field: pa.Field) -> list[str] | None:
+    """Returns the names of the columns that a packed one holds; None for others."""
+    joined = (field.metadata or {}).get(_NAMES)
+    return None if joined is None else joined.decode().split("\0")
+
+
+def has_packed(schema: pa.Schema) -> bool:
+    """Whether one of the columns is packed."""
+    return any(f"\0{kind}" in schema.names for kind in _TYPES)
 
 
 def _groups(schema: pa.Schema) -> dict[pa.DataType, list[int]]:
     """Returns the indices of the columns to pack, by their type."""
     types = schema.types
-    if len(types) < _LEAST_COLUMNS:
+    if len(types) < LEAST_PACKED:
         return {}
     found = {kind: [i for i, t in enumerate(types) if t == kind] for kind in _TYPES}
-    return {kind: i for kind, i in found.items() if len(i) >= _LEAST_COLUMNS}
+    return {kind: i for kind, i in found.items() if len(i) >= LEAST_PACKED}
 
 
 def pack(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -73,6 +147,12 @@ def pack(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _packed(rows: pa.RecordBatch) -> pa.FixedSizeListArray:
     """Returns n lists of k numbers of n rows of k columns."""
+    try:
+        # "Can only convert a RecordBatch with no nulls".
+        numbers = pa.array(rows.to_tensor(row_major=True).to_numpy().ravel())
+        return pa.FixedSizeListArray.from_arrays(numbers, rows.num_columns)
+    except pa.ArrowTypeError:
+        pass
     flat = pa.concat_arrays(rows.columns)
     shape = rows.num_columns, rows.num_rows
     values = np.ascontiguousarray(raw_values(flat).reshape(shape).T)
@@ -85,22 +165,86 @@ def _packed(rows: pa.RecordBatch) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(numbers, rows.num_columns)
 
 
+def with_packed(
+    rows: pa.RecordBatch, packed: Packed, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Returns what `pack` returns for rows that have packed columns as others.
+
+    Args:
+      rows: n rows of the columns that are not packed; any number if there are none.
+      packed: columns of n rows.
+      schema: what `packed_schema` gives for all of the columns.
+    """
+    alone: dict[str, pa.Array] = {}
+    columns = []
+    for field in schema:
+        names = _names_of(field)
+        if names is None:
+            columns.append(rows.column(field.name))
+        elif (*names,) == packed.names:
+            columns.append(packed.lists)
+        else:
+            alone = alone or packed.columns()
+            mixed = [alone[n] if n in alone else rows.column(n) for n in names]
+            columns.append(_packed(pa.RecordBatch.from_arrays(mixed, names)))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _held(
+    rows: pa.RecordBatch | pa.Table,
+) -> Iterator[tuple[str, pa.Array | pa.ChunkedArray | Packed]]:
+    """Yields the columns of rows by their names; those that are packed as such."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        names = _names_of(field)
+        yield field.name, column if names is None else Packed((*names,), _whole(column))
+
+
+def packed_columns(rows: pa.RecordBatch | pa.Table) -> list[Packed]:
+    """Returns the packed columns of rows."""
+    return [each for _, each in _held(rows) if isinstance(each, Packed)]
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def column_of(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """Returns the column of a name from rows that may be packed."""
+    if name in rows.schema.names:
+        return rows.column(name)
+    (packed,) = (each for each in packed_columns(rows) if name in each.names)
+    return packed.columns()[name]
+
+
 def unpack(rows: pa.Table) -> pa.Table:
     """Inverse of `pack`, but for the order of the columns."""
     names: list[str] = []
     columns: list[pa.Array | pa.ChunkedArray] = []
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        packed = (field.metadata or {}).get(_NAMES)
-        if packed is None:
-            names.append(field.name)
-            columns.append(column)
+    for name, held in _held(rows):
+        if isinstance(held, Packed):
+            names += held.names
+            columns += held.columns().values()
         else:
-            names += packed.decode().split("\0")
-            whole = column.num_chunks == 1
-            columns += _columns(column.chunk(0) if whole else column.combine_chunks())
+            names.append(name)
+            columns.append(held)
     if len(names) == rows.num_columns:
         return rows
     return pa.Table.from_arrays(columns, names)
+
+
+def unpack_batch(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Inverse of `pack`.
+
+    Args:
+      rows: packed or not.
+      schema: of the rows before.
+    """
+    columns: dict[str, pa.Array] = {}
+    for name, held in _held(rows):
+        columns |= held.columns() if isinstance(held, Packed) else {name: held}
+    return pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
 
 
 def _columns(lists: pa.FixedSizeListArray) -> Iterator[pa.Array]:
@@ -129,8 +273,7 @@ def packed_names(schema: pa.Schema) -> set[str]:
     """Returns the names of columns, of packed ones those that are in them."""
     names: set[str] = set()
     for field in schema:
-        packed = (field.metadata or {}).get(_NAMES)
-        names |= {field.name} if packed is None else {*packed.decode().split("\0")}
+        names.update(_names_of(field) or [field.name])
     return names
 
 
@@ -144,12 +287,11 @@ def with_sparse_numbers(rows: pa.Table, able: Callable[[str], bool]) -> pa.Table
     kept: list[tuple[pa.Field, pa.Array | pa.ChunkedArray]] = []
     sparse: list[Cells] = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        packed = (field.metadata or {}).get(_NAMES)
-        if packed is None or not len(rows):
+        names = _names_of(field)
+        if names is None or not len(rows):
             kept.append((field, column))
             continue
-        whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        names = packed.decode().split("\0")
+        whole = _whole(column)
         few = _held_by_few(whole, np.fromiter(map(able, names), np.bool_, len(names)))
         if few is None:
             kept.append((field, column))
@@ -157,8 +299,7 @@ def with_sparse_numbers(rows: pa.Table, able: Callable[[str], bool]) -> pa.Table
         sparse.append(_cells(whole, names, few))
         if not few.all():
             rest = [name for name, is_few in zip(names, few, strict=True) if not is_few]
-            kind = pa.list_(whole.type.value_type, len(rest))
-            field = pa.field(field.name, kind, metadata={_NAMES: "\0".join(rest)})
+            field = _field(whole.type.value_type, rest)
             kept.append((field, _some_columns(whole, ~few)))
     if not sparse:
         return rows

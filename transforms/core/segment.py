@@ -47,7 +47,7 @@ PLACE_COLUMNS = frozenset((ROW_COLUMN, ORIGIN_COLUMN, STAMP_COLUMN, KEY_COLUMN))
 def segment_schema(
     row_schema: pa.Schema, *, many_origins: bool, keyed: bool = False
 ) -> pa.Schema:
-    """Returns the schema of a segment of rows under `row_schema`."""
+    """Returns the schema of a segment of rows under `row_schema`, packed or not."""
     out = packed_schema(row_schema).append(pa.field(ROW_COLUMN, pa.int64()))
     if many_origins:
         out = out.append(pa.field(ORIGIN_COLUMN, pa.string()))

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
+from transforms.core.packing import with_packed
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
 from transforms.core.rows.coerce import plain_doubles
@@ -171,7 +172,16 @@ class RowSource(Source):
                 try_pattern(feature.name, feature.pattern, names)
 
     def reading(self, raw: RawRows) -> Reading:
-        """Returns the typed rows of raw ones, and those that do not fit."""
+        """Returns the typed rows of raw ones, and those that do not fit.
+
+        Rows are packed where raw ones are.
+        """
+        division = None
+        if raw.packed is not None:
+            division = self.schema.divided(raw.packed.names)
+            if raw.packed.numbers.null_count and not division.omits:
+                raw, division = raw.unpacked(), None
+        schema = self.schema if division is None else division.rest
         count = len(raw.numbers)
         origins = raw.block.origin if raw.origins is None else raw.origins
         columns = with_nulls(raw.columns, self.reader.null_values)
@@ -179,7 +189,7 @@ class RowSource(Source):
         doubles = self._doubles(raw, columns)
         rows, misfits = conform(
             columns,
-            self.schema,
+            schema,
             count,
             origins,
             texts_checked=self.reader.texts_checked,
@@ -188,10 +198,10 @@ class RowSource(Source):
         read = rows
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)
-            rows = _based(rows, self.schema, folder)
+            rows = _based(rows, schema, folder)
         if this_worker.is_elsewhere():
-            _check_seen(rows, self.schema, raw)
-        rows = _without_access(rows, self.schema)
+            _check_seen(rows, schema, raw)
+        rows = _without_access(rows, schema)
         splits, discarded = None, None
         if self._splits_by:
             column = columns[self._splits_by]
@@ -212,7 +222,11 @@ class RowSource(Source):
         rejections = rejections_of(raw, misfits, blamed)
         parts, gone, bad_parts = self._parts(raw, rows, keep)
         place = functools.partial(_place, raw)
-        roundings = roundings_of(columns, rows, self.schema, keep, place)
+        roundings = roundings_of(columns, rows, schema, keep, place)
+        contents = self._contents(raw, read, doubles)
+        if division is not None and raw.packed is not None:
+            packed = raw.packed.chosen(division.names, division.places)
+            rows = with_packed(rows, packed, self.schema.packed_schema)
         each_origin = raw.origins
         if each_origin is None and self.many_origins:
             each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)
@@ -224,7 +238,7 @@ class RowSource(Source):
             splits=splits,
             keys=keys,
             groups=groups,
-            contents=self._contents(raw, read, doubles),
+            contents=contents,
             stamps=raw.stamps,
             positions=raw.positions,
         )

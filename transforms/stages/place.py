@@ -22,14 +22,15 @@ from transforms.core.model import (
     ShardKey,
     task_of,
 )
-from transforms.core.packing import pack
+from transforms.core.packing import has_packed, pack, unpack
 from transforms.core.placing import placement
 from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.placing.name_lists import put_names
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
-from transforms.core.placing.strata import Strata, unpack
+from transforms.core.placing.strata import Strata
+from transforms.core.placing.strata import unpack as unpack_strata
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError
 from transforms.work.receipts import PieceDone, keep_piece
@@ -86,7 +87,7 @@ def cut_batch(
     """Returns the rows of each shard touched, in source order, as `segment` packs them.
 
     Args:
-      batch: n rows under `Schema.row_schema`.
+      batch: n rows under `Schema.row_schema`, packed or not.
       sharding: where rows go.
       splits: of the rows, none of them `NOWHERE`; by default what the rule says.
     """
@@ -94,7 +95,8 @@ def cut_batch(
         splits = split_rows(batch, sharding.rule, _NO_TABLES)
     keys = _order(batch, sharding)
     shards, index = _shards(batch, sharding, splits, keys)
-    columns = [*pack(batch.rows).columns, pa.array(batch.numbers)]
+    features = pack(batch.rows)
+    columns = [*features.columns, pa.array(batch.numbers)]
     if batch.origins is not None:
         unknown = pa.array(np.zeros(len(batch.origins), np.int64))
         columns += [
@@ -104,7 +106,7 @@ def cut_batch(
     if sharding.keyed:
         columns.append(pa.array(keys))
     schema = segment.segment_schema(
-        batch.rows.schema,
+        features.schema,
         many_origins=batch.origins is not None,
         keyed=sharding.keyed,
     )
@@ -126,7 +128,7 @@ def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]
 def _rejection(batch: Batch, row: int) -> Rejection:
     origin = batch.block.origin if batch.origins is None else batch.origins[row].as_py()
     key = None if batch.keys is None else batch.keys[row].as_py()
-    values = batch.rows.slice(row, 1).to_pylist()[0]
+    values = unpack(pa.Table.from_batches([batch.rows.slice(row, 1)])).to_pylist()[0]
     raw = json.dumps(values, sort_keys=True, default=repr).encode()
     return Rejection(
         source=origin,
@@ -185,7 +187,7 @@ class PlaceRows(beam.PTransform):
 class _CutByShard(beam.DoFn):
     def __init__(self, stage: PlaceRows) -> None:
         super().__init__()
-        self.row_schema = stage.schema.row_schema
+        self.schema = stage.schema
         self.labels = [feature.name for feature in stage.schema.of_kind(Kind.LABEL)]
         images = stage.schema.of_kind(Kind.IMAGE)
         self.with_files = any(not feature.inline for feature in images)
@@ -205,11 +207,12 @@ class _CutByShard(beam.DoFn):
         self.tables = SplitTables(table=table, lock=lock)
 
     def process(self, batch: Batch, strata: Segment | None = None) -> Iterator[Any]:
-        batch.check(self.row_schema)
+        is_packed = has_packed(batch.rows.schema)
+        batch.check(self.schema.packed_schema if is_packed else self.schema.row_schema)
         block = batch.block
         if strata is not None and self.tables.strata is None:
             message = self.store.get(strata)
-            found = Strata(*unpack(message, len(self.sharding.rule.names) - 1))
+            found = Strata(*unpack_strata(message, len(self.sharding.rule.names) - 1))
             self.tables = dataclasses.replace(self.tables, strata=found)
             self.cut = f"-{found.digest}"
         splits = split_rows(batch, self.sharding.rule, self.tables)

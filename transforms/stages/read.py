@@ -16,6 +16,7 @@ from transforms.core.model import (
     RejectLog,
     task_of,
 )
+from transforms.core.packing import has_packed, unpack_batch
 from transforms.formats.source import Source
 from transforms.work.receipts import keep_block
 from transforms.work.store import Store
@@ -24,9 +25,6 @@ __all__ = ["FACTS", "REJECTS", "ReadBlocks"]
 
 FACTS = "facts"
 REJECTS = "rejects"
-
-# What a value takes, for estimates.
-_VALUE_BYTES = 8
 
 
 class _BatchCoder(beam.coders.Coder):
@@ -44,8 +42,7 @@ class _BatchCoder(beam.coders.Coder):
         return batch
 
     def estimate_size(self, value: Batch) -> int:
-        # About: what thousands of columns take says only each of them.
-        return _VALUE_BYTES * value.rows.num_rows * value.rows.num_columns
+        return int(value.rows.nbytes)
 
     def is_deterministic(self) -> bool:
         return False
@@ -71,12 +68,15 @@ class ReadBlocks(beam.PTransform):
       store: where long reject logs go.
       remembered: whether to leave receipts of the blocks for later runs.
       by_position: whether rows go by how much input is before them.
+      packed: whether rows may be packed (`transforms.core.packing`), as `PlaceRows`
+        takes them, too.
     """
 
     source: Source
     store: Store
     remembered: bool = False
     by_position: bool = False
+    packed: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -97,6 +97,7 @@ class _ReadRows(beam.DoFn):
         self.store = stage.store
         self.remembered = stage.remembered
         self.by_position = stage.by_position
+        self.packed = stage.packed
         self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
@@ -140,4 +141,7 @@ class _ReadRows(beam.DoFn):
         if input_digest:
             piece = Piece(input_digest, number, facts, log)
             batch = dataclasses.replace(batch, piece=piece)
+        if not self.packed and has_packed(batch.rows.schema):
+            rows = unpack_batch(batch.rows, self.source.schema.row_schema)
+            batch = dataclasses.replace(batch, rows=rows)
         yield batch

@@ -10,13 +10,16 @@ So the values are those of the rules, but where the rules refuse what Arrow take
 text.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import raw_values
+from transforms.core.packing import LEAST_PACKED
 from transforms.core.rows.float32 import FLOAT32_EXACT
+from transforms.formats.csv.cells import parse_cells
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.records import Records, parse_plain
 
@@ -31,7 +34,7 @@ def parse_floats(
     data: bytes | pa.Buffer,
     names: Sequence[str],
     wanted: Sequence[str],
-    floats: Collection[str],
+    floats: tuple[str, ...],
     dialect: CsvDialect,
 ) -> Records | None:
     """Parses whole records of UTF-8 text, some columns as float32.
@@ -42,7 +45,7 @@ def parse_floats(
     Args:
       data: the records; no header, no byte order mark.
       names: the names of the file's columns.
-      wanted: the distinct columns to return, in this order.
+      wanted: the distinct columns to return, in this order; many floats are packed.
       floats: those of them that are to be float32.
       dialect: how the file is written.
     """
@@ -54,13 +57,16 @@ def parse_floats(
         return None
     if _has_leading_zeros(np.frombuffer(data, np.uint8)):
         return None
-    types = {name: pa.float32() if name in floats else pa.string() for name in wanted}
     try:
-        records = parse_plain(data, names, types, dialect)
+        records = parse_cells(data, names, wanted, floats, dialect)
+        if records is None:
+            kinds = dict.fromkeys(wanted, pa.string())
+            kinds |= dict.fromkeys(floats, pa.float32())
+            packed = floats if len(floats) >= LEAST_PACKED else ()
+            records = parse_plain(data, names, kinds, dialect, packed=packed)
     except pa.ArrowInvalid:
         return None
-    columns = [c for c in records.columns if pa.types.is_float32(c.type)]
-    return records if _are_plain(columns, data) else None
+    return records if _are_plain(_values_of(records), data) else None
 
 
 def _is_number(name: str) -> bool:
@@ -87,17 +93,21 @@ def _has_leading_zeros(data: npt.NDArray[np.uint8]) -> bool:
     return not bool(exponents.all())
 
 
-def _are_plain(columns: Sequence[pa.Array], data: bytes | pa.Buffer) -> bool:
+def _values_of(records: Records) -> npt.NDArray[np.float32]:
+    """Returns the values of all floats that are there."""
+    if records.packed is not None:
+        numbers = records.packed.numbers
+        return raw_values(numbers.drop_null() if numbers.null_count else numbers)
+    columns = [c for c in records.columns if pa.types.is_float32(c.type)]
+    numbers = pa.concat_arrays(columns)
+    return raw_values(numbers.drop_null() if numbers.null_count else numbers)
+
+
+def _are_plain(values: npt.NDArray[np.float32], data: bytes | pa.Buffer) -> bool:
     """Tells whether all values are finite, below 2^24, and 0 only where the text is."""
-    if not columns or not len(columns[0]):
-        return True
-    batch = pa.RecordBatch.from_arrays([*columns], [""] * len(columns))
-    tensor = batch.to_tensor(null_to_nan=True, row_major=False)
-    missing = sum(column.null_count for column in columns)
-    sizes = np.abs(tensor.to_numpy())
-    # NaN and infinities are not below it, and missing values are NaN here.
-    below = np.count_nonzero(sizes < FLOAT32_EXACT)
-    if below + missing < sizes.size:
+    sizes = np.abs(values)
+    # NaN and infinities are not below it.
+    if not (sizes < FLOAT32_EXACT).all():
         return False
     if sizes.all():
         return True

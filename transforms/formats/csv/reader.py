@@ -213,7 +213,6 @@ class CsvReader(TableReader):
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
         dialect, stamp = self.dialect_of(file.origin), block.stamp
-        floats = frozenset(self.floats)
         if not is_packed(file.path):
             # Pass the buffer directly: a local variable would keep it alive.
             yield read_raw(
@@ -223,7 +222,7 @@ class CsvReader(TableReader):
                 self.names,
                 columns,
                 self.beside,
-                floats,
+                self.floats,
             )
             return
         with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
@@ -239,7 +238,8 @@ class CsvReader(TableReader):
                 at = block.position + min(stream.consumed, block.stop)
                 placed = dataclasses.replace(piece, position=at, stamp=stamp)
                 yield read_raw(
-                    data, placed, dialect, self.names, columns, self.beside, floats
+                    *(data, placed, dialect, self.names, columns),
+                    *(self.beside, self.floats),
                 )
 
     def read_whole(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
+from transforms.core.packing import Packed
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.scan import Scan, pieces_of
 
@@ -22,6 +23,7 @@ __all__ = [
     "parse",
     "parse_bytes",
     "parse_plain",
+    "protected",
     "trimmed",
 ]
 
@@ -39,6 +41,7 @@ class Records:
     Attributes:
       columns: for each column asked for, n texts; null where the cell is blank and
         not quoted.
+      packed: those asked for that are packed floats, and not among the columns.
       indices: int64 array of n: the position of each among the r.
       miscounted: of others: position and number of fields.
       end_marks: positions of the rest, which are a lone Ctrl-Z: what DOS wrote at the
@@ -49,6 +52,7 @@ class Records:
     indices: npt.NDArray[np.int64]
     miscounted: tuple[tuple[int, int], ...]
     end_marks: tuple[int, ...] = ()
+    packed: Packed | None = None
 
     def __len__(self) -> int:
         """The number r of records, those of another length included."""
@@ -100,7 +104,7 @@ def parse(
             miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
-    data = _protected(data)
+    data = protected(data)
     types = dict.fromkeys(wanted, as_type or pa.string())
     try:
         table = _table_of(data, names, types, _parse_options(dialect))
@@ -121,21 +125,29 @@ def parse_plain(
     names: Sequence[str],
     types: Mapping[str, pa.DataType],
     dialect: CsvDialect,
+    *,
+    packed: Sequence[str] = (),
 ) -> Records:
     """Parses whole records of UTF-8 text, all of which have the right length.
 
     Args:
       data, names, dialect: as for `parse`.
       types: of the columns to return.
+      packed: those of them that are returned as one.
 
     Raises:
       pyarrow.ArrowInvalid: a record is of another length, or a cell of another type.
     """
-    table = _table_of(_protected(data), names, types, _parse_options(dialect))
-    return Records(_columns(table), np.arange(table.num_rows, dtype=np.int64), ())
+    table = _table_of(protected(data), names, types, _parse_options(dialect))
+    indices = np.arange(table.num_rows, dtype=np.int64)
+    if not packed or not len(indices):
+        return Records(_columns(table), indices, ())
+    (numbers,) = table.select(packed).combine_chunks().to_batches()
+    rest = table.drop_columns([*packed])
+    return Records(_columns(rest), indices, (), packed=Packed.of(numbers))
 
 
-def _protected(data: bytes | pa.Buffer) -> bytes | pa.Buffer:
+def protected(data: bytes | pa.Buffer) -> bytes | pa.Buffer:
     """Returns records as Arrow reads all of them."""
     view = memoryview(data)
     # Arrow drops a byte order mark at the start of its input. Here it would be data,
