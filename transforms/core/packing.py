@@ -22,12 +22,14 @@ __all__ = [
     "Packed",
     "column_of",
     "has_packed",
+    "names_of",
     "pack",
     "packed_columns",
     "packed_names",
     "packed_schema",
     "unpack",
     "unpack_batch",
+    "unpacked_schema",
     "with_packed",
     "with_sparse_numbers",
 ]
@@ -61,6 +63,16 @@ class Packed:
     def of(cls, columns: pa.RecordBatch) -> "Packed":
         """Returns columns of float32, or of int64, as one."""
         return cls((*columns.schema.names,), _packed(columns))
+
+    @property
+    def kind(self) -> pa.DataType:
+        """The type of the numbers."""
+        return self.lists.type.value_type
+
+    @property
+    def field(self) -> pa.Field:
+        """The field of the column."""
+        return _field(self.kind, self.names)
 
     @property
     def numbers(self) -> pa.Array:
@@ -109,12 +121,24 @@ def packed_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
+def unpacked_schema(schema: pa.Schema) -> pa.Schema:
+    """Returns the schema of rows with each column by itself."""
+    fields: list[pa.Field] = []
+    for field in schema:
+        names = names_of(field)
+        if names is None:
+            fields.append(field)
+        else:
+            fields += [pa.field(name, field.type.value_type) for name in names]
+    return pa.schema(fields)
+
+
 def _field(kind: pa.DataType, names: Sequence[str]) -> pa.Field:
     lists = pa.list_(kind, len(names))
     return pa.field(f"\0{kind}", lists, metadata={_NAMES: "\0".join(names)})
 
 
-def _names_of(field: pa.Field) -> list[str] | None:
+def names_of(field: pa.Field) -> list[str] | None:
     """Returns the names of the columns that a packed one holds; None for others."""
     joined = (field.metadata or {}).get(_NAMES)
     return None if joined is None else joined.decode().split("\0")
@@ -178,7 +202,7 @@ def with_packed(
     alone: dict[str, pa.Array] = {}
     columns = []
     for field in schema:
-        names = _names_of(field)
+        names = names_of(field)
         if names is None:
             columns.append(rows.column(field.name))
         elif (*names,) == packed.names:
@@ -195,7 +219,7 @@ def _held(
 ) -> Iterator[tuple[str, pa.Array | pa.ChunkedArray | Packed]]:
     """Yields the columns of rows by their names; those that are packed as such."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        names = _names_of(field)
+        names = names_of(field)
         yield field.name, column if names is None else Packed((*names,), _whole(column))
 
 
@@ -218,20 +242,28 @@ def column_of(rows: pa.RecordBatch, name: str) -> pa.Array:
     return packed.columns()[name]
 
 
-def unpack(rows: pa.Table) -> pa.Table:
-    """Inverse of `pack`, but for the order of the columns."""
-    names: list[str] = []
+def unpack(rows: pa.Table, *, kept: pa.DataType | None = None) -> pa.Table:
+    """Inverse of `pack`, but for the order of the columns.
+
+    Args:
+      rows: packed or not.
+      kept: the type of packed columns that stay so.
+    """
+    fields: list[pa.Field] = []
     columns: list[pa.Array | pa.ChunkedArray] = []
-    for name, held in _held(rows):
-        if isinstance(held, Packed):
-            names += held.names
-            columns += held.columns().values()
-        else:
-            names.append(name)
+    for field, (_, held) in zip(rows.schema, _held(rows), strict=True):
+        if not isinstance(held, Packed):
+            fields.append(field)
             columns.append(held)
-    if len(names) == rows.num_columns:
+        elif held.kind == kept:
+            fields.append(field)
+            columns.append(held.lists)
+        else:
+            fields += [pa.field(name, held.kind) for name in held.names]
+            columns += held.columns().values()
+    if len(fields) == rows.num_columns:
         return rows
-    return pa.Table.from_arrays(columns, names)
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def unpack_batch(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -273,7 +305,7 @@ def packed_names(schema: pa.Schema) -> set[str]:
     """Returns the names of columns, of packed ones those that are in them."""
     names: set[str] = set()
     for field in schema:
-        names.update(_names_of(field) or [field.name])
+        names.update(names_of(field) or [field.name])
     return names
 
 
@@ -287,7 +319,7 @@ def with_sparse_numbers(rows: pa.Table, able: Callable[[str], bool]) -> pa.Table
     kept: list[tuple[pa.Field, pa.Array | pa.ChunkedArray]] = []
     sparse: list[Cells] = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        names = _names_of(field)
+        names = names_of(field)
         if names is None or not len(rows):
             kept.append((field, column))
             continue

@@ -3,12 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Container, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import FEW_ROWS
+from transforms.core.packing import Packed
 from transforms.core.schema import Kind, Schema
 from transforms.core.sparse import Cells
 from transforms.core.statistics import Statistics, summarize_feature, summarize_parts
@@ -37,11 +39,13 @@ class Summaries:
             if feature.kind is Kind.FLOAT and not feature.is_list
         ]
         self._known: dict[str, Statistics] = {}
-        # Of floats in short chunks: how many rows had a value, and the values' range.
+        # Of floats in short chunks, and of packed ones: whether there were some, how
+        # many rows had a value, and the values' range.
         self._present = np.zeros(len(self._floats), np.int64)
         self._low = np.full(len(self._floats), np.nan, np.float32)
-        self._high = self._low
-        self._has_short = False
+        self._high = self._low.copy()
+        self._has_short = np.zeros(len(self._floats), np.bool_)
+        self._places: dict[tuple[str, ...], npt.NDArray[np.int64]] = {}
 
     def add(self, columns: Mapping[str, pa.Array]) -> None:
         """Adds a chunk: record key -> n values, as the Example encoder is given them.
@@ -90,37 +94,59 @@ class Summaries:
     def facts(self) -> dict[str, Statistics]:
         """The facts by the feature's name, in the order of the schema."""
         found = dict(self._known)
-        if self._has_short:
-            for name, present, low, high in zip(
-                self._floats,
-                self._present.tolist(),
-                _numbers(self._low),
-                _numbers(self._high),
-                strict=True,
-            ):
+        for name, is_short, present, low, high in zip(
+            self._floats,
+            self._has_short.tolist(),
+            self._present.tolist(),
+            _numbers(self._low),
+            _numbers(self._high),
+            strict=True,
+        ):
+            if is_short:
                 short = Statistics(present, low, high)
                 found[name] = found[name].merge(short) if name in found else short
         names = (feature.name for feature in self._features)
         return {name: found[name] for name in names if name in found}
 
+    def add_packed(self, packed: Packed) -> None:
+        """Adds packed floats of a chunk, of features by their names."""
+        if packed.names not in self._places:
+            place_of = {name: place for place, name in enumerate(self._floats)}
+            places = np.array([place_of[name] for name in packed.names])
+            self._places[packed.names] = places
+        valid = packed.valid()
+        cells, present = packed.cells, np.array(len(packed.lists))
+        if valid is not None:
+            cells, present = np.where(valid, cells, np.nan), valid.sum(axis=0)
+        self._add_cells(self._places[packed.names], cells, present)
+
     def _add_short(self, columns: list[pa.Array]) -> None:
         """Adds the columns of all floats."""
         batch = pa.RecordBatch.from_arrays(columns, self._floats)
-        count = batch.num_rows
-        self._has_short = True
-        if not count:
-            return
         try:
             values = batch.to_tensor(row_major=False)
-            self._present += count
+            present = np.array(batch.num_rows)
         except pa.ArrowTypeError:
             # Some values are missing.
             values = batch.to_tensor(null_to_nan=True, row_major=False)
-            self._present += [count - column.null_count for column in columns]
-        matrix = values.to_numpy()
+            present = np.array([len(column) - column.null_count for column in columns])
+        self._add_cells(np.arange(len(columns)), values.to_numpy(), present)
+
+    def _add_cells(
+        self,
+        places: npt.NDArray[np.int64],
+        cells: npt.NDArray[Any],
+        present: npt.NDArray[np.int64],
+    ) -> None:
+        """Adds n values of each of the floats at k places; NaN where one is missing."""
+        self._has_short[places] = True
+        if not len(cells):
+            return
+        self._present[places] += present
         # NaN is no number: it loses against any.
-        self._low = np.fmin(self._low, np.fmin.reduce(matrix, axis=0))
-        self._high = np.fmax(self._high, np.fmax.reduce(matrix, axis=0))
+        low, high = np.fmin.reduce(cells, axis=0), np.fmax.reduce(cells, axis=0)
+        self._low[places] = np.fmin(self._low[places], low)
+        self._high[places] = np.fmax(self._high[places], high)
 
 
 def _numbers(values: npt.NDArray[np.float32]) -> list[float | None]:

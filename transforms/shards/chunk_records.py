@@ -8,8 +8,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.packing import packed_names, with_sparse_numbers
+from transforms.core.packing import (
+    names_of,
+    packed_names,
+    unpack,
+    with_sparse_numbers,
+)
 from transforms.core.rows.record_columns import is_as_in_rows, record_columns
 from transforms.core.rows.repeated_texts import with_dictionaries
 from transforms.core.schema import record_fields
@@ -50,6 +54,9 @@ class ChunkRecords:
         self._sparse = [field for field in table.schema if is_sparse(field)]
         single = packed_names(table.schema)
         self.features = [f for f in layout.schema.features if f.name in single]
+        self._packed = _packed_field(table, layout)
+        held = frozenset(names_of(self._packed) or ()) if self._packed else ()
+        self._alone = [f for f in self.features if f.name not in held]
         dictionaries = {
             name: kind
             for name, kind in zip(table.schema.names, table.schema.types, strict=True)
@@ -57,35 +64,43 @@ class ChunkRecords:
         }
         rest = (f.name for f in layout.schema.features if not f.derived)
         self.is_sparse = not single.issuperset(rest)
-        if not (self.is_sparse or dictionaries):
+        if not (self.is_sparse or dictionaries or self._packed):
             self.encoder = layout.encoder
             return
         fields = [
             field.with_type(dictionaries.get(field.name, field.type))
-            for feature in self.features
+            for feature in self._alone
             if not feature.derived and not feature.internal
             for field in record_fields(feature)
         ]
-        self.encoder = ExampleEncoder(pa.schema([*fields, *self._sparse]))
+        packed = [self._packed] if self._packed else []
+        self.encoder = layout.encoder_of(pa.schema([*fields, *packed, *self._sparse]))
 
     @property
     def width(self) -> int:
-        """How many columns a batch has."""
-        return len(self.encoder.schema)
+        """How many columns a batch has, packed ones as well."""
+        return len(self.encoder.schema) + len(self.features) - len(self._alone)
 
     @property
     def keys(self) -> set[str]:
         """The first keys in records of features that have columns of their own."""
         return {f.record_keys[0] for f in self.features if f.record_keys}
 
+    def opened(self, chunk: pa.Table) -> pa.Table:
+        """Returns a chunk without packed columns but those that are encoded so."""
+        kept = None if self._packed is None else self._packed.type.value_type
+        return unpack(chunk, kept=kept)
+
     def columns(self, chunk: pa.Table) -> dict[str, pa.Array]:
-        """Returns the columns of features that have some, by their keys in records."""
-        return record_columns(chunk, self.features)
+        """Returns the columns of features by themselves, by their keys in records."""
+        return record_columns(chunk, self._alone)
 
     def batch(self, chunk: pa.Table, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Returns what is encoded of a chunk, with these of its columns."""
         schema = self.encoder.schema
         found = dict(columns)
+        if self._packed is not None:
+            found[self._packed.name] = chunk[self._packed.name].combine_chunks()
         if self._sparse:
             found |= {cells.field.name: cells.column for cells in cells_of(chunk)}
         return pa.record_batch([found[name] for name in schema.names], schema)
@@ -101,3 +116,18 @@ class ChunkRecords:
             return found[name].combine_chunks()
         (field,) = record_fields(self._stored[name])
         return pa.nulls(len(chunk), field.type)
+
+
+def _packed_field(table: pa.Table, layout: ShardLayout) -> pa.Field | None:
+    """Returns the packed column that is encoded as it is; None for none.
+
+    The catalogue is given each column by itself.
+    """
+    features = {feature.name: feature for feature in layout.schema.features}
+    for field in table.schema if not layout.derived.catalogue else ():
+        names = names_of(field)
+        if names is None or field.type.value_type != pa.float32():
+            continue
+        if all(is_as_in_rows(features[name]) for name in names):
+            return field
+    return None

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Rejection
+from transforms.core.packing import unpack
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
@@ -100,6 +101,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     table = number_labels(loaded.rows.table, features, job.classes)
     rows = dataclasses.replace(loaded.rows, table=table)
     table, positions = rows.take(0, len(rows))
+    table = unpack(table)
     making = ChunkRecords(table, job.layout)
     columns = making.columns(table)
     framed = making.encoder.encode_framed(making.batch(table, columns))

@@ -52,6 +52,9 @@ class ShardLayout:
     origins_name_rows: bool = False
     fingerprints: bool = False
     derived: DerivedSettings = _NO_DERIVED_FILES
+    _last: ExampleEncoder | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @functools.cached_property
     def record_schema(self) -> pa.Schema:
@@ -78,6 +81,14 @@ class ShardLayout:
     def encoder(self) -> ExampleEncoder:
         """Encodes the columns of records; made once for all shards of a worker."""
         return ExampleEncoder(self.record_schema)
+
+    def encoder_of(self, schema: pa.Schema) -> ExampleEncoder:
+        """Returns an encoder of other columns; most shards have the same."""
+        last = self._last
+        if last is None or not last.schema.equals(schema, check_metadata=True):
+            last = ExampleEncoder(schema)
+            object.__setattr__(self, "_last", last)
+        return last
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from transforms.core.model import (
     ShardFile,
 )
 from transforms.core.naming import ShardName
+from transforms.core.packing import packed_columns
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
@@ -371,6 +372,7 @@ def _write_rows(
     with alone or _Behind(writer) as behind:
         for start in range(0, len(rows), size):
             chunk, positions = rows.take(start, start + size)
+            chunk = making.opened(chunk)
             out.count(chunk, layout.schema)
             columns = making.columns(chunk)
             values_of = functools.partial(making.value_of, chunk, columns)
@@ -379,6 +381,8 @@ def _write_rows(
                 out.log.add(framed.offsets, framed.buffer)
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.summaries.add(columns)
+            for packed in packed_columns(chunk):
+                out.summaries.add_packed(packed)
             for cells in cells_of(chunk):
                 out.summaries.add_cells(cells)
 

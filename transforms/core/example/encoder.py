@@ -13,10 +13,12 @@ varying size and the frame become one array of Arrow binary views, row by row, a
 cast copies them all to their places. If a whole record is one run, as in tables of
 floats, the run is the result. Sparse columns (`transforms.core.sparse`) are a feature
 for each of their names; the time that they take goes by the cells that are there.
+So is a packed column (`transforms.core.packing`) of floats.
 """
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -25,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import is_bytes
+from transforms.core.arrays import flattened, is_bytes
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.float_columns import FloatColumns, Step, steps_of
 from transforms.core.example.layouts import Layouts, interleaved
@@ -38,6 +40,12 @@ from transforms.core.example.sparse_entries import (
     in_order,
 )
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
+from transforms.core.packing import (
+    has_packed,
+    names_of,
+    unpack_batch,
+    unpacked_schema,
+)
 from transforms.core.sparse import Cells, has_sparse, is_sparse_name, names_and_type
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.core.tfrecord.joined_crc import joined_crc
@@ -140,6 +148,16 @@ class ExampleEncoder:
                 names += among
                 if among and not pa.types.is_null(kind):
                     self._sparse.append(SparseEntries(index, among, kind))
+        fields = [*schema]
+        self._packed: int | None = None
+        for index, field in enumerate(schema) if has_packed(schema) else ():
+            if (held := names_of(field)) is not None:
+                self._packed = index
+                names.remove(field.name)
+                del single[field.name]
+                names += held
+                single |= {name: len(fields) + i for i, name in enumerate(held)}
+                fields += [pa.field(name, field.type.value_type) for name in held]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise EncodingError(
@@ -148,9 +166,9 @@ class ExampleEncoder:
             )
         # The order of texts is that of their UTF-8 bytes.
         self._columns = [
-            (index, Column(schema.field(index)))
+            (index, Column(fields[index]))
             for _, index in sorted(single.items())
-            if not pa.types.is_null(schema.field(index).type)
+            if not pa.types.is_null(fields[index].type)
         ]
         self._entry: Entry | None = None
         self._before = 0
@@ -176,9 +194,12 @@ class ExampleEncoder:
         self._varying = [
             index
             for index, column in self._columns
-            if pa.types.is_nested(types[index])
-            or pa.types.is_dictionary(types[index])
-            or column.kind is Kind.BYTES
+            if index < len(types)
+            and (
+                pa.types.is_nested(types[index])
+                or pa.types.is_dictionary(types[index])
+                or column.kind is Kind.BYTES
+            )
         ]
         # Numbers, and texts and bytes in dictionaries.
         self._may_have_layouts = (
@@ -195,6 +216,13 @@ class ExampleEncoder:
     def schema(self) -> pa.Schema:
         """The columns that batches must have."""
         return self._schema
+
+    @functools.cached_property
+    def _unpacked(self) -> "ExampleEncoder":
+        """Encodes packed columns with missing values, each by itself."""
+        return ExampleEncoder(
+            unpacked_schema(self._schema), split_at=self._split_at or None
+        )
 
     def _plan_slots(self) -> None:
         """Finds the ranks of sparse columns' names, and their slots."""
@@ -218,7 +246,11 @@ class ExampleEncoder:
             bounds = {place - (place > self._before) for place in bounds}
             bounds.add(self._before)
         return steps_of(
-            self._columns, self._schema, bounds=bounds, lacking=self._lacking
+            self._columns,
+            self._schema,
+            packed=self._packed,
+            bounds=bounds,
+            lacking=self._lacking,
         )
 
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
@@ -357,7 +389,9 @@ class ExampleEncoder:
         self, batch: pa.RecordBatch, most_rows: int = _CHUNK_ROWS
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
-        if not batch.schema.equals(self._schema, check_metadata=bool(self._sparse)):
+        # The metadata of sparse and of packed columns name what they hold.
+        told = bool(self._sparse) or self._packed is not None
+        if not batch.schema.equals(self._schema, check_metadata=told):
             found = _signature(batch.schema)
             if found != self._signature:
                 raise EncodingError(
@@ -405,6 +439,9 @@ class ExampleEncoder:
           around: what is put around the entries.
           left_out: sizes of the values of `split_at`, which are not among the rows.
         """
+        if self._packed is not None and _lacks(chunk.column(self._packed)):
+            rows = unpack_batch(chunk, self._unpacked.schema)
+            return self._unpacked._record(rows, first_row, around, left_out)
         record = Records(chunk.num_rows)
         place = 0
         for step in self._steps:
@@ -465,6 +502,11 @@ def _cells(rows: pa.RecordBatch, entries: SparseEntries) -> Cells:
     return Cells.of(rows.schema.field(entries.index), rows.column(entries.index))
 
 
+def _lacks(lists: pa.FixedSizeListArray) -> bool:
+    """Whether a value of a packed column is missing."""
+    return bool(flattened(lists, None)[1].null_count)
+
+
 def _lacking(batch: pa.RecordBatch) -> list[int]:
     """Returns the indices of columns with missing values."""
     return [index for index, column in enumerate(batch.columns) if column.null_count]
@@ -484,11 +526,11 @@ def _concatenated(chunks: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
 
 def _signature(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
     """Returns the names and types of columns, of sparse ones those of their cells."""
-    if not has_sparse(schema):
+    if not (has_sparse(schema) or has_packed(schema)):
         return list(zip(schema.names, schema.types, strict=True))
     found = []
     for field in schema:
-        names, kind = [field.name], field.type
+        names, kind = names_of(field) or [field.name], field.type
         if is_sparse_name(field.name):
             names, kind = names_and_type(field)
         found += [(name, kind) for name in names]

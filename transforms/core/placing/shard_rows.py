@@ -11,7 +11,6 @@ import pyarrow as pa
 from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
 from transforms.core.model import Segment
-from transforms.core.packing import unpack
 from transforms.core.placing import placement
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
@@ -151,7 +150,7 @@ class ShardRows:
     def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Returns the rows from `start` to `stop` of the order, and their positions.
 
-        Columns that were packed come last.
+        They are packed as those of the table are.
         """
         positions = self.order[start:stop]
         where = pa.array(positions)
@@ -160,7 +159,7 @@ class ShardRows:
             for column in self.table.columns
         ]
         taken = pa.Table.from_arrays(columns, schema=self.table.schema)
-        return unpack(taken), positions
+        return taken, positions
 
     def origin(self, position: int) -> tuple[str, int | None]:
         """Returns (origin, 0-based row) of the row at a position of `table`.
