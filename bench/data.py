@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-__all__ = ["csv_of", "data_folder", "images_of"]
+__all__ = ["csv_of", "data_folder", "images_of", "wide_of"]
 
 _ANIMALS = ("cat", "dog", "chicken", "horse", "goat")
 _CHUNK_ROWS = 1_000_000
@@ -49,6 +49,28 @@ def csv_of(rows: int) -> pathlib.Path:
                     "feature3": values,
                 }
             )
+            options = pyarrow.csv.WriteOptions(
+                include_header=False, quoting_style="none"
+            )
+            pyarrow.csv.write_csv(table, file, options)
+    partial.rename(path)
+    return path
+
+
+def wide_of(columns: int, rows: int) -> pathlib.Path:
+    """Returns a CSV of `rows` rows of floats of up to four digits, 7 bytes a cell."""
+    path = data_folder() / f"wide-{columns}-{rows}.csv"
+    if path.exists():
+        return path
+    rng = np.random.default_rng(22)
+    names = [f"c{number:05d}" for number in range(columns)]
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        file.write((",".join(names) + "\n").encode())
+        each = max(_CHUNK_ROWS // columns, 1)
+        for start in range(0, rows, each):
+            shape = columns, min(each, rows - start)
+            table = pa.table([*(rng.integers(1, 10_000, shape) / 1e4)], names)
             options = pyarrow.csv.WriteOptions(
                 include_header=False, quoting_style="none"
             )

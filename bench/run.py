@@ -38,10 +38,14 @@ PEER_IMAGES = 20_000
 ONE_BY_ONE_RECORDS = 200_000
 VERIFY_RECORDS = 1_000_000
 OWN_ROWS = 1_000_000
+WIDE_CELLS = 20_000_000
+WIDE_COLUMNS = (20, 2_000, 10_000)
+BEAM_WIDE_CELLS = 1_000_000
 VERIFY_BATCH = 4_096
 
 MAX_PROCESS_BYTES = 500_000_000
 MAX_OWN_ROWS_BYTES = 300_000_000
+MAX_WIDE_BYTES = 600_000_000
 # One round of the small version takes minutes. It is noisy, but shows a cliff.
 MAX_SMALL_EXPONENT = 1.3
 
@@ -209,6 +213,58 @@ class Bench:
             "Ray Data": 10.0,
         }
         return self._compare(f"CSV of {rows:,} rows", rows, medians, required)
+
+    def wide(self) -> list[Result]:
+        """Converts CSVs of as many bytes in few, many and very many columns."""
+        cells = min(WIDE_CELLS, 2 * self.rows)
+        narrow, wide, widest = WIDE_COLUMNS
+        peaks: dict[int, list[float]] = {columns: [] for columns in WIDE_COLUMNS}
+
+        def ours(columns: int) -> Callable[[], float]:
+            source = data.wide_of(columns, cells // columns)
+
+            def run() -> float:
+                with _fresh(self.scratch / "ours") as folder:
+                    command = self._convert(source, folder / "d", "--workers", "1")
+                    measured = measure.run(command)
+                peaks[columns].append(measured.process_bytes / 1e6)
+                return measured.seconds
+
+            return run
+
+        rows, fewer = cells // wide, min(BEAM_WIDE_CELLS, cells) // wide
+        beam_source = data.wide_of(wide, fewer)
+
+        def theirs(*options: str) -> Callable[[], float]:
+            given = ("OUTPUT", "--rows", str(fewer), *options)
+            return lambda: self._peer("beam_wide.py", rows, beam_source, *given)
+
+        medians = self._interleave(
+            {
+                "ours": ours(wide),
+                f"ours, {narrow:,} columns": ours(narrow),
+                f"ours, {widest:,} columns": ours(widest),
+                "stock Beam": theirs(),
+                "stock Beam, filled in place": theirs("--in-place"),
+            }
+        )
+        required = {"stock Beam": 10.0, "stock Beam, filled in place": 3.0}
+        work = f"CSV of {wide:,} columns, {rows:,} rows"
+        results = self._compare(work, rows, medians, required)
+        if self.peers_only:
+            return results
+        seconds = [medians[f"ours, {n:,} columns"] for n in (narrow, widest)]
+        facts = {f"{narrow} s": seconds[0], f"{widest} s": seconds[1]}
+        work = f"CSV of {widest:,} columns, as many bytes"
+        against = f"{narrow} columns"
+        growth = seconds[1] / seconds[0]
+        memory = max(statistics.median(each) for each in peaks.values())
+        bound = MAX_WIDE_BYTES / 1e6
+        return [
+            *results,
+            Result(work, against, 2.0, growth, facts, at_most=True),
+            Result(work, "a process", bound, memory, {}, at_most=True, unit=" MB"),
+        ]
 
     def encode(self) -> list[Result]:
         """Measures encoding alone, in one process of the peers' environment."""
@@ -492,7 +548,17 @@ class _fresh:  # noqa: N801 - used as a function
         shutil.rmtree(self.folder)
 
 
-WORKS = ("csv", "encode", "images", "memory", "workers", "verify", "own", "growth")
+WORKS = (
+    "csv",
+    "wide",
+    "encode",
+    "images",
+    "memory",
+    "workers",
+    "verify",
+    "own",
+    "growth",
+)
 
 
 def _arguments() -> argparse.Namespace:

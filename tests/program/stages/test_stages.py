@@ -160,6 +160,36 @@ def test_steps_of_a_beam_user(source: Folder) -> None:
     ]
 
 
+def test_steps_get_each_column_of_wide_tables(tmp_path: Folder) -> None:
+    """A batch has the columns of the schema, and gives the bytes that it would have."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = [f"f{number}" for number in range(300)]
+    lines = [",".join(["id", *names])]
+    for row in range(40):
+        cells = ("" if (row + at) % 97 == 0 else f"{row}.{at}5" for at in range(300))
+        lines.append(",".join([f"r{row}", *cells]))
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    found: list[list[str]] = []
+
+    def seen(batch: Batch) -> Batch:
+        found.append(batch.rows.schema.names)
+        return batch
+
+    between = beam.Map(seen).with_output_types(Batch)
+    for output, step in (("plain", None), ("steps", between)):
+        spec = make_spec({"source": str(folder), "output": str(tmp_path / output)})
+        convert_plan(make_plan(spec), between=step)
+    assert found == [["id", *names]]
+    plain, steps = (shards(tmp_path / output) for output in ("plain", "steps"))
+    assert list(plain.values()) == list(steps.values()) != []
+
+
+def shards(output: Folder) -> dict[str, bytes]:
+    """Returns the records of a dataset by the names of its shards."""
+    return {p.name[-20:]: p.read_bytes() for p in sorted(output.glob("*.tfrecord-*"))}
+
+
 def test_steps_may_change_labels(source: Folder) -> None:
     """The vocabulary is of the rows that are written, not of those that were read."""
     plan = plan_of(source)

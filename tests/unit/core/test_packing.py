@@ -5,7 +5,17 @@ import pyarrow as pa
 import pytest
 
 from transforms.core import segment
-from transforms.core.packing import pack, packed_schema, unpack
+from transforms.core.packing import (
+    Packed,
+    column_of,
+    pack,
+    packed_columns,
+    packed_schema,
+    unpack,
+    unpack_batch,
+    unpacked_schema,
+    with_packed,
+)
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.repeated_texts import with_dictionaries
 
@@ -88,7 +98,7 @@ def test_rows_of_segments_are_taken_in_order(width: int) -> None:
     for start, stop in ((0, 17), (17, 40)):
         taken, positions = shard.take(start, stop)
         expected = batch.take(pa.array(positions))
-        assert _same(taken.drop_columns([segment.ROW_COLUMN]), expected)
+        assert _same(unpack(taken.drop_columns([segment.ROW_COLUMN])), expected)
 
 
 def test_packed_columns_stay_packed_beside_dictionaries() -> None:
@@ -99,3 +109,55 @@ def test_packed_columns_stay_packed_beside_dictionaries() -> None:
     found = unpack(with_dictionaries(pa.table(pack(rows))))
     assert pa.types.is_dictionary(found["text"].type)
     assert found.num_columns == batch.num_columns
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("chosen", [300, 299, 20])
+def test_columns_that_are_packed_already_join_the_others(
+    chosen: int, missing: float
+) -> None:
+    """Some of the floats, or all, give what packing all columns gives."""
+    batch = _wide(9, missing=missing)
+    names = [name for name in batch.schema.names if name[0] == "f"][:chosen]
+    rest = batch.drop_columns(names)
+    packed = Packed.of(batch.select(names))
+    found = with_packed(rest, packed, packed_schema(batch.schema))
+    wanted = pack(batch)
+    assert found.schema.equals(wanted.schema, check_metadata=True)
+    assert _same(unpack(pa.Table.from_batches([found])), batch)
+    assert packed_schema(found.schema).equals(found.schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_rows_come_back_in_their_order(missing: float) -> None:
+    """A batch is unpacked under its schema, or one column of it."""
+    batch = _wide(9, missing=missing)
+    found = unpack_batch(pack(batch), batch.schema)
+    assert found.schema.equals(batch.schema)
+    assert _same(pa.table(found), batch)
+    for name in ("f7", "i9", "text"):
+        wanted = repr(batch[name].to_pylist())
+        assert repr(column_of(pack(batch), name).to_pylist()) == wanted
+        assert repr(column_of(batch, name).to_pylist()) == wanted
+    names = unpacked_schema(pack(batch).schema).names
+    assert sorted(names) == sorted(batch.schema.names)
+
+
+def test_columns_are_chosen_and_named() -> None:
+    """A packed column gives some of its columns, in any order, under other names."""
+    batch = _wide(9, missing=0.3).select(["f0", "f1", "f2"])
+    packed = Packed.of(batch)
+    assert packed.chosen(("x", "y", "z"), (0, 1, 2)).lists is packed.lists
+    found = packed.chosen(("x", "y"), (2, 0)).columns()
+    for name, other in (("x", "f2"), ("y", "f0")):
+        assert repr(found[name].to_pylist()) == repr(batch[other].to_pylist())
+
+
+def test_columns_of_one_type_may_stay_packed() -> None:
+    """The others are columns of their own."""
+    batch = _wide(9)
+    found = unpack(pa.Table.from_batches([pack(batch)]), kept=pa.float32())
+    (packed,) = packed_columns(found)
+    assert packed.kind == pa.float32()
+    assert found.num_columns == 1 + 1 + _MANY
+    assert _same(unpack(found), batch)

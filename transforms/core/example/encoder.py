@@ -530,7 +530,9 @@ def _signature(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
         return list(zip(schema.names, schema.types, strict=True))
     found = []
     for field in schema:
-        names, kind = names_of(field) or [field.name], field.type
+        names, kind = [field.name], field.type
+        if (held := names_of(field)) is not None:
+            names, kind = held, kind.value_type
         if is_sparse_name(field.name):
             names, kind = names_and_type(field)
         found += [(name, kind) for name in names]

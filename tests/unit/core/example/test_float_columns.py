@@ -12,6 +12,8 @@ from tests.support.stress import cases
 from transforms.core.example import float_columns
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.example.float_columns import FloatColumns
+from transforms.core.packing import Packed
+from transforms.errors import EncodingError
 
 FLOATS = st.floats(width=32)
 COLUMNS = {
@@ -90,3 +92,42 @@ def test_a_missing_value_makes_its_column_a_single_one() -> None:
     ]
     wanted = encoder(batch.schema, 10**9).encode_framed(batch)
     assert found.buffer.equals(wanted.buffer)
+
+
+def _packed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a batch with its float32 columns packed, however few they are."""
+    kinds = zip(batch.schema.names, batch.schema.types, strict=True)
+    floats = [name for name, kind in kinds if kind == pa.float32()]
+    if not floats:
+        return batch
+    packed = Packed.of(batch.select(floats))
+    rest = batch.drop_columns(floats)
+    schema = pa.schema([*rest.schema, packed.field])
+    return pa.RecordBatch.from_arrays([*rest.columns, packed.lists], schema=schema)
+
+
+@settings(deadline=None, max_examples=cases(200))
+@given(batches(), st.integers(0, 2))
+def test_packed_columns_give_the_records_of_columns(
+    batch: pa.RecordBatch, start: int
+) -> None:
+    """Among columns of any names and types, with missing values and without."""
+    packed = _packed(batch)
+    wanted, found = ExampleEncoder(batch.schema), ExampleEncoder(packed.schema)
+    for rows, others in (
+        (batch.slice(start), packed.slice(start)),
+        (batch, packed),
+    ):
+        one, other = wanted.encode_framed(rows), found.encode_framed(others)
+        assert one.buffer.to_pybytes() == other.buffer.to_pybytes()
+        assert one.offsets.tolist() == other.offsets.tolist()
+
+
+def test_packed_columns_of_other_names_are_refused() -> None:
+    """The names of what a batch holds are those that the encoder was made for."""
+    one, other = (
+        _packed(pa.record_batch({name: pa.array([1.0], pa.float32())}))
+        for name in ("a", "b")
+    )
+    with pytest.raises(EncodingError, match="found b: float"):
+        ExampleEncoder(one.schema).encode(other)
