@@ -33,14 +33,17 @@ def main() -> None:
             name: feature_of(float_list=float_list(value=[float(cell)]))
             for name, cell in zip(names, line.split(","), strict=True)
         }
-        return example_of(features=features_of(feature=feature)).SerializeToString()
+        example = example_of(features=features_of(feature=feature))
+        data: bytes = example.SerializeToString()
+        return data
 
     def filled(line: str) -> bytes:
         example = example_of()
         feature = example.features.feature
         for name, cell in zip(names, line.split(","), strict=True):
             feature[name].float_list.value.append(float(cell))
-        return example.SerializeToString()
+        data: bytes = example.SerializeToString()
+        return data
 
     begun = time.perf_counter()
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:

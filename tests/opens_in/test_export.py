@@ -5,8 +5,9 @@ import pathlib
 import zlib
 
 import beam_tfrecord
-from tests.opens_in.conftest import ANIMALS, Datasets
+from tests.opens_in.conftest import Datasets
 from tests.opens_in.environments import python_of
+from tests.opens_in.report import ANIMALS
 from tests.support.runs import command
 
 Folder = pathlib.Path

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from beam_pipeline.cli import cli
 from beam_pipeline.settings.options import SECTIONS, SETTINGS
 
-NO_BEAM = {"beam_flags": []}
+NO_BEAM: dict[str, list[str]] = {"beam_flags": []}
 
 
 def help_of(*arguments: str) -> str:

@@ -6,8 +6,7 @@
                   ...
 
 That is what the parser finds where a record is nothing but cells between delimiters:
-no quotes and escapes, and as many cells in each record. A byte that ends a cell alone,
-as a lone CR would, gives another number of cells than there must be.
+no quotes and escapes, no lone CR, and as many cells in each record.
 """
 
 from collections.abc import Sequence
@@ -52,6 +51,9 @@ def parse_cells(
     delimiter = dialect.delimiter.encode()
     marks = (dialect.quote.encode(), dialect.escape.encode())
     if len(delimiter) > 1 or any(mark and mark in text for mark in marks):
+        return None
+    if text.count(b"\r") != text.count(b"\r\n"):
+        # A lone CR ends a record, but before a delimiter it would end a cell here.
         return None
     rows = _rows_of(text, delimiter, width)
     if not rows:

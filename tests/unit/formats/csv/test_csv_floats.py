@@ -166,7 +166,7 @@ def test_cells_go_to_their_columns(
     "data",
     [
         *(b"1,2,3\n1,2\n1,2,3,4\n", b"1,2,3\n\n4,5,6\n", b'1,2,"3"\n', b""),
-        *(b"1,2\r3,4\n", b"\xef\xbb\xbf1,2,3\n"),
+        *(b"1,2\r3,4\n", b"1\r,2,3\n", b"\xef\xbb\xbf1,2,3\n"),
     ],
 )
 def test_records_of_more_than_cells(
