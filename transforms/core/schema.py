@@ -365,6 +365,10 @@ class Schema:
 class Division:
     """The features of a schema by whether they are made from some columns.
 
+        >>> schema = Schema((Feature("a", Kind.FLOAT), Feature("b", Kind.TEXT)))
+        >>> Division.of(schema, ("c", "a")).places
+        (1,)
+
     Attributes:
       names: of those that are.
       places: for each of them the place of its column.

@@ -192,7 +192,7 @@ def test_workers_of_another_version(
 ) -> None:
     """They stop before they take a row; the message says what to install."""
     built = VersionRules({"beam-tfrecord": "9.9.9"}, deciding_versions)
-    monkeypatch.setattr(write_dataset, "_versions", lambda **_: built)
+    monkeypatch.setattr(write_dataset, "version_rules", lambda **_: built)
     with pytest.raises(WorkerError, match=r"and not 9\.9\.9.* pip install") as caught:
         write_rows(ROWS, tmp_path / "out")
     assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES

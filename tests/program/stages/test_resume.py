@@ -126,7 +126,8 @@ def same(one: Folder, other: Folder) -> bool:
     return contents(one) == contents(other) and datasets[0] == datasets[1]
 
 
-OPTIONS = (*FILES, "--shards", 5, "--name", "set", "--max-reject-rate", 0.1)
+LIMITLESS = (*FILES, "--shards", 5, "--name", "set")
+OPTIONS = (*LIMITLESS, "--max-reject-rate", 0.1)
 
 
 class TestResume:
@@ -299,11 +300,11 @@ class TestResume:
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         with open(source / "part-1.csv", "a") as file:
             file.write("1,2\n" * 20)
-        few = (*OPTIONS, "--max-reject-rate", 0.01)
+        few = (*LIMITLESS, "--max-reject-rate", 0.01)
         assert command("convert", source, out, *few).code == 3
         work.read.clear()
         work.written.clear()
-        convert(source, out, *OPTIONS, "--max-reject-rate", 0.5)
+        convert(source, out, *LIMITLESS, "--max-reject-rate", 0.5)
         assert work.read == []
         assert work.written == []
         assert manifest(out)["dataset"]["account"]["rejected"] == {"field_count": 20}

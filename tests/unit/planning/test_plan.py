@@ -53,6 +53,18 @@ def test_plan_writes_nothing(tmp_path: Folder, kind: str) -> None:
         assert everything(tmp_path) == before
 
 
+def test_records_are_sized_in_pieces(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are encoded in pieces have the mean size that they have together."""
+    lines = [f"{i},{'x' * (i % 40)},{i if i % 9 else ''}" for i in range(500)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/rows.csv").write_text("\n".join(["a,b,c", *lines, ""]))
+    whole = plan(tmp_path / "in", tmp_path / "out").sources
+    monkeypatch.setattr(tables, "_SIZED_BYTES", 100)
+    assert plan(tmp_path / "in", tmp_path / "out").sources == whole
+
+
 @pytest.mark.parametrize("output", ["", "out", "a/b/out", "../in/out", "cat/x"])
 def test_output_inside_the_source(tmp_path: Folder, output: str) -> None:
     """The next run would read what this one writes: refused, links resolved."""

@@ -84,7 +84,7 @@ def test_shards_do_not_depend_on_the_form_of_their_columns(
     monkeypatch.setattr(write_shard, "most_rows", lambda columns: chunk)
     table = rows.table
     if form == "packed":
-        monkeypatch.setattr(packing, "_LEAST_COLUMNS", len(KINDS))
+        monkeypatch.setattr(packing, "LEAST_PACKED", len(KINDS))
         (batch,) = table.drop_columns([ROW_COLUMN]).combine_chunks().to_batches()
         packed = pa.Table.from_batches([pack(batch)])
         assert packed.num_columns < batch.num_columns

@@ -241,6 +241,22 @@ def test_the_pace_does_not_change_what_is_loaded(
     assert all(one == found[0] for one in found)
 
 
+@pytest.mark.parametrize("pace", [HERE, NEAR])
+def test_rows_of_many_boxes_come_in_small_chunks(
+    pace: Pace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What rows have beside their images bounds a chunk, and changes no image."""
+    monkeypatch.setattr(image_loading, "_times", _Fixed(pace))
+    rows = _rows(tmp_path, 40)
+    boxes = pa.array([[[1.0, 2.0, 3.0, 4.0]] * 100] * 40)
+    wide = dataclasses.replace(rows, table=rows.table.append_column("boxes", boxes))
+    before = _results(tmp_path, rows)
+    monkeypatch.setattr(image_loading, "_MAX_ROW_BYTES", 10_000)
+    assert _results(tmp_path, wide) == before
+    loader = ImageLoader(wide, _FEATURES, root=str(tmp_path), policy=ImagePolicy())
+    assert {len(chunk) for chunk, _, _ in loader.chunks()} <= {1, 2, 3}
+
+
 def test_images_that_wait_are_read_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

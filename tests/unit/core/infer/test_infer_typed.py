@@ -140,6 +140,31 @@ def test_evidence() -> None:
     assert evidence.present == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.float32()),
+        pa.large_list(pa.int64()),
+        pa.list_(pa.int16(), 300),
+        pa.list_view(pa.float64()),
+        pa.list_(pa.list_(pa.int8())),
+        pa.list_(pa.string()),
+    ],
+)
+@pytest.mark.parametrize("value", [0, 1_234_567, -1])
+def test_examples_of_long_lists(kind: pa.DataType, value: int) -> None:
+    """They are those of the whole lists, of which only the first items are read."""
+    item = value % 100
+    shown = {pa.string(): str(item), pa.list_(pa.int8()): [item]}
+    values = [shown.get(kind.value_type, item)] * 300
+    column = pa.array([values, None, values[::-1]], kind)
+    assert _examples(column) == (example_text(values_as(kind, values)),)
+
+
+def values_as(kind: pa.DataType, values: list[object]) -> object:
+    return pa.scalar(values, kind).as_py()
+
+
 def test_the_range_of_floats_is_of_finite_ones() -> None:
     """NaN and infinity are values; what float32 cannot hold is a misfit."""
     column = pa.array([float("nan"), float("inf"), -1.5, 2.5, 1e39])

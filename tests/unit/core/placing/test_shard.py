@@ -86,6 +86,30 @@ def test_rows_of_equal_keys_stay_in_source_order(keys: list[int]) -> None:
     assert rows.order.tolist() == sorted(range(len(keys)), key=keys.__getitem__)
 
 
+def test_segments_are_free_before_rows_are_sorted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Then only the joined rows take memory."""
+    numbers = np.arange(1_000)
+    held = weakref.ref(numbers)
+    alive = []
+    real = shard_rows._order_keys
+
+    def keys(*args: Any) -> Any:
+        alive.append(held())
+        return real(*args)
+
+    monkeypatch.setattr(shard_rows, "_order_keys", keys)
+    parts = [
+        ("x", pa.record_batch({ROW_COLUMN: pa.array(numbers[start : start + 500])}))
+        for start in (0, 500)
+    ]
+    del numbers
+    rows = ShardRows.of([parts.pop(0), parts.pop(0)], seed=0, shuffle=True)
+    assert alive == [None]
+    assert sorted(rows.order.tolist()) == list(range(1_000))
+
+
 def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:
     return batch[name].to_pylist()
 

@@ -288,6 +288,49 @@ def test_a_file_written_again_is_read_by_its_new_footer(tmp_path: pathlib.Path) 
             assert read.columns["i"] == expected
 
 
+def test_a_large_column_chunk_is_not_read_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read is a few pages at a time, and gives the rows of the whole file."""
+    table = pa.table({"i": np.random.default_rng(1).integers(0, 2**60, 100_000)})
+    pq.write_table(table, tmp_path / "a.parquet", data_page_size=1 << 12)
+    size = (tmp_path / "a.parquet").stat().st_size
+    reads: list[int] = []
+    real = LocalFile.readinto
+
+    def readinto(file: LocalFile, buffer: memoryview) -> int:
+        reads.append(len(buffer))
+        return real(file, buffer)
+
+    monkeypatch.setattr(LocalFile, "readinto", readinto)
+    assert read_all(ParquetReader(), tmp_path, ["a.parquet"]).columns == {
+        "i": table["i"].to_pylist()
+    }
+    assert max(reads) > size // 2
+    reads.clear()
+    monkeypatch.setattr(parquet, "_READ_BYTES", 1 << 14)
+    assert read_all(ParquetReader(), tmp_path, ["a.parquet"]).columns == {
+        "i": table["i"].to_pylist()
+    }
+    assert max(reads) <= 1 << 17 < size // 4
+
+
+def test_the_footer_of_a_file_is_freed_with_its_last_block(
+    tmp_path: pathlib.Path,
+) -> None:
+    """It is kept from block to block, and takes no memory after them."""
+    table = pa.table({"i": range(30)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=10)
+    schema = Schema((Feature("i", Kind.INT64),))
+    source = source_of(ParquetReader(), tmp_path, ["a.parquet"], schema, block_bytes=1)
+    (file,) = listed(tmp_path, ["a.parquet"])
+    kept = []
+    for block in source.blocks(0):
+        list(source.read(block))
+        kept.append(parquet._LAST_FOOTER.get(file) is not None)
+    assert kept == [True, True, False]
+
+
 def test_small_row_groups_are_sampled_as_one(tmp_path: pathlib.Path) -> None:
     """Their rows come in order, and in as few pieces as those of one group."""
     table = mixed(900)
