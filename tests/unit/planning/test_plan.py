@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from beam_pipeline.planning import tables
 from beam_pipeline.planning.inputs import default_name, output_name
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
@@ -60,9 +61,9 @@ def test_records_are_sized_in_pieces(
     lines = [f"{i},{'x' * (i % 40)},{i if i % 9 else ''}" for i in range(500)]
     (tmp_path / "in").mkdir()
     (tmp_path / "in/rows.csv").write_text("\n".join(["a,b,c", *lines, ""]))
-    whole = plan(tmp_path / "in", tmp_path / "out").sources
+    whole = plan(tmp_path / "in", tmp_path / "out").planned.record_bytes
     monkeypatch.setattr(tables, "_SIZED_BYTES", 100)
-    assert plan(tmp_path / "in", tmp_path / "out").sources == whole
+    assert plan(tmp_path / "in", tmp_path / "out").planned.record_bytes == whole
 
 
 @pytest.mark.parametrize("output", ["", "out", "a/b/out", "../in/out", "cat/x"])

@@ -1,5 +1,6 @@
 """Which threads load images: decided by waits, without effect on what is loaded."""
 
+import dataclasses
 import resource
 import threading
 import time

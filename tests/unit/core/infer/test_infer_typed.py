@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import io
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pytest
 from PIL import Image
 
 from transforms.core.infer.columns import infer_columns
-from transforms.core.infer.typed import looks_like_image_paths
+from transforms.core.infer.example_text import example_text
+from transforms.core.infer.typed import _examples, looks_like_image_paths
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError, SpecError
 
@@ -161,7 +163,7 @@ def test_examples_of_long_lists(kind: pa.DataType, value: int) -> None:
     assert _examples(column) == (example_text(values_as(kind, values)),)
 
 
-def values_as(kind: pa.DataType, values: list[object]) -> object:
+def values_as(kind: pa.DataType, values: Sequence[object]) -> object:
     return pa.scalar(values, kind).as_py()
 
 

@@ -1,5 +1,6 @@
 """The rows of a shard: their order, their origins, their class ids."""
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.placing import placement
+from transforms.core.placing import placement, shard_rows
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema

@@ -288,33 +288,6 @@ def test_a_file_written_again_is_read_by_its_new_footer(tmp_path: pathlib.Path) 
             assert read.columns["i"] == expected
 
 
-def test_a_large_column_chunk_is_not_read_at_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is read is a few pages at a time, and gives the rows of the whole file."""
-    table = pa.table({"i": np.random.default_rng(1).integers(0, 2**60, 100_000)})
-    pq.write_table(table, tmp_path / "a.parquet", data_page_size=1 << 12)
-    size = (tmp_path / "a.parquet").stat().st_size
-    reads: list[int] = []
-    real = LocalFile.readinto
-
-    def readinto(file: LocalFile, buffer: memoryview) -> int:
-        reads.append(len(buffer))
-        return real(file, buffer)
-
-    monkeypatch.setattr(LocalFile, "readinto", readinto)
-    assert read_all(ParquetReader(), tmp_path, ["a.parquet"]).columns == {
-        "i": table["i"].to_pylist()
-    }
-    assert max(reads) > size // 2
-    reads.clear()
-    monkeypatch.setattr(parquet, "_READ_BYTES", 1 << 14)
-    assert read_all(ParquetReader(), tmp_path, ["a.parquet"]).columns == {
-        "i": table["i"].to_pylist()
-    }
-    assert max(reads) <= 1 << 17 < size // 4
-
-
 def test_the_footer_of_a_file_is_freed_with_its_last_block(
     tmp_path: pathlib.Path,
 ) -> None:
