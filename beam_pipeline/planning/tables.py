@@ -39,6 +39,7 @@ from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
 from transforms.core.model import Skipped
+from transforms.core.packing import Packed
 from transforms.core.placing.content import content_hashes, holds_images
 from transforms.core.placing.placement import (
     SplitRule,
@@ -597,21 +598,24 @@ def _record_bytes(
     if not others:
         count = min(count, 1)
     paths = [f.name for f in schema.of_kind(Kind.IMAGE) if not f.inline]
+    alike = [
+        f.name for f in sized.features if f.source_column in fixed and not f.internal
+    ]
+    sized = Schema(tuple(f for f in sized.features if f.source_column not in fixed))
     sample_bytes = sum(column.nbytes for column in sample.columns.values())
     at_once = max(_SIZED_BYTES * sample.rows // max(sample_bytes, 1), 1)
     rows = encoded_bytes = 0
     images = dict.fromkeys(paths, 0)
     for start in range(0, count, at_once):
-        length = min(at_once, count - start)
-        zeros = pa.array(np.zeros(length, np.float32))
         columns = {
-            name: zeros if name in fixed else _part(column, start, length)
+            name: _part(column, start, min(at_once, count - start))
             for name, column in sample.columns.items()
+            if name not in fixed
         }
-        fitting = _fitting(columns, sized, length)
-        if len(fitting):
-            rows += len(fitting)
-            encoded_bytes += _encoded_bytes(fitting, sized)
+        fitting, found = _fitting(columns, sized, min(at_once, count - start))
+        if found:
+            rows += found
+            encoded_bytes += _encoded_bytes(fitting, found, sized, alike)
             for name in paths:
                 images[name] += _items(fitting[name])
     if not rows:
@@ -622,19 +626,28 @@ def _record_bytes(
 
 def _fitting(
     columns: Mapping[str, pa.Array], sized: Schema, count: int
-) -> pa.RecordBatch:
-    """Returns the rows of raw columns that fit."""
+) -> tuple[pa.RecordBatch, int]:
+    """Returns the rows of raw columns that fit, and how many they are."""
     rows, misfits = conform(columns, sized, count, "")
     if not misfits:
-        return rows
+        return rows, count
     fits = np.ones(count, bool)
     for misfit in misfits:
         fits &= ~misfit.bad
-    return rows.filter(pa.array(fits))
+    return rows.filter(pa.array(fits)), int(fits.sum())
 
 
-def _encoded_bytes(rows: pa.RecordBatch, sized: Schema) -> int:
-    """Returns the size of the records of rows, without their frames."""
+def _encoded_bytes(
+    rows: pa.RecordBatch, count: int, sized: Schema, alike: Sequence[str]
+) -> int:
+    """Returns the size of the records of rows, without their frames.
+
+    Args:
+      rows: n rows under `sized`.
+      count: n, which rows without a column do not say.
+      sized: features whose values differ in size.
+      alike: the names of other features, each of 4 bytes in every row.
+    """
     able = {f.name for f in sized.features if is_as_in_rows(f)}
     table = with_sparse(pa.table(rows), lambda name, _: name in able)
     single = {*other_names(table.schema)}
@@ -644,6 +657,12 @@ def _encoded_bytes(rows: pa.RecordBatch, sized: Schema) -> int:
     found |= {cells.field.name: cells.column for cells in cells_of(table)}
     fields = [field for f in features for field in record_fields(f)]
     fields += [field for field in table.schema if is_sparse(field)]
+    if alike:
+        zeros = pa.array(np.zeros(count * len(alike), np.float32))
+        lists = pa.FixedSizeListArray.from_arrays(zeros, len(alike))
+        packed = Packed((*alike,), lists)
+        fields.append(packed.field)
+        found[packed.field.name] = packed.lists
     record_schema = pa.schema(fields)
     records = pa.record_batch([found[f.name] for f in fields], record_schema)
     return ExampleEncoder(record_schema).encoded_bytes(records)

@@ -315,6 +315,7 @@ class Manifest:
     image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     derived: tuple[DerivedFile, ...] = ()
+    _digest: str = dataclasses.field(default="", init=False, repr=False, compare=False)
 
     @property
     def records(self) -> int:
@@ -392,7 +393,10 @@ class Manifest:
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON of the dataset part."""
-        return _digest(self.dataset_json())
+        # Kept: a table of 10,000 features takes a tenth of a second.
+        if not self._digest:
+            object.__setattr__(self, "_digest", _digest(self.dataset_json()))
+        return self._digest
 
     def to_bytes(self) -> bytes:
         """Returns the content of `manifest.json`."""

@@ -45,6 +45,7 @@ _DIGIT, _MINUS, _POINT, _EXPONENT, _OTHER = 1, 2, 4, 8, 16
 _CLASS_OF = dict.fromkeys(b"0123456789", _DIGIT) | dict.fromkeys(b"eE", _EXPONENT)
 _CLASS_OF |= {ord("-"): _MINUS, ord("."): _POINT}
 _CLASSES = bytes(_CLASS_OF.get(byte, _OTHER) for byte in range(256))
+_PLAIN = bytes(_CLASS_OF)
 
 
 class ColumnGroup:
@@ -136,7 +137,7 @@ def starts_as_number(texts: Cells) -> bool:
         data = chunk.buffers()[2]
         if data is not None:
             head = memoryview(data)[int(offsets[0]) : int(offsets[-1])].tobytes()
-            return not any(byte & _OTHER for byte in head.translate(_CLASSES))
+            return not head.translate(None, _PLAIN)
     return True
 
 

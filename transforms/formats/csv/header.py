@@ -115,7 +115,7 @@ def _fields(record: bytes, count: int, dialect: CsvDialect) -> tuple[str, ...]:
     fields = parse(record, names, names, dialect).columns
     if dialect.trim:
         fields = tuple(map(trimmed, fields))
-    return tuple(field[0].as_py() or "" for field in fields)
+    return tuple(name or "" for name in pa.concat_arrays(fields).to_pylist())
 
 
 def check_same_columns(
