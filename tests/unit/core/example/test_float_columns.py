@@ -1,5 +1,6 @@
 """Neighbouring float columns that are encoded together, against columns one by one."""
 
+import itertools
 from unittest import mock
 
 import numpy as np
@@ -13,6 +14,7 @@ from transforms.core.example import float_columns
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.example.float_columns import FloatColumns
 from transforms.core.packing import Packed
+from transforms.core.tfrecord.frame import footer
 from transforms.errors import EncodingError
 
 FLOATS = st.floats(width=32)
@@ -131,3 +133,19 @@ def test_packed_columns_of_other_names_are_refused() -> None:
     )
     with pytest.raises(EncodingError, match="found b: float"):
         ExampleEncoder(one.schema).encode(other)
+
+
+@pytest.mark.parametrize("form", ["single", "packed"])
+def test_checksums_where_texts_are_between_many_floats(form: str) -> None:
+    """Short runs of floats in many rows: each checksum is that of its record."""
+    rows = 400
+    values = np.random.default_rng(1).random((600, rows), np.float32)
+    columns = {f"c{index:03}": pa.array(each) for index, each in enumerate(values)}
+    for index in range(50, 600, 50):
+        columns[f"c{index:03}"] = pa.array([f"n{row % 7}" for row in range(rows)])
+    batch = pa.RecordBatch.from_pydict(columns)
+    given = _packed(batch) if form == "packed" else batch
+    framed = ExampleEncoder(given.schema).encode_framed(given)
+    data = framed.buffer.to_pybytes()
+    for start, stop in itertools.pairwise(framed.offsets.tolist()):
+        assert data[stop - 4 : stop] == footer(data[start + 12 : stop - 4])
