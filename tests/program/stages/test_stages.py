@@ -20,6 +20,7 @@ from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec
+from beam_tfrecord import open_dataset
 from tests.support.outputs import contents
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
@@ -158,6 +159,25 @@ def test_steps_of_a_beam_user(source: Folder) -> None:
     assert sorted(row["id"] for row in found) == [
         i for i in range(ROWS) if i not in (7, 300)
     ]
+
+
+def test_wide_tables_whose_columns_are_partly_missing(tmp_path: Folder) -> None:
+    """Of hundreds of columns of numbers, some have a value in few rows."""
+    lines = [",".join(f"c{at}" for at in range(300))]
+    for row in range(200):
+        missing = row % 50 != 0
+        cells = ("" if missing and at % 3 == 0 else f"{row}.{at}5" for at in range(300))
+        lines.append(",".join(cells))
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    spec = {"source": str(tmp_path / "a.csv"), "output": str(tmp_path / "out")}
+    convert_plan(make_plan(make_spec(spec)))
+    found = {float(row["c1"]): row for row in open_dataset(tmp_path / "out")["train"]}
+    assert len(found) == 200
+    for row in range(200):
+        values = found[float(np.float32(f"{row}.15"))]
+        wanted = None if row % 50 else np.float32(f"{row}.35")
+        assert values["c3"] == wanted
+        assert values["c299"] == np.float32(f"{row}.2995")
 
 
 def test_steps_get_each_column_of_wide_tables(tmp_path: Folder) -> None:
