@@ -67,8 +67,8 @@ def record_crcs(parts: Sequence[Run | Words], rows: int) -> _Registers | None:
     """Returns the CRC32Cs of n >= 1 records; None where calls are the faster way.
 
     A record is its row of every part, one after another: a run, or n binary views.
-    Calls are faster where many bytes vary, as in tables, or rows are few. Values of more
-    than 12 bytes are not inside their views and are left to calls as well.
+    Calls are faster where many bytes vary, as in tables, or rows are few. Values of
+    more than 12 bytes are not inside their views and are left to calls as well.
     """
     pieces = [_Piece.of(part) for part in parts]
     for piece, following in itertools.pairwise(pieces):
