@@ -375,11 +375,11 @@ def opens_in() -> str:
 
 
 def _fields(owner: type, skip: Sequence[str] = ()) -> str:
-    """The fields of a dataclass, with what its docstring says of each."""
+    """The public fields of a dataclass, with what its docstring says of each."""
     docstring = Docstring.of(owner)
     rows = []
     for field in dataclasses.fields(owner):
-        if field.name in skip:
+        if field.name in skip or field.name.startswith("_"):
             continue
         text = docstring.entry("Attributes", field.name)
         what = f"{owner.__name__}.{field.name}"
