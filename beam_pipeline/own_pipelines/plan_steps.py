@@ -67,6 +67,8 @@ def draft_bundles(
     **options: Any,
 ) -> RowsDraft:
     """Returns what is decided once all rows are counted; see `draft_rows`."""
+    # An engine may start a process for this step alone, and the plan names it.
+    run.check_worker()
     store = run.store
     parts: list[GatheredBundle] = []
     for found in element[1]:
@@ -89,6 +91,7 @@ def plan_shards(
     **options: Any,
 ) -> RowsPlan:
     """Returns all that is decided; see `plan_rows`."""
+    run.check_worker()
     return plan_rows(
         draft,
         found,

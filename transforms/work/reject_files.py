@@ -108,8 +108,8 @@ def write_rejects(
     return persistently(write, path=folder)
 
 
-def check_left(path: str) -> None:
-    """Checks that a failed run wrote the files beside a target, if there are any.
+def check_left(path: str) -> list[str]:
+    """Returns the files beside a target that a failed run has written, if any.
 
     Args:
       path: see `leave_rejects`.
@@ -117,17 +117,20 @@ def check_left(path: str) -> None:
     Raises:
       TargetError: one of them is something else, which a run would replace or remove.
     """
-    for each in (path, items_beside(path)):
-        if not _is_left_or_free(each):
+    paths = (path, items_beside(path))
+    is_left = {each: _is_left(each) for each in paths}
+    for each in paths:
+        if is_left[each] is False:
             raise TargetError(
                 f"Rejects of a run that fails are left in {each!r}; what is there now "
                 f"was not written by such a run. Move it away, or choose another "
                 f"output."
             )
+    return [each for each in paths if is_left[each]]
 
 
-def _is_left_or_free(path: str) -> bool:
-    """Whether `leave_rejects` has written a file, or there is none, or an empty one."""
+def _is_left(path: str) -> bool | None:
+    """Whether `leave_rejects` may have written a file; None where there is none."""
     if not is_remote(path):
         status = folders.status_of(path)
         if status is not None and not stat.S_ISREG(status.st_mode):
@@ -136,7 +139,7 @@ def _is_left_or_free(path: str) -> bool:
         with files.open_input(path) as file:
             head = file.read(_HEAD_BYTES)
     except FileNotFoundError:
-        return True
+        return None
     except IsADirectoryError:
         return False
     if not head:
@@ -163,8 +166,8 @@ def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> Non
       StorageError: nor could they when it was tried again.
     """
     folder, name = os.path.split(path)
-    check_left(path)
-    files.remove_file(items_beside(path))
+    if (items := items_beside(path)) in check_left(path):
+        files.remove_file(items)
     names, item_names = [name], [items_beside(name)]
     write = functools.partial(_write_all, logs, folder, names, item_names, attempts)
     persistently(write, path=folder)
@@ -194,9 +197,8 @@ def remove_left(path: str) -> None:
     is a file of somebody else.
     """
     with contextlib.suppress(OSError, StorageError, TargetError):
-        check_left(path)
-        files.remove_file(path)
-        files.remove_file(items_beside(path))
+        for each in check_left(path):
+            files.remove_file(each)
 
 
 def items_beside(path: str) -> str:

@@ -220,6 +220,25 @@ def test_rows_that_another_version_has_gathered(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("step", ["draft_bundles", "plan_shards"])
+def test_a_step_in_a_process_of_its_own(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A process in which no other step has run names its versions, too."""
+    real = getattr(write_dataset, step)
+
+    def alone(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(this_worker, "_known", None)
+        monkeypatch.setattr(worker_check, "_checked", set())
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(write_dataset, step, alone)
+    with pipeline_of("FlinkRunner", *POOL) as pipeline:
+        rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
+    run = json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]
+    assert [each["workers"] for each in run["worker_versions"]] == [1]
+
+
 def test_two_datasets_of_one_pipeline(tmp_path: Folder) -> None:
     """They ask for other versions, and the same worker has those of both."""
     with pipeline_of("FlinkRunner", *POOL) as pipeline:
