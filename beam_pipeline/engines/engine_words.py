@@ -9,7 +9,9 @@ from transforms.errors import BeamTFRecordError
 __all__ = ["EngineWords", "in_a_line", "last_error"]
 
 # The last line of a chain of causes in Java, or the error's own line.
-_CAUSE = re.compile(r"^(?:Caused by: )?(?P<error>[\w.$]+(?:Exception|Error)\b.*)$")
+_CAUSE = re.compile(
+    r"^(?:Caused by: )?(?P<error>[\w.$]+(?:Exception|Error)\b(?:: (?P<said>.+))?.*)$"
+)
 
 _ERROR_CHARS = 300
 
@@ -39,6 +41,16 @@ def in_a_line(trace: str) -> str:
 
 
 def last_error(lines: Iterable[str]) -> str:
-    """Returns the innermost error of a Java trace, in a line; empty for none."""
-    found = [match["error"] for line in lines if (match := _CAUSE.match(line.strip()))]
-    return found[-1] if found else ""
+    """Returns the innermost error of a Java trace, in a line; empty for none.
+
+    Netty puts the address behind the words of the innermost one; that line is given.
+    """
+    error, said = "", ""
+    for line in lines:
+        match = _CAUSE.match(line.strip())
+        if match is None:
+            continue
+        inner = match["said"] or ""
+        if not inner or not said.startswith(f"{inner}: "):
+            error, said = match["error"], inner
+    return error

@@ -177,15 +177,33 @@ def test_the_submitter_reports_too(
     assert os.stat(reports.submitter).st_mtime
 
 
-def test_the_innermost_error_of_a_trace() -> None:
+_CONNECT = "Caused by: java.net.ConnectException"
+_NETTY = "Caused by: netty.AnnotatedConnectException"
+
+
+@pytest.mark.parametrize(
+    ("causes", "said"),
+    [
+        ([f"{_CONNECT}: refused: here:17500"], f"{_CONNECT}: refused: here:17500"),
+        (["Caused by: a.SomeError: Ended: so", f"{_CONNECT}: so"], f"{_CONNECT}: so"),
+        (["Caused by: a.SomeError: Ended", _CONNECT], _CONNECT),
+        # The outer one says where.
+        (
+            [f"{_NETTY}: refused: here/127.0.0.1:9", f"{_CONNECT}: refused"],
+            f"{_NETTY}: refused: here/127.0.0.1:9",
+        ),
+    ],
+)
+def test_the_innermost_error_of_a_trace(causes: list[str], said: str) -> None:
     """The last cause says what happened; a trace without one has none."""
-    trace = """java.lang.Exception: The user defined 'open()' method caused an exception
-    at org.apache.flink.Task.run(Task.java:1)
-Caused by: java.util.concurrent.ExecutionException: outer
-Caused by: java.net.ConnectException: Connection refused: localhost:17500
-    ... 3 more"""
-    said = "java.net.ConnectException: Connection refused: localhost:17500"
-    assert last_error(trace.splitlines()) == said
+    trace = [
+        "java.lang.Exception: The user defined 'open()' method caused an exception",
+        "    at org.apache.flink.Task.run(Task.java:1)",
+        "Caused by: java.util.concurrent.ExecutionException: outer",
+        *causes,
+        "    ... 3 more",
+    ]
+    assert last_error(trace) == said.removeprefix("Caused by: ")
     assert last_error(["nothing"]) == ""
 
 
