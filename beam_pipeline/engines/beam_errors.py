@@ -6,7 +6,10 @@ from beam_pipeline.version import __version__
 from transforms import errors
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["in_text", "translated"]
+__all__ = ["INSTALL", "in_text", "translated"]
+
+INSTALL = f"pip install 'beam-tfrecord=={__version__}'"
+"""What gives workers this version of the program."""
 
 _OUR_ERROR = re.compile(
     r"transforms\.errors\.(?P<type>\w+): (?P<message>.*?)"
@@ -63,9 +66,8 @@ def in_text(traceback: str) -> BeamTFRecordError | None:
         return errors.WorkerError(
             f"Every worker must have beam-tfrecord {__version__}, as the job's "
             f"submitter; one has another version or none: {lacking[0].strip()}. "
-            f"Install it in the workers' image: pip install "
-            f"'beam-tfrecord=={__version__}', with [s3] or [gcs] for the output's "
-            f"store; nothing was committed."
+            f"Install it in the workers' image: {INSTALL}, with [s3] or [gcs] for the "
+            f"output's store; nothing was committed."
         )
     return None
 

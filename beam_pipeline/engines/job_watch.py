@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from beam_pipeline.engines.beam_errors import in_text
+from beam_pipeline.engines.beam_errors import INSTALL, in_text
 from beam_pipeline.engines.engine_words import EngineWords
 from transforms.errors import BeamTFRecordError, StorageError
 from transforms.storage.paths import is_remote
@@ -156,13 +156,15 @@ class JobWatch:
                 self.say(f"{self.name}: workers report again")
             return
         said = self._words.error
-        latest = f"; its latest error: {said}" if said else ""
+        latest = f"; its latest error: {said.rstrip('.')}" if said else ""
+        # An engine may wait for minutes for a worker that could not load the program.
+        need = "" if self._workers else f"Workers need the program: {INSTALL}."
         if self.timeout is not None and silent >= self.timeout:
             raise BeamTFRecordError(
                 f"Workers must report while {self.name} runs tasks of the job; none "
-                f"has for {silent:.0f} s (--worker-timeout){latest.rstrip('.')}. Look "
-                f"after {self.starts}; nothing was committed, and the next run goes on "
-                f"from here."
+                f"has for {silent:.0f} s (--worker-timeout){latest}. Look after "
+                f"{self.starts}. {need}{need and ' '}Nothing was committed, and the "
+                f"next run goes on from here."
             )
         if self.timeout is None and not self._workers:
             # Its machines take minutes to start.
@@ -171,7 +173,7 @@ class JobWatch:
             self._told = now
             self.say(
                 f"{self.name} runs tasks of the job, but no worker has reported for "
-                f"{silent:.0f} s{latest}"
+                f"{silent:.0f} s{latest}{need and f'. {need}'}"
             )
 
 

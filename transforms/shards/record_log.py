@@ -25,7 +25,7 @@ from transforms.shards.shard_job import ShardLayout
 
 __all__ = ["RecordLog"]
 
-_Sizes = npt.NDArray[np.int64]
+_Offsets = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
 
 
@@ -45,7 +45,9 @@ class RecordLog:
         self._shard = shard
         self._features = layout.catalogue_features
         self._origins_name_rows = layout.origins_name_rows
-        self._sizes: list[_Sizes] = []
+        # Of each piece: where its records end in the file before it is compressed.
+        self._ends: list[_Offsets] = []
+        self._end = 0
         self._crcs: list[_Words] = []
         self._rows: ShardRows | None = None
         self._positions: list[npt.NDArray[np.int64]] = []
@@ -55,7 +57,7 @@ class RecordLog:
         self._columns: dict[str, list[pa.Array]] = {name: [] for name in names}
 
     def add(
-        self, offsets: _Sizes, buffer: pa.Buffer | None, crcs: _Words | None = None
+        self, offsets: _Offsets, buffer: pa.Buffer | None, crcs: _Words | None = None
     ) -> None:
         """Notes n framed records that are written now.
 
@@ -66,7 +68,8 @@ class RecordLog:
         """
         if not self._settings.are_any:
             return
-        self._sizes.append(np.diff(offsets))
+        self._ends.append(offsets[1:] + (self._end - int(offsets[0])))
+        self._end += int(offsets[-1] - offsets[0])
         if self._settings.catalogue:
             if crcs is None:
                 assert buffer is not None
@@ -94,14 +97,14 @@ class RecordLog:
         for name, parts in self._columns.items():
             parts.append(column_of(name))
 
-    def indexes(self, shard: str, writer: TFRecordWriter) -> dict[str, bytes]:
+    def indexes(self, shard: str, writer: TFRecordWriter) -> dict[str, pa.Buffer]:
         """Returns the indexes of a complete shard, by their names."""
         if not self._settings.index:
             return {}
         addresses = self._addresses(writer)
-        found = {index_file(shard): addresses.tobytes()}
+        found = {index_file(shard): pa.py_buffer(addresses)}
         if self._settings.text_index:
-            found[text_index_file(shard)] = text_index(addresses)
+            found[text_index_file(shard)] = pa.py_buffer(text_index(addresses))
         return found
 
     def piece(self, writer: TFRecordWriter) -> pa.Buffer | None:
@@ -111,11 +114,11 @@ class RecordLog:
         """
         if self._rows is None:
             return None
-        sizes = _joined(self._sizes, np.int64)
+        starts = self._starts()
         own = own_columns(
             self._shard,
-            sizes.cumsum() - sizes if self._compression == "none" else None,
-            sizes - OVERHEAD_BYTES,
+            starts[:-1] if self._compression == "none" else None,
+            np.diff(starts) - OVERHEAD_BYTES,
             _joined(self._crcs, np.uint32),
             addresses=(
                 self._addresses(writer)[:-1] if self._compression == "gzip" else None
@@ -146,22 +149,18 @@ class RecordLog:
     def _addresses(self, writer: TFRecordWriter) -> npt.NDArray[np.uint64]:
         if self._compression == "gzip":
             return writer.gzip_addresses()
-        ends = np.zeros(1 + sum(map(len, self._sizes)), np.uint64)
-        # Piece by piece: joined, the sizes would take as much memory once more.
-        begin = 0
-        for sizes in self._sizes:
-            piece = ends[begin : begin + len(sizes) + 1]
-            np.cumsum(sizes, out=piece[1:], dtype=np.uint64)
-            piece[1:] += piece[0]
-            begin += len(sizes)
-        return ends
+        return self._starts().view(np.uint64)
+
+    def _starts(self) -> _Offsets:
+        """Returns where n records begin before compression, and where the last ends."""
+        return np.concatenate([np.zeros(1, np.int64), *self._ends])
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, kind)
 
 
-def _footers(buffer: pa.Buffer, ends: _Sizes) -> _Words:
+def _footers(buffer: pa.Buffer, ends: _Offsets) -> _Words:
     """Returns the payloads' CRC32Cs of framed records that end at these offsets."""
     if not len(ends):
         return np.empty(0, np.uint32)

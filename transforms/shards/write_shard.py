@@ -123,7 +123,7 @@ def write_shard(task: ShardTask, job: ShardJob) -> Finished:
         for name, data in content.indexes.items():
             store.announce(name)
             place = os.path.join(store.dataset, name)
-            files.write_file(place, data, attempts=store.attempts)
+            files.write_file(place, memoryview(data), attempts=store.attempts)
     return _finished([content], store)[0]
 
 
@@ -182,12 +182,12 @@ def _drafted(
     return ShardDraft([draft, *beside], written, again)
 
 
-def _index(name: str, data: bytes, job: ShardJob) -> files.Draft:
+def _index(name: str, data: pa.Buffer, job: ShardJob) -> files.Draft:
     job.store.announce(name)
     path = os.path.join(job.store.dataset, name)
     draft = files.draft(path, attempts=job.store.attempts)
     with files.discarded_on_error(draft):
-        draft.write(data)
+        draft.write(memoryview(data))
     return draft
 
 
@@ -213,7 +213,7 @@ class _Content(NamedTuple):
     shard: ShardFile
     rejects: RejectLog | None
     prints: Fingerprints | None
-    indexes: Mapping[str, bytes]
+    indexes: Mapping[str, pa.Buffer]
     rows: pa.Buffer | None
 
 
@@ -266,7 +266,7 @@ def _write_once(
         parts_gone=dict(out.gone),
         image_notes=dict(out.notes),
         indexes=tuple(
-            FileFacts(name, len(data), google_crc32c.value(data))
+            FileFacts(name, data.size, google_crc32c.value(data))
             for name, data in indexes.items()
         ),
         repeated=repeated,

@@ -102,11 +102,13 @@ def test_no_job_server(site: Site, prism: None) -> None:
     assert "'localhost:9'" in said
 
 
-def failed(site: Site, engine: str, source: str, name: str, code: int) -> Done:
+def failed(
+    site: Site, engine: str, source: str, name: str, code: int, *flags: str
+) -> Done:
     """Runs a conversion that fails in a worker; nothing is committed."""
     done = site.submitter(within=engine == "prism").run(
         *("convert", f"{site.store.url}/raw/{source}", f"{site.store.url}/out/{name}"),
-        *flags_of(engine, site, _POOL),
+        *(*flags_of(engine, site, _POOL), *flags),
         code=code,
     )
     assert "manifest.json" not in str(site.store.keys(f"out/{name}/"))
@@ -148,7 +150,11 @@ def test_workers_of_another_version(site: Site, engine: str, tmp_path: Folder) -
 
 @on_both
 def test_workers_without_the_program(site: Site, engine: str, tmp_path: Folder) -> None:
-    """Beam's own pool, in an image that lacks it; the message says what to install."""
+    """Beam's own pool, in an image that lacks it; the message says what to install.
+
+    In about half of its attempts Flink waits for three minutes for the worker to
+    connect, before it takes the error that the worker has sent.
+    """
     image = tmp_path / "image"
     shutil.copytree(site.image, image, symlinks=True, copy_function=link)
     for name in ("beam_pipeline", "transforms", "beam_tfrecord*"):
@@ -162,11 +168,13 @@ def test_workers_without_the_program(site: Site, engine: str, tmp_path: Folder) 
     pool = machine.start(begin, variables, site.log("bare"))
     try:
         site.until_listening(_POOL, pool)
-        done = failed(site, engine, "few.csv", f"bare-{engine}", 1)
+        flags = ("--worker-timeout=45",)
+        done = failed(site, engine, "few.csv", f"bare-{engine}", 1, *flags)
     finally:
         stop(pool)
     last = done.err.strip().splitlines()[-1]
-    assert f"Every worker must have beam-tfrecord {__version__}" in last
+    if engine != "flink" or "none has for 45 s" not in last:
+        assert f"Every worker must have beam-tfrecord {__version__}" in last
     assert f"pip install 'beam-tfrecord=={__version__}'" in last
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from beam_pipeline.engines import job_watch
-from beam_pipeline.engines.beam_errors import translated
+from beam_pipeline.engines.beam_errors import INSTALL, translated
 from beam_pipeline.engines.engine_words import EngineWords, last_error
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.server_words import ServerWords, words_of_server
@@ -84,7 +84,8 @@ def test_silence_is_told_and_ends_the_job(reports: Reports, clock: Clock) -> Non
     watch.look()
     assert said == [
         "flink runs tasks of the job, but no worker has reported for 31 s; its latest "
-        "error: java.net.ConnectException: refused"
+        "error: java.net.ConnectException: refused. Workers need the program: "
+        f"{INSTALL}."
     ]
     reports.sign_on(WORKER)
     watch.read()
@@ -97,6 +98,8 @@ def test_silence_is_told_and_ends_the_job(reports: Reports, clock: Clock) -> Non
         watch.look()
     assert e.value.exit_code == 1
     assert "the next run goes on from here" in str(e.value)
+    # The worker that had reported has the program.
+    assert INSTALL not in str(e.value)
 
 
 def test_the_page_of_a_job_is_named_once(reports: Reports, clock: Clock) -> None:
