@@ -85,6 +85,10 @@ def java_flags(place: Place, program_flag: str) -> list[str]:
     ]
 
 
+def _unasked(_master: str) -> None:
+    """Asks nobody."""
+
+
 @dataclasses.dataclass(frozen=True)
 class JobServerEngine(Engine):
     """An engine that takes jobs from a job server on this machine.
@@ -98,6 +102,8 @@ class JobServerEngine(Engine):
         needs no Java.
       size: returns the machines of a cluster, and the slots of each, by its master;
         None where only the notes on started clusters say that.
+      reach: raises UsageError for a master at which nobody answers, where `size` does
+        not ask it.
     """
 
     master_setting: str = ""
@@ -106,6 +112,7 @@ class JobServerEngine(Engine):
     program_flag: str = ""
     artifact: str = ""
     size: Callable[[str], tuple[int, int]] | None = None
+    reach: Callable[[str], None] = _unasked
 
     def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
         """Refuses what its workers could not see or be started with; see `Engine`."""
@@ -137,7 +144,9 @@ class JobServerEngine(Engine):
         program = flag_given(beam_flags, self.program_flag) or ""
         if endpoint:
             check_job_server(endpoint)
-        elif not program:
+        else:
+            self.reach(master)
+        if not endpoint and not program:
             program = find_program(self.name, self.artifact, self.program_flag)
         place = Place(
             worker="",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.job_server import OPENED, JobServerEngine, java_flags
-from beam_pipeline.engines.spark_jobs import words_of_job
+from beam_pipeline.engines.spark_jobs import reach_master, words_of_job
 
 __all__ = ["SPARK"]
 
@@ -64,6 +64,7 @@ SPARK = JobServerEngine(
     artifact="beam-runners-spark-3-job-server",
     server_logger="SparkJarJobServer",
     server_variables=_variables,
+    reach=reach_master,
     words=words_of_job,
     known=frozenset(
         """

@@ -6,6 +6,7 @@ server that runs already are looked for at Spark's usual ports.
 
 import datetime
 import json
+import socket
 import time
 import urllib.parse
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 from beam_pipeline.engines.beam_errors import in_text
 from beam_pipeline.engines.engine_words import EngineWords, in_a_line
 from beam_pipeline.engines.server_words import ServerWords, words_of_server
+from transforms.errors import UsageError
 
-__all__ = ["words_of_job"]
+__all__ = ["reach_master", "words_of_job"]
 
 # Spark takes the next one for each further driver on a machine.
 _USUAL_PORTS = range(4040, 4043)
@@ -25,6 +27,41 @@ _FIRST_SECONDS = 10.0
 # Failed attempts of a stage that are looked at: Spark allows few.
 _TASKS = 20
 _DRIVER = "driver"
+
+
+def reach_master(master: str) -> None:
+    """Refuses a standalone master at which nobody answers; Spark tries for a minute.
+
+    Args:
+      master: as Spark writes it: `spark://host:port`, with more of them behind commas
+        where one stands in for another. Other kinds are not asked.
+
+    Raises:
+      UsageError: none answers.
+    """
+    if not master.startswith("spark://"):
+        return
+    hosts = master.removeprefix("spark://").split(",")
+    found = [_silence(*each.rpartition(":")[::2]) for each in hosts]
+    if "" in found:
+        return
+    raise UsageError(
+        f"There must be a Spark at {master!r}; found none: {found[-1]}. Start it, or "
+        f"name another with --spark-master; in a checkout, 'scripts/cluster spark up' "
+        f"starts one for trials."
+    )
+
+
+def _silence(host: str, port: str) -> str:
+    """Returns why nobody answers at an address, "" where somebody does."""
+    if not port.isdigit():
+        return "its address must end with a port, as in :7077"
+    try:
+        address = host.strip("[]"), int(port)
+        with socket.create_connection(address, timeout=_ASK_SECONDS):
+            return ""
+    except (OSError, OverflowError) as error:
+        return str(error)
 
 
 def words_of_job(master: str, name: str, server: ServerWords) -> EngineWords:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines import sign_on
+from beam_pipeline.engines import sign_on, spark_jobs
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.worker_boot import write_worker
 from tests.support.engines import choose, living, put_jar, spec, write_java
@@ -19,6 +19,12 @@ from transforms.errors import (
 )
 
 Folder = pathlib.Path
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master of Spark that answers at any address."""
+    monkeypatch.setattr(spark_jobs, "_silence", lambda _host, _port: "")
 
 
 @pytest.fixture

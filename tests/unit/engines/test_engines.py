@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import (
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
-from beam_pipeline.engines import cluster, submission
+from beam_pipeline.engines import cluster, spark_jobs, submission
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.java import JavaError, find_java, version_in
@@ -48,6 +48,12 @@ PLACE = Place(
     parallelism=4,
     slots=2,
 )
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master of Spark that answers at any address."""
+    monkeypatch.setattr(spark_jobs, "_silence", lambda _host, _port: "")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import http.server
 import json
 import logging
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,8 @@ from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.engine_words import EngineWords
 from beam_pipeline.engines.server_words import ServerWords
 from beam_pipeline.engines.spark import SPARK
-from beam_pipeline.engines.spark_jobs import words_of_job
-from transforms.errors import WorkerError
+from beam_pipeline.engines.spark_jobs import reach_master, words_of_job
+from transforms.errors import UsageError, WorkerError
 
 NAME = "beam-tfrecord-223e96e3988f"
 APP = "app-20261124095331-0000"
@@ -193,3 +194,19 @@ def test_pages_of_a_driver_here() -> None:
         assert any(flag.endswith(each) for flag in flags)
     far = Place("/w", "", master="spark://far.example:7077")
     assert SPARK.server_variables(far) == {}
+
+
+def test_a_master_at_which_nobody_answers() -> None:
+    """It is refused at once; Spark would try for a minute, and not name the cause."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+        reach_master(f"spark://localhost:{port}")
+        reach_master(f"spark://localhost,localhost:{port}")
+    for wrong, said in (
+        (f"spark://localhost:{port}", "refused"),
+        ("spark://localhost", "must end with a port"),
+    ):
+        with pytest.raises(UsageError, match=f"a Spark at {wrong!r}.*{said}"):
+            reach_master(wrong)
+    for others in ("local[2]", "yarn", "k8s://https://far.example"):
+        reach_master(others)
