@@ -10,7 +10,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.formats.table import InputFile, TableSample
 from transforms.storage.local_paths import first_local
 
-__all__ = ["first_image", "first_local_image"]
+__all__ = ["first_local_image", "named_images"]
 
 
 def first_local_image(
@@ -34,14 +34,22 @@ def first_local_image(
     return ""
 
 
-def first_image(sample: TableSample, schema: Schema) -> str:
-    """Returns the first image that the sample names, as it does; empty for none."""
+def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
+    """Returns images that the sample names, as it does: the first, and evenly on.
+
+    Args:
+      sample: of the files.
+      schema: of the rows.
+      most: how many of each column.
+    """
+    found = []
     for column in _named(sample, schema):
         texts = column.flatten() if is_list(column.type) else column
-        is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
-        if is_text and len(texts := texts.drop_null()):
-            return str(texts[0].as_py()).strip()
-    return ""
+        if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
+            texts = texts.drop_null()
+            step = max(-(-len(texts) // most), 1)
+            found += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
+    return [*filter(None, found)]
 
 
 def _named(sample: TableSample, schema: Schema) -> Iterator[pa.Array]:

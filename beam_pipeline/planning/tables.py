@@ -1,6 +1,8 @@
 """Plan tables of any format: sample, schema, splits, shards."""
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import (
     Callable,
     Collection,
@@ -31,10 +33,11 @@ from beam_pipeline.planning.inputs import (
     portions_of,
     rule_of,
 )
-from beam_pipeline.planning.local_images import first_image, first_local_image
+from beam_pipeline.planning.local_images import first_local_image, named_images
 from beam_pipeline.planning.only_rejected import Selection
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
+from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
@@ -54,7 +57,7 @@ from transforms.core.rows.record_columns import is_as_in_rows, record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.sparse import cells_of, is_sparse, other_names, with_sparse
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
-from transforms.errors import InputError, SpecError, nearest
+from transforms.errors import InputError, SpecError, StorageError, nearest
 from transforms.formats.binary.layout import Layout
 from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.gathered import run_files_of
@@ -109,7 +112,9 @@ _SPLIT_WORDS: Mapping[str, str] = {
 }
 # How AutoML splits the rows that its user has left to it.
 _UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
-# About what an image takes where the rows only say where it is.
+# Images whose sizes are asked for where the rows only say where they are, and about
+# what one takes where none is found.
+_SIZED_IMAGES = 64
 _IMAGE_BYTES = 100_000
 
 
@@ -178,7 +183,9 @@ def plan_tables(
     if spec.limit is not None:
         rows = min(rows, spec.limit)
     fraction = rows / total_rows if total_rows else 0.0
-    row_bytes = _record_bytes(sample, schema, evidence, _image_bytes(inputs))
+    named = named_images(sample, schema, _SIZED_IMAGES)
+    image_bytes = _image_bytes(inputs, named, spec.images_root)
+    row_bytes = _record_bytes(sample, schema, evidence, image_bytes)
     shared: dict[str, Any] = {
         "root": inputs.root,
         "listing": "",
@@ -250,7 +257,7 @@ def plan_tables(
         local_image=(
             first_local_image(sample, schema, listed) if is_remote(inputs.root) else ""
         ),
-        named_image=first_image(sample, schema),
+        named_image=named[0] if named else "",
     )
 
 
@@ -573,9 +580,23 @@ def _content_bytes(column: pa.Array | pa.ChunkedArray) -> int:
     return int(column.nbytes)
 
 
-def _image_bytes(inputs: Inputs) -> float:
-    """Returns the mean size of the images beside the files; a guess without any."""
+def _image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> float:
+    """Returns the mean size of images beside the files, else of some that they name.
+
+    Where none of these is found, it is a guess.
+
+    Args:
+      inputs: the files.
+      named: images, as the files name them.
+      images_root: folder that they are relative to, itself relative to the source's.
+    """
     sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
+    if named and not sizes:
+        folder = os.path.join(inputs.root, images_root)
+        # A store that does not answer is reported by what needs it.
+        with contextlib.suppress(StorageError):
+            paths = (os.path.join(folder, each) for each in named)
+            sizes = [*files.sizes_of(paths).values()]
     return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
 
 

@@ -30,3 +30,20 @@ def test_what_is_needed(table: Folder, tmp_path: Folder) -> None:
     assert command("convert", table, tmp_path / "out").code == 0
     size = sum(path.stat().st_size for path in (tmp_path / "out").glob("*tfrecord*"))
     assert inline.shards == pytest.approx(size, rel=0.2)
+
+
+def test_images_that_a_table_names(tmp_path: Folder) -> None:
+    """Some of them are asked for their size, wherever they are; others are a guess."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(300):
+        # The header is that of a JPEG; no more of it is looked at.
+        (photos / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes(20_000))
+    lines = [f"{number}.jpg,{number % 3}" for number in range(300)]
+    named = write_csv(tmp_path / "named" / "t.csv", "image,label", lines)
+    columns = {"image_columns": ["image"]}
+
+    seen = estimate(planned(named, tmp_path, **columns, images_root=str(photos)))
+    assert seen.shards == pytest.approx(300 * 20_100, rel=0.02)
+    gone = estimate(planned(named, tmp_path, **columns, images_root=str(tmp_path)))
+    assert gone.shards == pytest.approx(300 * 100_100, rel=0.02)

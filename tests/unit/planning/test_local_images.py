@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.planning.local_images import first_image, first_local_image
+from beam_pipeline.planning.local_images import first_local_image, named_images
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.table import InputFile, TableSample
 
@@ -58,18 +58,18 @@ def test_rows_that_cannot_be_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "separator", "first"),
+    ("column", "separator", "named"),
     [
-        (pa.array([None, " a.jpg", "b.jpg"]), "", "a.jpg"),
-        (pa.array([[], [None, "a.jpg"]]), "", "a.jpg"),
-        (pa.array([None, "a.jpg;b.jpg"]), ";", "a.jpg"),
-        (pa.array([b"image"]), "", ""),
-        (pa.array([None], pa.string()), "", ""),
+        (pa.array([None, " a.jpg", "b.jpg", "c.jpg"]), "", ["a.jpg", "c.jpg"]),
+        (pa.array([[], [None, "a.jpg"], ["b.jpg"]]), "", ["a.jpg", "b.jpg"]),
+        (pa.array([None, "a.jpg;b.jpg"]), ";", ["a.jpg", "b.jpg"]),
+        (pa.array([b"image"]), "", []),
+        (pa.array([None, " "], pa.string()), "", []),
     ],
 )
-def test_the_first_image(column: pa.Array, separator: str, first: str) -> None:
-    """Of the first row that names one."""
+def test_named_images(column: pa.Array, separator: str, named: list[str]) -> None:
+    """At most two here: the first that a row names, and evenly on from it."""
     shape = (None,) if separator else ()
     feature = Feature("image", Kind.IMAGE, shape=shape, separator=separator)
     sample = TableSample({"image": column}, len(column), complete=True)
-    assert first_image(sample, Schema((feature,))) == first
+    assert named_images(sample, Schema((feature,)), 2) == named
