@@ -141,6 +141,8 @@ class Feature:
         >>> box = Feature("box", Kind.BOX)
         >>> box.record_keys
         ('box/xmin', 'box/ymin', 'box/xmax', 'box/ymax')
+        >>> box
+        Feature('box', Kind.BOX)
         >>> Feature("id", Kind.INT64, column="ID").to_json()
         {'name': 'id', 'kind': 'int64', 'column': 'ID'}
 
@@ -199,6 +201,19 @@ class Feature:
     inexact_integers: InexactIntegers = InexactIntegers.ROUND
     internal: bool = False
     states: str = ""
+
+    def __repr__(self) -> str:
+        """Returns the call that makes it, without the twenty defaults."""
+        said = [repr(self.name), f"Kind.{self.kind.name}"]
+        for field in dataclasses.fields(self)[2:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                is_word = isinstance(value, enum.Enum)
+                shown = (
+                    f"{type(value).__name__}.{value.name}" if is_word else repr(value)
+                )
+                said.append(f"{field.name}={shown}")
+        return f"{type(self).__name__}({', '.join(said)})"
 
     @property
     def source_column(self) -> str:
