@@ -1,6 +1,5 @@
 """Plan tables of any format: sample, schema, splits, shards."""
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import (
@@ -57,7 +56,7 @@ from transforms.core.rows.record_columns import is_as_in_rows, record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.sparse import cells_of, is_sparse, other_names, with_sparse
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
-from transforms.errors import InputError, SpecError, StorageError, nearest
+from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.binary.layout import Layout
 from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.gathered import run_files_of
@@ -131,6 +130,7 @@ def plan_tables(
     Raises:
       InputError: they cannot be read as one table.
       SpecError: a setting makes no sense for them.
+      StorageError: the store of the images that they name does not answer.
     """
     if spec.labels:
         raise SpecError("labels are for folders of images; the source holds tables.")
@@ -589,14 +589,18 @@ def _image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> floa
       inputs: the files.
       named: images, as the files name them.
       images_root: folder that they are relative to, itself relative to the source's.
+
+    Raises:
+      StorageError: a store does not answer. A guess would decide other shards than
+        the sizes do.
     """
     sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
     if named and not sizes:
         folder = os.path.join(inputs.root, images_root)
-        # A store that does not answer is reported by what needs it.
-        with contextlib.suppress(StorageError):
-            paths = (os.path.join(folder, each) for each in named)
-            sizes = [*files.sizes_of(paths).values()]
+        paths = [os.path.join(folder, each) for each in named if "\0" not in each]
+        # A store that does not answer is asked for one of them, and not for all.
+        for some in (paths[:1], paths[1:]):
+            sizes += files.sizes_of(some).values()
     return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
 
 

@@ -40,6 +40,7 @@ def test_images_that_a_table_names(tmp_path: Folder) -> None:
         # The header is that of a JPEG; no more of it is looked at.
         (photos / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes(20_000))
     lines = [f"{number}.jpg,{number % 3}" for number in range(300)]
+    lines[0] = "no\0name.jpg,0"
     named = write_csv(tmp_path / "named" / "t.csv", "image,label", lines)
     columns = {"image_columns": ["image"]}
 
