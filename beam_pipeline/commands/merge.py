@@ -58,7 +58,7 @@ def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -
             f"{count_text(made.manifest.records, 'record')} of "
             f"{count_text(len(datasets), 'dataset')}; "
             f"{count_text(made.changed, 'shard')} written with other class ids, "
-            f"{made.whole:,} taken as they are (digest {made.manifest.digest[:12]})"
+            f"{made.whole:,} taken unchanged (digest {made.manifest.digest[:12]})"
         )
         for note in made.manifest.run["notes"]:
             print_prose(f"note: {printable(note)}")

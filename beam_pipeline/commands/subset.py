@@ -83,8 +83,8 @@ def _print(output: str, made: Made) -> None:
     print_prose(
         f"committed {printable(output)}: {count_text(manifest.records, 'record')} of "
         f"{manifest.account.read:,}, {skipped:,} left out; "
-        f"{count_text(made.changed, 'shard')} written, {made.whole:,} taken as they "
-        f"are (digest {manifest.digest[:12]})"
+        f"{count_text(made.changed, 'shard')} written, {made.whole:,} taken "
+        f"unchanged (digest {manifest.digest[:12]})"
     )
     for note in manifest.run["notes"]:
         print_prose(f"note: {printable(note)}")

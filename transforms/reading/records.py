@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 _IN_FLIGHT = 8
 # What is read at once of neighbouring records.
 _JOINED_BYTES = 1 << 23
-# Operations over arrays take as long as so many records by themselves.
+# Up to this many records, one by one costs less than operations over arrays.
 _ALONE = 16
 # Stored bytes of gzip members that are unpacked at once.
 _UNPACKED_TOGETHER = 1 << 20

@@ -23,7 +23,7 @@ __all__ = ["parse_cells"]
 
 _LF = b"\n"
 _CELL = "cell"
-# Of other columns, one in so many may be picked from all cells.
+# At most one column in eight may be another, which is picked from all cells.
 _MOST_OTHERS = 8
 
 

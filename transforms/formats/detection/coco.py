@@ -67,7 +67,7 @@ from transforms.formats.table import (
 __all__ = ["CocoReader", "recognise"]
 
 _SAMPLE_ROWS = 2000
-# Rows are made of about so many annotations at once, and of one image at least.
+# Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16
 _CAPTION = "image/caption"
 # One of COCO's top-level keys, near the start of a file. Images and annotations may
