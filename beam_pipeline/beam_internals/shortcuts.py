@@ -1,22 +1,29 @@
-"""Caches patched into Beam's graph construction.
+"""Caches patched into Beam's graph construction, and a shorter wait into its bundles.
 
 Building and starting the graph of a job asks for the arguments of the same methods
 some 7,000 times, and makes 350 parsers of Beam's flags: together nearly half a second,
 on top of every job however small. What is remembered here depends on nothing else.
+
+At the end of a bundle Beam waits for the thread that samples which step is at work, and
+which sleeps for up to 200 ms: a tenth of a second on average for each bundle of a
+second or more. Here it sleeps for 5 ms, and takes 0.1 % of a core.
 """
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import core
 
 __all__ = ["beam_shortcuts"]
 
 # A variable: mypy refuses to assign a method, and ruff setattr with a constant.
 _VIEW_AS = "view_as"
+_SAMPLING_MS = 5
 
 _Arguments = tuple[list[str], list[Any]]
 
@@ -28,14 +35,15 @@ class _Process:
     users = 0
     plain_arguments: Any = None
     plain_view: Any = None
+    plain_sampler: Any = None
 
 
 @contextlib.contextmanager
 def beam_shortcuts() -> Iterator[None]:
-    """Remembers arguments of functions and views of options while it is open.
+    """Remembers arguments and views of options, and samples often, while it is open.
 
     Threads that build graphs at the same time share what is remembered, and the last
-    one restores Beam.
+    one restores Beam. A process that is forked meanwhile keeps it all.
     """
     with _Process.lock:
         if not _Process.users:
@@ -56,12 +64,19 @@ def _remember() -> None:
     _Process.plain_view = getattr(PipelineOptions, _VIEW_AS)
     module.get_function_args_defaults = _remembered_arguments(_Process.plain_arguments)
     setattr(PipelineOptions, _VIEW_AS, _remembered_views(_Process.plain_view))
+    sampling: Any = statesampler
+    _Process.plain_sampler = sampling.StateSampler
+    sampling.StateSampler = functools.partial(
+        _Process.plain_sampler, sampling_period_ms=_SAMPLING_MS
+    )
 
 
 def _restore() -> None:
     module: Any = core
     module.get_function_args_defaults = _Process.plain_arguments
     setattr(PipelineOptions, _VIEW_AS, _Process.plain_view)
+    sampling: Any = statesampler
+    sampling.StateSampler = _Process.plain_sampler
 
 
 def _remembered_arguments(

@@ -21,7 +21,8 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability import job_server
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.runner import PipelineRunner
-from apache_beam.runners.worker import sdk_worker, sdk_worker_main
+from apache_beam.runners.worker import sdk_worker, sdk_worker_main, statesampler
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, environments
 from apache_beam.utils import subprocess_server
 
@@ -82,6 +83,26 @@ def test_shortcuts_of_view_as(monkeypatch: pytest.MonkeyPatch) -> None:
         view.runner = "PrismRunner"
     assert plain(options, StandardOptions).runner == "PrismRunner"
     assert PipelineOptions.view_as is plain
+
+
+def sampling_period(_element: int) -> int:
+    """Returns the milliseconds that the sampler of the bundle sleeps."""
+    return int(statesampler.get_current_tracker().sampling_period_ms)
+
+
+def test_shortcuts_of_state_sampler() -> None:
+    """Beam asks the module for it in each bundle; its `stop` waits for a sleep."""
+    assert "sampling_period_ms" in parameters(statesampler.StateSampler.__init__)
+
+    def check(period: int) -> None:
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            found = pipeline | beam.Create([1]) | beam.Map(sampling_period)
+            assert_that(found, equal_to([period]))
+
+    check(200)
+    with beam_shortcuts():
+        check(5)
+    check(200)
 
 
 def test_shortcuts_of_two_builders() -> None:
