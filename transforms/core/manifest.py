@@ -393,16 +393,20 @@ class Manifest:
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON of the dataset part."""
-        # Kept: a table of 10,000 features takes a tenth of a second.
-        if not self._digest:
-            object.__setattr__(self, "_digest", _digest(self.dataset_json()))
+        return self._digest or self._digest_of(self.dataset_json())
+
+    def _digest_of(self, dataset: Mapping[str, Any]) -> str:
+        """Returns the digest, and keeps it: 10,000 features take a twentieth second."""
+        object.__setattr__(self, "_digest", _digest(dataset))
         return self._digest
 
     def to_bytes(self) -> bytes:
         """Returns the content of `manifest.json`."""
+        dataset = self.dataset_json()
+        dataset["digest"] = self._digest or self._digest_of(dataset)
         data: dict[str, Any] = {
             "format": FORMAT,
-            "dataset": self.dataset_json() | {"digest": self.digest},
+            "dataset": dataset,
             "run": dict(self.run),
         }
         if self.derived:

@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import functools
 import math
+import operator
 import pickle
 import zlib
 from collections.abc import Mapping
@@ -205,14 +206,15 @@ class Feature:
     def __repr__(self) -> str:
         """Returns the call that makes it, without the twenty defaults."""
         said = [repr(self.name), f"Kind.{self.kind.name}"]
-        for field in dataclasses.fields(self)[2:]:
-            value = getattr(self, field.name)
-            if value != field.default:
+        for name, value, default in zip(
+            _OPTIONS, _options_of(self), _DEFAULTS, strict=True
+        ):
+            if value != default:
                 is_word = isinstance(value, enum.Enum)
                 shown = (
                     f"{type(value).__name__}.{value.name}" if is_word else repr(value)
                 )
-                said.append(f"{field.name}={shown}")
+                said.append(f"{name}={shown}")
         return f"{type(self).__name__}({', '.join(said)})"
 
     @property
@@ -251,13 +253,16 @@ class Feature:
     def to_json(self) -> dict[str, Any]:
         """Returns the fields that differ from their defaults, as plain JSON."""
         out: dict[str, Any] = {"name": self.name, "kind": str(self.kind)}
-        for field in dataclasses.fields(self)[2:]:
-            value = getattr(self, field.name)
-            if value == field.default:
+        values = _options_of(self)
+        if values == _DEFAULTS:
+            # Nearly every feature of a table of thousands.
+            return out
+        for name, value, default in zip(_OPTIONS, values, _DEFAULTS, strict=True):
+            if value == default:
                 continue
             if isinstance(value, enum.StrEnum):
                 value = str(value)
-            out[field.name] = list(value) if isinstance(value, tuple) else value
+            out[name] = list(value) if isinstance(value, tuple) else value
         return out
 
     @classmethod
@@ -272,6 +277,12 @@ class Feature:
             if data.get(key) is not None:
                 data[key] = tuple(data[key])
         return cls(**data)
+
+
+# All fields but the name and the kind.
+_OPTIONS = tuple(field.name for field in dataclasses.fields(Feature)[2:])
+_DEFAULTS = tuple(field.default for field in dataclasses.fields(Feature)[2:])
+_options_of = operator.attrgetter(*_OPTIONS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

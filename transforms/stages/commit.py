@@ -524,7 +524,11 @@ def _manifest(
     by_split: dict[str, list[ShardFile]] = {name: [] for name in known}
     for shard in shards:
         by_split.setdefault(shard.split, []).append(shard)
-    merged = merge_all([shard.statistics for shard in shards])
+    merged_by_split = {
+        name: merge_all([shard.statistics for shard in mine])
+        for name, mine in by_split.items()
+    }
+    merged = merge_all([*merged_by_split.values()])
     records = sum(shard.records for shard in shards)
     features = []
     for feature in layout.schema.stored:
@@ -543,7 +547,7 @@ def _manifest(
                     ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
                     for s in mine
                 ),
-                _class_counts(mine, layout.schema, classes),
+                _class_counts(merged_by_split[name], layout.schema, classes),
             )
             for name, mine in by_split.items()
             if mine or name in known
@@ -557,10 +561,9 @@ def _manifest(
 
 
 def _class_counts(
-    shards: Sequence[ShardFile], schema: Schema, classes: Mapping[str, Names]
+    merged: Mapping[str, Statistics], schema: Schema, classes: Mapping[str, Names]
 ) -> dict[str, dict[str, int]]:
     """Returns label feature -> class name (or integer, as text) -> records."""
-    merged = merge_all([shard.statistics for shard in shards])
     out = {}
     for feature in schema.features:
         counts = merged.get(feature.name, Statistics()).classes
