@@ -11,6 +11,8 @@ from apache_beam.portability.api import (
 from apache_beam.runners.worker import sdk_worker_main, worker_id_interceptor
 from google.protobuf import json_format, text_format
 
+from beam_pipeline.beam_internals.shortcuts import sample_often
+
 __all__ = ["serve_engine"]
 
 
@@ -42,4 +44,5 @@ def serve_engine(endpoint: str) -> None:
             os.environ[f"{service.upper()}_API_SERVICE_DESCRIPTOR"] = (
                 text_format.MessageToString(getattr(info, field))
             )
+    sample_often()
     sdk_worker_main.main([])

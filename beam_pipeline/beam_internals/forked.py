@@ -13,6 +13,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_ha
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
 
+from beam_pipeline.beam_internals.shortcuts import sample_often
 from transforms.errors import BeamTFRecordError
 
 __all__ = ["Workers", "local_runner", "serve_runner"]
@@ -52,6 +53,7 @@ def local_runner(workers: Workers | None) -> Iterator[FnApiRunner]:
 
 def serve_runner(worker_id: str, control_address: str) -> None:
     """Works for a runner, in a forked process, until it hangs up."""
+    sample_often()
     sdk_worker.SdkHarness(
         control_address,
         worker_id=worker_id,

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import core
 
-__all__ = ["beam_shortcuts"]
+__all__ = ["beam_shortcuts", "sample_often"]
 
 # A variable: mypy refuses to assign a method, and ruff setattr with a constant.
 _VIEW_AS = "view_as"
@@ -43,7 +43,7 @@ def beam_shortcuts() -> Iterator[None]:
     """Remembers arguments and views of options, and samples often, while it is open.
 
     Threads that build graphs at the same time share what is remembered, and the last
-    one restores Beam. A process that is forked meanwhile keeps it all.
+    one restores Beam.
     """
     with _Process.lock:
         if not _Process.users:
@@ -58,25 +58,30 @@ def beam_shortcuts() -> Iterator[None]:
                 _restore()
 
 
+def sample_often() -> None:
+    """Shortens the wait at the end of bundles, for good; for workers of our own."""
+    module: Any = statesampler
+    module.StateSampler = functools.partial(
+        statesampler.StateSampler, sampling_period_ms=_SAMPLING_MS
+    )
+
+
 def _remember() -> None:
     module: Any = core
     _Process.plain_arguments = module.get_function_args_defaults
     _Process.plain_view = getattr(PipelineOptions, _VIEW_AS)
     module.get_function_args_defaults = _remembered_arguments(_Process.plain_arguments)
     setattr(PipelineOptions, _VIEW_AS, _remembered_views(_Process.plain_view))
-    sampling: Any = statesampler
-    _Process.plain_sampler = sampling.StateSampler
-    sampling.StateSampler = functools.partial(
-        _Process.plain_sampler, sampling_period_ms=_SAMPLING_MS
-    )
+    _Process.plain_sampler = statesampler.StateSampler
+    sample_often()
 
 
 def _restore() -> None:
     module: Any = core
     module.get_function_args_defaults = _Process.plain_arguments
     setattr(PipelineOptions, _VIEW_AS, _Process.plain_view)
-    sampling: Any = statesampler
-    sampling.StateSampler = _Process.plain_sampler
+    module = statesampler
+    module.StateSampler = _Process.plain_sampler
 
 
 def _remembered_arguments(

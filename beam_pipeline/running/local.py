@@ -101,11 +101,10 @@ def run_job(
     return_freed_memory()
     with (
         collected_retries() as notes,
-        # Before the workers are forked, which need some of them, too.
-        beam_shortcuts(),
         _pool(workers) as pool,
         _quiet_beam(),
         plain_labels(),
+        beam_shortcuts(),
         local_runner(pool) as runner,
     ):
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
