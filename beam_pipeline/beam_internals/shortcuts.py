@@ -6,7 +6,7 @@ on top of every job however small. What is remembered here depends on nothing el
 
 At the end of a bundle Beam waits for the thread that samples which step is at work, and
 which sleeps for up to 200 ms: a tenth of a second on average for each bundle of a
-second or more. Here it sleeps for 5 ms, and takes 0.1 % of a core.
+second or more. Here it sleeps for up to 20 ms, and takes 0.2 % of a core.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ __all__ = ["beam_shortcuts", "sample_often"]
 
 # A variable: mypy refuses to assign a method, and ruff setattr with a constant.
 _VIEW_AS = "view_as"
-_SAMPLING_MS = 5
+_SAMPLING_MS = 20
 
 _Arguments = tuple[list[str], list[Any]]
 

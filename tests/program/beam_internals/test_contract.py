@@ -101,7 +101,7 @@ def test_shortcuts_of_state_sampler() -> None:
 
     check(200)
     with beam_shortcuts():
-        check(5)
+        check(20)
     check(200)
 
 
