@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+# New objects after which the collector looks for cycles among them.
+_COLLECTED_OBJECTS = 10_000
+
 
 def run(
     settings: Callable[[], Mapping[str, Any]],
@@ -210,6 +213,8 @@ def _convert(
 
         # The command line started without the collector; what exists now stays anyway.
         gc.freeze()
+        # Python's 700 would search the facts of 10,000 columns a hundred times.
+        gc.set_threshold(_COLLECTED_OBJECTS)
         gc.enable()
         return run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
 

@@ -621,14 +621,15 @@ def _record_bytes(
         (fixed if is_fixed else others).add(feature.source_column)
     fixed -= others
     if not others:
-        count = min(count, 1)
+        count, at_once = min(count, 1), 1
+    else:
+        sample_bytes = sum(column.nbytes for column in sample.columns.values())
+        at_once = max(_SIZED_BYTES * sample.rows // max(sample_bytes, 1), 1)
     paths = [f.name for f in schema.of_kind(Kind.IMAGE) if not f.inline]
     alike = [
         f.name for f in sized.features if f.source_column in fixed and not f.internal
     ]
     sized = Schema(tuple(f for f in sized.features if f.source_column not in fixed))
-    sample_bytes = sum(column.nbytes for column in sample.columns.values())
-    at_once = max(_SIZED_BYTES * sample.rows // max(sample_bytes, 1), 1)
     rows = encoded_bytes = 0
     images = dict.fromkeys(paths, 0)
     for start in range(0, count, at_once):
