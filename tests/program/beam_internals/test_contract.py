@@ -105,6 +105,30 @@ def test_shortcuts_of_state_sampler() -> None:
     check(200)
 
 
+def test_forked_workers_sample_often(tmp_path: pathlib.Path) -> None:
+    """They are forked before the shortcuts are open, and ask for it themselves."""
+    (tmp_path / "rows.csv").write_text("number\n1\n2\n")
+    code = """
+import os, pathlib, sys
+import apache_beam as beam
+from apache_beam.runners.worker import statesampler
+import beam_tfrecord
+
+folder, main = pathlib.Path(sys.argv[1]), os.getpid()
+
+def noted(batch):
+    period = statesampler.get_current_tracker().sampling_period_ms
+    (folder / "found").write_text(f"{os.getpid() != main} {period}")
+    return batch
+
+source, target = folder / "rows.csv", folder / "out"
+beam_tfrecord.convert(source, target, between=beam.Map(noted), workers=2)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True)
+    assert (tmp_path / "found").read_text() == "True 20"
+
+
 def test_shortcuts_of_two_builders() -> None:
     """Where two are open at a time, the last one that ends restores Beam."""
     plain = core.get_function_args_defaults, PipelineOptions.view_as
