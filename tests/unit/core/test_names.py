@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.core import json_text, names
@@ -63,6 +63,7 @@ def test_names_of_arrow() -> None:
 
 
 @given(_VALUES)
+@example([{"a": "},\n  {", "b": 1}, {"a": "}"}, {}, {"a": [1]}])
 def test_pieces_are_the_text_of_json(value: Any) -> None:
     """The pieces give the very text of `json.dumps`, in both forms."""
     plain = _listed(value)
