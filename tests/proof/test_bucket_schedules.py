@@ -17,6 +17,7 @@ from tests.support.schedules import Writers, check_dataset, names_of
 from tests.support.stress import count
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.model import ShardFile
+from transforms.core.statistics import StatisticsTable
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import CommitError, TargetError
 from transforms.publishing import work_folder
@@ -258,8 +259,8 @@ def test_an_owner_paused_for_five_minutes_before_its_put(
         name, data = "d-train.tfrecord-00000-of-00001", frame(job.encode())
         store.announce(name)
         client.put("/".join(f"{store.dataset}/{name}".split("/")[3:]), data)
-        crc = google_crc32c.value(data)
-        return [ShardFile(name, "train", 0, 1, len(data), len(data) - 16, crc, {})]
+        size, crc, facts = len(data), google_crc32c.value(data), StatisticsTable.of({})
+        return [ShardFile(name, "train", 0, 1, size, size - 16, crc, facts)]
 
     with work_folder.held(directory, jobs[0]) as hold:
         store = work_folder.open_store(directory, hold, works[0], job=jobs[0], seen="")

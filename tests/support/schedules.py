@@ -29,7 +29,7 @@ from transforms.core.placing.name_lists import put_classes
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.statistics import Statistics
+from transforms.core.statistics import Statistics, StatisticsTable
 from transforms.core.tfrecord.record_index import index_file
 from transforms.errors import (
     CommitError,
@@ -335,8 +335,9 @@ class Writers:
         facts = {"a": Statistics(1, minimum=0, maximum=1)}
         if _has_labels(writer.job):
             facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
-        crc = google_crc32c.value(data)
-        shard = ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
+        size, crc = len(data), google_crc32c.value(data)
+        table = StatisticsTable.of(facts)
+        shard = ShardFile(name, "train", index, 1, size, size, crc, table)
         offsets = len(data).to_bytes(8, "little").rjust(16, b"\0")
         beside = index_file(name)
         store.announce(beside)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from transforms.core import this_worker
 from transforms.core.manifest import FileFacts
 from transforms.core.reasons import Reason, Skipped
-from transforms.core.statistics import Statistics
+from transforms.core.statistics import StatisticsTable
 from transforms.errors import ConservationError, bounded
 
 __all__ = [
@@ -560,7 +560,8 @@ class ShardFile:
     """A finished file.
 
         >>> name = "rows-train.tfrecord-00000-of-00002"
-        >>> shard = ShardFile(name, "train", 0, 5, 180, 100, 0xBEEF, {})
+        >>> facts = StatisticsTable.of({})
+        >>> shard = ShardFile(name, "train", 0, 5, 180, 100, 0xBEEF, facts)
         >>> shard.bytes - shard.payload_bytes == 16 * shard.records
         True
 
@@ -589,7 +590,7 @@ class ShardFile:
     bytes: int
     payload_bytes: int
     crc32c: int
-    statistics: Mapping[str, Statistics]
+    statistics: StatisticsTable
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -13,7 +13,12 @@ from transforms.core.arrays import FEW_ROWS
 from transforms.core.packing import Packed
 from transforms.core.schema import Kind, Schema
 from transforms.core.sparse import Cells
-from transforms.core.statistics import Statistics, summarize_feature, summarize_parts
+from transforms.core.statistics import (
+    Statistics,
+    StatisticsTable,
+    summarize_feature,
+    summarize_parts,
+)
 
 __all__ = ["Summaries"]
 
@@ -91,22 +96,19 @@ class Summaries:
         self._known[name] = facts if known is None else known.merge(facts)
 
     @property
-    def facts(self) -> dict[str, Statistics]:
+    def facts(self) -> StatisticsTable:
         """The facts by the feature's name, in the order of the schema."""
-        found = dict(self._known)
-        for name, is_short, present, low, high in zip(
-            self._floats,
-            self._has_short.tolist(),
-            self._present.tolist(),
-            _numbers(self._low),
-            _numbers(self._high),
-            strict=True,
-        ):
-            if is_short:
-                short = Statistics(present, low, high)
-                found[name] = found[name].merge(short) if name in found else short
-        names = (feature.name for feature in self._features)
-        return {name: found[name] for name in names if name in found}
+        rows = {name: facts.row() for name, facts in self._known.items()}
+        present, ends = self._present.tolist(), (self._low, self._high)
+        ranges = zip(present, *map(_numbers, ends), strict=True)
+        has_short = self._has_short.tolist()
+        for name, is_short, found in zip(self._floats, has_short, ranges, strict=True):
+            if is_short and name in rows:
+                rows[name] = self._known[name].merge(Statistics(*found)).row()
+            elif is_short:
+                rows[name] = (*found, {}, None, None)
+        names = [each.name for each in self._features if each.name in rows]
+        return StatisticsTable.of_rows(names, [rows[name] for name in names])
 
     def add_packed(self, packed: Packed) -> None:
         """Adds packed floats of a chunk, of features by their names."""

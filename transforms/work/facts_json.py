@@ -30,7 +30,7 @@ from transforms.core.model import (
     ShardFile,
 )
 from transforms.core.placing.leakage import Fingerprints, Subject
-from transforms.core.statistics import Statistics
+from transforms.core.statistics import StatisticsTable
 
 __all__ = ["from_json", "to_json"]
 
@@ -38,7 +38,7 @@ _TYPES: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
         *(FileFacts, Fingerprints, PlaceFacts, ReadFacts, Reason, RejectLog),
-        *(Rounding, Segment, ShardFile, Statistics, Subject),
+        *(Rounding, Segment, ShardFile, StatisticsTable, Subject),
     )
 }
 
@@ -93,10 +93,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, tuple):
-        return {"tuple": [_plain(item) for item in value]}
+        return {"tuple": _plain([*value])}
     if isinstance(value, Mapping):
         return {"map": [[_plain(k), _plain(v)] for k, v in value.items()]}
     if isinstance(value, list):
+        # A table's facts are lists of 10,000 such values.
+        if _THEMSELVES.issuperset(map(type, value)):
+            return value
         return [_plain(item) for item in value]
     raise TypeError(f"Facts must be plain values; found {kind.__name__}.")
 
@@ -109,6 +112,8 @@ def _known(kind: type) -> str:
 
 def _rich(value: Any) -> Any:
     if isinstance(value, list):
+        if _THEMSELVES.issuperset(map(type, value)):
+            return value
         return [_rich(item) for item in value]
     if not isinstance(value, dict):
         return value
@@ -120,5 +125,5 @@ def _rich(value: Any) -> Any:
     if "bytes" in value:
         return base64.b64decode(value["bytes"], validate=True)
     if "tuple" in value:
-        return tuple(_rich(item) for item in value["tuple"])
+        return tuple(_rich(value["tuple"]))
     return {_rich(key): _rich(item) for key, item in value["map"]}

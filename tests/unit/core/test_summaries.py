@@ -60,7 +60,7 @@ def test_the_facts_are_those_of_each_column(
     found = summaries.facts
     assert [*found] == [*wanted]
     # As text, in which 0.0 and -0.0 differ.
-    assert repr(found) == repr(wanted)
+    assert repr(dict(found)) == repr(wanted)
 
 
 @pytest.mark.parametrize("names", [[], ["n"]])

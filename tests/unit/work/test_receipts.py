@@ -8,7 +8,7 @@ import google_crc32c
 import pytest
 
 from transforms.core.model import Reason, RejectLog, ShardFile
-from transforms.core.statistics import Statistics
+from transforms.core.statistics import Statistics, StatisticsTable
 from transforms.work.receipts import (
     FinishedShards,
     ShardDone,
@@ -31,7 +31,8 @@ def done(store: Store, name: str, *, rejected: int = 0) -> ShardDone:
     """Writes a shard; returns its facts."""
     content = name.encode()
     pathlib.Path(store.dataset, name).write_bytes(content)
-    facts = {"text": Statistics(2, 1, 7, {3: 1}), "none": Statistics()}
+    statistics = {"text": Statistics(2, 1, 7, {3: 1}), "none": Statistics()}
+    facts = StatisticsTable.of(statistics)
     crc = google_crc32c.value(content)
     shard = ShardFile(name, "train", 0, 2, len(content), 1, crc, facts)
     log = RejectLog({Reason.FIELD_COUNT: rejected}, payload=b"a\rb\nc \xff")

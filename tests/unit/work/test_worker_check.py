@@ -25,6 +25,7 @@ from transforms.core.model import (
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.statistics import StatisticsTable
 from transforms.core.this_worker import Worker
 from transforms.errors import CommitError, StorageError, WorkerError
 from transforms.formats.csv.reader import CsvReader
@@ -48,7 +49,7 @@ VERSIONS = {"beam-tfrecord": "1.2.3", "pyarrow": "20.0.0", "libwebp": "1.4.0"}
 MAKERS: list[Callable[[], object]] = [
     lambda: ReadFacts("a", 0, 1),
     lambda: PlaceFacts("a", 0, {}, {}),
-    lambda: ShardFile("a", "train", 0, 1, 1, 1, 1, {}),
+    lambda: ShardFile("a", "train", 0, 1, 1, 1, 1, StatisticsTable.of({})),
     lambda: RejectLog({}),
     SplitFindings,
     lambda: ShardCounts({}, {}),
