@@ -12,6 +12,7 @@ refuses files.
 """
 
 import struct
+from typing import NamedTuple
 
 from transforms.core.image.jpeg import MAX_SIDE, JpegHeader, find_marker
 
@@ -28,6 +29,14 @@ _TABLES = frozenset((0xFFC4, 0xFFDB, 0xFFDD))
 # APPn and COM. APP1 is not among them: its EXIF and XMP are part of the result.
 _METADATA = frozenset((0xFFE0, *range(0xFFE2, 0xFFF0), 0xFFFE))
 _read_two = struct.Struct(">HH").unpack_from
+
+
+class _Start(NamedTuple):
+    """How a file starts: all before its scan, but the dimensions."""
+
+    before: bytes
+    after: bytes
+    components: int
 
 
 class KnownHeaders:
@@ -48,6 +57,7 @@ class KnownHeaders:
 
     def __init__(self) -> None:
         self._components: dict[bytes, int] = {}
+        self._last = _Start(b"\0", b"", 0)
 
     def find(self, data: bytes) -> tuple[JpegHeader, int] | None:
         """Returns what `read_header` and `walk` return; None if that is not known."""
@@ -74,13 +84,26 @@ class KnownHeaders:
           None if the header is not known. What `walk` checks behind the header is not
           checked.
         """
-        outline = _outline(data, start, stop)
-        if outline is None:
-            return None
-        first, sides, _, scan = outline
-        components = self._components.get(_key(data, first, sides, scan))
-        if components is None:
-            return None
+        last = self._last
+        sides = start + len(last.before)
+        scan = sides + 4 + len(last.after)
+        if (
+            scan <= stop
+            and bytes(data[start:sides]) == last.before
+            and bytes(data[sides + 4 : scan]) == last.after
+        ):
+            components = last.components
+        else:
+            outline = _outline(data, start, stop)
+            if outline is None:
+                return None
+            first, sides, _, scan = outline
+            found = self._components.get(_key(data, first, sides, scan))
+            if found is None:
+                return None
+            components = found
+            before, after = data[start:sides], data[sides + 4 : scan]
+            self._last = _Start(bytes(before), bytes(after), components)
         height, width = _read_two(data, sides)
         if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
             return None
