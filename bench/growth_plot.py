@@ -56,7 +56,8 @@ def _panel(axes: Any, line: str, costs: Costs) -> None:
     straight = [(top / 1000, seconds / 1000), (top, seconds)]
     axes.plot(*zip(*straight, strict=True), color="0.7", linewidth=0.8, zorder=0)
     axes.set(xscale="log", yscale="log", title=line, xlabel=first["unit"])
-    axes.set_ylim(LEAST_SECONDS, max(2 * seconds, 1))
+    most = max(max(cost["processor"]) for cost in costs)
+    axes.set_ylim(LEAST_SECONDS, max(2 * most, 1))
     axes.set_xlim(max(top / 2000, 0.8), 2 * top)
     axes.title.set_fontsize(10)
     axes.xaxis.label.set_fontsize(8)
@@ -82,6 +83,8 @@ def draw(lines: Mapping[str, Costs], path: pathlib.Path) -> None:
         if command in used and command != "own":
             panels[len(lines)].plot([], [], color=colour, label=command)
     panels[len(lines)].plot([], [], color="0.7", label="a straight line")
+    if any(cost["program"] == "before" for costs in lines.values() for cost in costs):
+        panels[len(lines)].plot([], [], color="0.4", linestyle="--", label="before")
     panels[len(lines)].legend(loc="center", fontsize=8, frameon=False)
     figure.supylabel("seconds of processor time, less the empty run", fontsize=9)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
