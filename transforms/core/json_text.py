@@ -79,7 +79,7 @@ def _pieces(value: Any, pretty: bool, level: int) -> Iterator[str]:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether a value is an object that holds something, and nothing that holds more."""
+    """Whether a value is an object of scalars only, and not empty."""
     return isinstance(value, dict) and bool(value) and _has_scalars(value.values())
 
 

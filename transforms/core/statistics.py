@@ -199,9 +199,11 @@ def merge_all(
 ) -> dict[str, Statistics]:
     """Returns the merged facts by feature name."""
     tables = [part for part in parts if isinstance(part, StatisticsTable)]
-    if tables and len(tables) == len(parts):
-        if all(table.names == tables[0].names for table in tables):
-            return dict(functools.reduce(StatisticsTable.merge, tables))
+    if len(tables) == len(parts) and len({table.names for table in tables}) == 1:
+        merged = tables[0]
+        for table in tables[1:]:
+            merged = merged.merge(table)
+        return dict(merged)
     out: dict[str, Statistics] = {}
     for part in parts:
         for name, statistics in part.items():

@@ -116,7 +116,7 @@ def _changed(data: bytes, changes: list[tuple[str, int, bytes]]) -> bytes:
 def test_known_headers_agree_with_the_walk(
     data: bytes, changes: list[tuple[str, int, bytes]]
 ) -> None:
-    """What is found in a damaged file is the walk's own result, also after a sound one."""
+    """What is found in a damaged file, also after a sound one, is the walk's result."""
     headers = _known(_ACCEPTED)
     headers.find(data)
     changed = _changed(data, changes)
