@@ -46,7 +46,8 @@ def _pieces(value: Any, pretty: bool, level: int) -> Iterator[str]:
     if isinstance(value, dict):
         lead, between, end = "{" + start, "," + start, stop + "}"
         for key in value if pretty else sorted(value):
-            yield lead + _text(key, pretty) + (": " if pretty else ":")
+            # As a key: a number becomes a text. Without its value and the braces.
+            yield lead + _text({key: 0}, pretty)[1 : -len("0}")]
             yield from _pieces(value[key], pretty, level + 1)
             lead = between
         yield end

@@ -64,6 +64,8 @@ def test_names_of_arrow() -> None:
 
 @given(_VALUES)
 @example([{"a": "},\n  {", "b": 1}, {"a": "}"}, {}, {"a": [1]}])
+@example({None: {"a": [1]}})
+@example({2: [[1, 2, 3]], 1: "x"})
 def test_pieces_are_the_text_of_json(value: Any) -> None:
     """The pieces give the very text of `json.dumps`, in both forms."""
     plain = _listed(value)
