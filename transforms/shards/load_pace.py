@@ -44,8 +44,8 @@ NEAR = Pace(threads=2, task=16, first=8, chunk_bytes=8 << 20)
 FAR = Pace(threads=CONNECTIONS, task=1, first=128, chunk_bytes=32 << 20)
 
 # Shorter waits cost less than threads: an image in the page cache takes 42 microseconds
-# here and 84 with two threads. Some wait 20 to 40 even there, perhaps for the lock of the
-# interpreter.
+# here and 84 with two threads. Some wait 20 to 40 even there, perhaps for the lock of
+# the interpreter.
 _SHORT_SECONDS = 50e-6
 # One wait of this length is reason enough for threads.
 _LONG_SECONDS = 1e-3
