@@ -1,4 +1,4 @@
-"""Caches patched into Beam's graph construction, and a shorter wait into its bundles.
+"""Caches patched into Beam's graph construction, and a shorter wait after a bundle.
 
 Building and starting the graph of a job asks for the arguments of the same methods
 some 7,000 times, and makes 350 parsers of Beam's flags: together nearly half a second,

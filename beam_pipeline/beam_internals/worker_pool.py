@@ -156,8 +156,10 @@ class _Workers(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
+        # gRPC's threads are daemons, and this one would be too: the pool could end
+        # before the files are removed.
         waits = threading.Thread(
-            target=self._await_end, args=(worker, process, scratch)
+            target=self._await_end, args=(worker, process, scratch), daemon=False
         )
         waits.start()
         how = "started worker" if not is_spare else "started worker at once:"

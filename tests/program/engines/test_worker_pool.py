@@ -76,6 +76,17 @@ def test_workers_end_with_the_pool(pool: Pool, number: signal.Signals) -> None:
     await_that(lambda: not list(pool.temporary.iterdir()))
 
 
+def test_files_of_workers_go_before_the_pool(pool: Pool) -> None:
+    """A pool that is told to end stays until they are removed, many as they are."""
+    pool.start("one")
+    (scratch,) = pool.temporary.iterdir()
+    for number in range(5_000):
+        (scratch / str(number)).touch()
+    pool.process.terminate()
+    assert pool.process.wait(_WAIT_SECONDS) == 0
+    assert not list(pool.temporary.iterdir())
+
+
 @pytest.fixture
 def prepared(tmp_path: Folder) -> Iterator[Pool]:
     """A pool of which two processes wait to be workers."""
