@@ -6,9 +6,10 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,7 +40,6 @@ from transforms.formats.unpacked import plain_name
 from transforms.storage.file_list import (
     FileList,
     Order,
-    entries_of,
     lines_of,
     origins_of,
 )
@@ -350,8 +350,7 @@ def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         return spec.format, entries
     if spec.layout is not None:
         return "fixed", entries
-    listed = [(entry.path, entry.size) for entry in telling if not entry.skipped]
-    if wanted := claimed_by(listed, _head_in(spec.source)):
+    if wanted := claimed_by(_NamesAndSizes(telling), _head_in(spec.source)):
         return wanted, entries
     shown = ", ".join(repr(e.path) for e in entries.first(3)) or "nothing"
     raise InputError(
@@ -360,28 +359,41 @@ def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
     )
 
 
-def _telling(entries: FileList) -> tuple[list[FileEntry], bool]:
+class _NamesAndSizes:
+    """Paths and sizes of files that are not hidden, as often as they are asked for."""
+
+    def __init__(self, files: FileList) -> None:
+        self._files = files
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        for entry in self._files:
+            if not entry.skipped:
+                yield entry.path, entry.size
+
+
+def _telling(entries: FileList) -> tuple[FileList, bool]:
     """Returns the files whose names say of what format they are.
 
     Those are all but the images: of plain names of images there is one. Also returns
     whether there are such names.
     """
-    found: list[FileEntry] = []
     image_found, has_images = False, False
-    for batch in entries.batches():
+
+    def tells(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        nonlocal image_found, has_images
         plain = are_plain_images(batch["path"])
         has_images |= bool(plain.any())
         telling = ~plain
         images = np.flatnonzero(plain & ~numpy_mask(batch["hidden"]))
         if len(images) and not image_found:
             image_found = telling[images[0]] = True
-        found += entries_of(batch.filter(pa.array(telling)))
+        return telling
+
+    found = entries.filter(tells)
     return found, has_images
 
 
-def _metadata(
-    entries: Sequence[FileEntry], has_images: bool
-) -> tuple[str, FileList] | None:
+def _metadata(entries: FileList, has_images: bool) -> tuple[str, FileList] | None:
     tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
     if not tables:
         return None

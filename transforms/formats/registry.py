@@ -9,9 +9,10 @@ Its code is imported when a source is of that format, and not before.
 import dataclasses
 import functools
 import importlib
+import itertools
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
@@ -276,31 +277,50 @@ FORMATS: Mapping[str, Format] = {
     ),
 }
 _ONLY_WHEN_SAID = frozenset(["fixed"])
+# Files whose names are looked at together.
+_AT_ONCE = 1 << 14
 # The settings that only some formats know.
 FORMAT_OPTIONS = frozenset(_options(FORMATS))
 
 
 def claimed_by(
-    files: Sequence[tuple[str, int]], head: Callable[[str], bytes] = lambda _: b""
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes] = lambda _: b""
 ) -> str:
     """Returns the first format that takes one of the files; empty for none.
 
     Args:
-      files: paths relative to the source's root, and sizes in bytes.
+      files: paths relative to the source's root, and sizes in bytes; gone through
+        several times.
       head: gives the first bytes of a file, for formats whose names say too little.
 
     Raises:
       SourceError: the files of a format do not belong together.
     """
-    # Millions of names are searched for each format: by nothing but the pattern.
-    paths = [path.lower() for path, _ in files]
-    for name, known in FORMATS.items():
-        if name in _ONLY_WHEN_SAID or not any(map(known.pattern.search, paths)):
-            continue
-        recognise = known.recogniser()
+    for name in _named_by(files):
+        recognise = FORMATS[name].recogniser()
         if recognise is None or recognise(files, head) is not None:
             return name
     return ""
+
+
+def _named_by(files: Iterable[tuple[str, int]]) -> list[str]:
+    """Returns the formats that take a file by its name, in their order.
+
+    None comes behind the first one whose files are its own by their names alone.
+    """
+    open_names = [name for name in FORMATS if name not in _ONLY_WHEN_SAID]
+    found: set[str] = set()
+    remaining = iter(files)
+    # Millions of names are searched for each format: by nothing but the pattern.
+    while paths := [path.lower() for path, _ in itertools.islice(remaining, _AT_ONCE)]:
+        for name in open_names:
+            known = FORMATS[name]
+            if name not in found and any(map(known.pattern.search, paths)):
+                found.add(name)
+                if not known.content_check:
+                    open_names = open_names[: open_names.index(name) + 1]
+                    break
+    return [name for name in open_names if name in found]
 
 
 def table_format(member: str) -> str:

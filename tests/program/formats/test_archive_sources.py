@@ -477,7 +477,9 @@ def test_csv_in_archives(name: str, packed: bool, tmp_path: Folder) -> None:
     assert [r["id"] for r in rows_of(limited, tmp_path)] == list(range(150))
 
 
-@pytest.mark.parametrize("name", ["csv.zip", "csv.tar.gz", "samples.tar.gz"])
+@pytest.mark.parametrize(
+    "name", ["csv.zip", "csv.tar.gz", "samples.tar.gz", "images.tar.gz"]
+)
 def test_a_plan_looks_at_each_archive_once(
     name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -498,6 +500,9 @@ def test_a_plan_looks_at_each_archive_once(
     for i in range(4):
         table = [(f"{i}.csv", csv_of(3 * i, 3))]
         members = shard(3 * i, 3) if name.startswith("samples") else table
+        if name.startswith("images"):
+            # Each archive is a class.
+            members = [(f"{i}.jpg", b"1"), ("x.jpg", b"2")]
         write(tmp_path / "in" / f"{i}{name}", members)
     plan(tmp_path / "in", tmp_path)
     streams = {"stream_member": 4} if name.endswith(".zip") else {}

@@ -12,9 +12,10 @@ on the way through it.
 import collections
 import dataclasses
 import functools
+import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ from transforms.formats.archive.listing import (
     list_archive,
     stem_of,
 )
+from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import read_member
 from transforms.formats.archive.model import (
     Content,
@@ -59,8 +61,19 @@ _IMAGE, _LABEL, _SPLIT = "image", "label", "split"
 # Not `filename`: a column of that name is taken to say where images are.
 _NAME = "__name__"
 
-# The origin of an archive, and a member.
-_Item = tuple[str, Member]
+
+class _PlannedImage(NamedTuple):
+    """A sound image as a plan knows it.
+
+    Attributes:
+      path: among all the images of the source.
+      name: its origin.
+      size: bytes.
+    """
+
+    path: str
+    name: str
+    size: int
 
 
 def is_image_member(member: Member) -> bool:
@@ -104,22 +117,27 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
           InputError: no images, or no rule for their folders; see `arrange`.
         """
         reader = dataclasses.replace(self, by_archive=len(files) > 1)
-        total = sum(1 for _ in self._sound(files))
+        first: dict[str, _PlannedImage] = {}
+        counts: list[int] = []
+
+        def sound() -> Iterator[FileEntry]:
+            for file in files:
+                counts.append(0)
+                for member in self.listed_rows(file):
+                    if member.fault is None:
+                        counts[-1] += 1
+                        path = reader._path(file.origin, member)
+                        folder = posixpath.dirname(path)
+                        entry = FileEntry(path, member.size, 0)
+                        if folder not in first:
+                            first[folder] = reader._planned(file.origin, entry)
+                        yield entry
+
         # A million members are no lists beside their listing.
-        step = max(-(-total // _SAMPLE_ROWS), 1)
-        chosen: list[_Item] = []
-        first: dict[str, _Item] = {}
-        for place, item in enumerate(self._sound(files)):
-            first.setdefault(posixpath.dirname(reader._path(*item)), item)
-            if place % step == 0:
-                chosen.append(item)
+        found = FileList.of(sound())
         strip = _shared_folders([f"{folder}/file" for folder in first])
-        entries = (
-            FileEntry("/".join(reader._path(*item).split("/")[strip:]), item[1].size, 0)
-            for item in self._sound(files)
-        )
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
-        listing = arrange(FileList.of(entries), {}, root=root)
+        listing = arrange(_without_folders(found, strip), {}, root=root)
         split_column = _SPLIT if listing.splits else ""
         reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
         # Image, label and file name, as folders of images have them.
@@ -128,15 +146,15 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             Feature(_LABEL, Kind.LABEL, is_label=True),
             Feature("filename", Kind.TEXT, column=_NAME),
         )
-        sample = reader._sample_of(chosen, first.values(), total)
+        archives = itertools.chain.from_iterable(
+            itertools.repeat(file.origin, count)
+            for file, count in zip(files, counts, strict=True)
+        )
+        step = max(-(-len(found) // _SAMPLE_ROWS), 1)
+        each = itertools.islice(zip(archives, found, strict=True), 0, None, step)
+        chosen = [reader._planned(archive, entry) for archive, entry in each]
+        sample = reader._sample_of(chosen, first.values(), len(found))
         return Planned(reader, sample, features)
-
-    def _sound(self, files: Sequence[InputFile]) -> Iterator[_Item]:
-        """Yields the members without a fault, each with its archive's origin."""
-        for file in files:
-            for member in self.listed_rows(file):
-                if member.fault is None:
-                    yield file.origin, member
 
     def rows_of(
         self, file: SourceFile, block: Block, skipped: collections.Counter[str]
@@ -186,7 +204,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             else:
                 good.append(item)
         names = [self._origin(block.origin, item.member) for item in good]
-        parts = [self._parts(block.origin, item.member) for item in good]
+        parts = [self._parts(self._path(block.origin, item.member)) for item in good]
         found: dict[str, pa.Array] = {
             _IMAGE: pa.array([item.data for item in good], pa.large_binary()),
             _LABEL: pa.array([part[-2] for part in parts], pa.string()),
@@ -218,7 +236,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             places=np.arange(len(good)),
         )
 
-    def listed_rows(self, file: SourceFile) -> tuple[Member, ...]:
+    def listed_rows(self, file: SourceFile) -> MemberList:
         """Returns the members that are images."""
         return _image_members(
             file.path,
@@ -231,17 +249,27 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
     def _origin(self, archive: str, member: Member) -> str:
         return f"{archive}/{member.printable}" if self.by_archive else member.printable
 
-    def _parts(self, archive: str, member: Member) -> list[str]:
+    def _parts(self, path: str) -> list[str]:
         """Returns the folders and the name of an image, without shared folders."""
-        return self._path(archive, member).split("/")[self.strip :]
+        return path.split("/")[self.strip :]
 
     def _path(self, archive: str, member: Member) -> str:
         if self.by_archive:
             return f"{stem_of(archive)}/{member.origin}"
         return member.origin
 
+    def _planned(self, archive: str, entry: FileEntry) -> "_PlannedImage":
+        """Returns what a sample needs of a sound member, by its path and size."""
+        name = entry.path
+        if self.by_archive:
+            name = archive + entry.path.removeprefix(stem_of(archive))
+        return _PlannedImage(entry.path, name, entry.size)
+
     def _sample_of(
-        self, chosen: list[_Item], first: Iterable[_Item], total: int
+        self,
+        chosen: list["_PlannedImage"],
+        first: Iterable["_PlannedImage"],
+        total: int,
     ) -> TableSample:
         """Returns a sample of some of all members, and one of each split.
 
@@ -250,21 +278,21 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
           first: of each folder.
           total: how many members there are.
         """
-        while len(chosen) > 8 and sum(m.size for _, m in chosen) > _SAMPLE_BYTES:
+        while len(chosen) > 8 and sum(image.size for image in chosen) > _SAMPLE_BYTES:
             chosen = chosen[::2]
         if self.split_column:
-            seen = {self._parts(*item)[0] for item in chosen}
-            for item in first:
-                split = self._parts(*item)[0]
+            seen = {self._parts(image.path)[0] for image in chosen}
+            for image in first:
+                split = self._parts(image.path)[0]
                 if split not in seen:
                     seen.add(split)
-                    chosen.append(item)
-        images = [bytes(member.size) for _, member in chosen]
-        parts = [self._parts(*item) for item in chosen]
+                    chosen.append(image)
+        images = [bytes(image.size) for image in chosen]
+        parts = [self._parts(image.path) for image in chosen]
         columns: dict[str, pa.Array] = {
             _IMAGE: pa.array(images, pa.large_binary()),
             _LABEL: pa.array([part[-2] for part in parts], pa.string()),
-            _NAME: pa.array([self._origin(*m) for m in chosen], pa.string()),
+            _NAME: pa.array([image.name for image in chosen], pa.string()),
         }
         if self.split_column:
             columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
@@ -280,10 +308,20 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
 @functools.lru_cache(maxsize=2)
 def _image_members(
     path: str, origin: str, stamp: int, encoding: str, limit: int
-) -> tuple[Member, ...]:
+) -> MemberList:
     listing = list_archive(path, origin, stamp, encoding)
-    images = filter(is_image_member, listing.members)
-    return tuple(bounded_image(member, limit) for member in images)
+    bounded = functools.partial(bounded_image, limit=limit)
+    return listing.members.select(is_image_member, bounded)
+
+
+def _without_folders(files: FileList, strip: int) -> FileList:
+    """Returns files without the first `strip` folders of their paths."""
+    if not strip:
+        return files
+    return FileList.of(
+        FileEntry("/".join(entry.path.split("/")[strip:]), entry.size, 0)
+        for entry in files
+    )
 
 
 def _shared_folders(paths: Sequence[str]) -> int:

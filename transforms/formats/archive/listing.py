@@ -5,8 +5,9 @@ import functools
 
 from transforms import files
 from transforms.core.model import Block
+from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import kind_of, list_members
-from transforms.formats.archive.model import ARCHIVE_SUFFIXES, Member
+from transforms.formats.archive.model import ARCHIVE_SUFFIXES
 
 __all__ = [
     "ArchiveListing",
@@ -23,14 +24,14 @@ class ArchiveListing:
 
     Attributes:
       is_sequential: whether a member can only be reached through those before it.
-      members: in their order, those with faults and the litter of systems among them.
+      members: see `MemberList`.
     """
 
     is_sequential: bool
-    members: tuple[Member, ...]
+    members: MemberList
 
 
-# A worker mostly reads blocks of one archive, one after the other; a listing of
+# A worker mostly reads blocks of one archive, one after the other. A listing of
 # millions of members is too large to keep many.
 @functools.lru_cache(maxsize=2)
 def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveListing:
@@ -49,7 +50,7 @@ def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveLi
     with files.open_input(path, stamp=stamp) as file:
         kind = kind_of(file, origin)
         members = list_members(file, origin, name_encoding=encoding)
-        return ArchiveListing(kind.is_sequential, tuple(members))
+        return ArchiveListing(kind.is_sequential, members)
 
 
 def is_sequential(path: str) -> bool:

@@ -10,13 +10,13 @@ Nothing is written to disk. What concerns one member is a value, a `MemberFault`
 casts doubt on the rest of the archive is an error that names the member before it.
 """
 
-import dataclasses
 import enum
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from transforms.core.model import Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError, bounded
+from transforms.formats.archive.member_list import MemberList, identity_of, repeated
 from transforms.formats.archive.model import (
     Content,
     Found,
@@ -100,8 +100,8 @@ def list_members(
     *,
     limits: Limits = _DEFAULT_LIMITS,
     name_encoding: str = "",
-) -> Iterator[Member]:
-    """Yields the members in their order, as the headers have them.
+) -> MemberList:
+    """Returns the members in their order, as the headers have them.
 
     Those that cannot be items have a `fault`; directories are left out.
 
@@ -118,10 +118,8 @@ def list_members(
     """
     _check_encoding(name_encoding)
     if kind_of(file, path) is ArchiveKind.ZIP:
-        members = list_zip(file, path, limits, encoding=name_encoding)
-    else:
-        members = iter(_walk(file, path, limits, name_encoding))
-    yield from _with_distinct_names(members)
+        return list_zip(file, path, limits, encoding=name_encoding)
+    return MemberList.of(_walk(file, path, limits, name_encoding))
 
 
 def iter_members(
@@ -148,7 +146,7 @@ def iter_members(
     _check_encoding(name_encoding)
     if kind_of(file, path) is ArchiveKind.ZIP:
         listed = list_zip(file, path, limits, encoding=name_encoding)
-        for member in map(check, _with_distinct_names(listed)):
+        for member in map(check, listed):
             found = _judged(member, skip)
             yield found or read_member(file, path, member)
         return
@@ -189,7 +187,7 @@ def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
         data = file.read(min(left, 1 << 20))
         if not data:
             raise DamageError(
-                f"{path}: the archive is cut off in member {member.index + 1}, "
+                f"{path}: the archive is cut off in member {member.number + 1}, "
                 f"{shown_name(member.name)}. Fetch or write it again."
             )
         left -= len(data)
@@ -234,25 +232,16 @@ def _judged(member: Member, skip: Skip) -> SkippedMember | MemberFault | None:
 def _with_distinct_names(members: Iterator[Member]) -> Iterator[Member]:
     """Yields members, those with a fault whose name an earlier one has.
 
-    Names that differ only in case or normalisation are the same file on many disks,
-    and readers of zip disagree on which of two equal names wins.
+    As `MemberList` does for those that can be listed before one of them is read.
     """
     first: dict[str, int] = {}
     for member in members:
-        if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
-            yield member
-            continue
-        earlier = first.setdefault(member.origin.casefold(), member.index)
-        if earlier == member.index or member.fault is not None:
-            yield member
-            continue
-        yield dataclasses.replace(
-            member,
-            fault=Reason.DUPLICATE_NAME,
-            message=f"names of members must differ, not only in case; "
-            f"{shown_name(member.name)} is the name of member {earlier + 1} too. "
-            f"Rename one, or take one out.",
-        )
+        identity = identity_of(member)
+        earlier = member.number
+        if identity is not None:
+            earlier = first.setdefault(identity, member.number)
+        is_first = earlier == member.number or member.fault is not None
+        yield member if is_first else repeated(member, earlier)
 
 
 def _damaged(member: Member, damage: MemberError) -> MemberFault:
@@ -260,7 +249,7 @@ def _damaged(member: Member, damage: MemberError) -> MemberFault:
         member,
         Reason.DAMAGED_MEMBER,
         bounded(
-            f"member {member.index + 1}, {shown_name(member.name)}, must hold what "
+            f"member {member.number + 1}, {shown_name(member.name)}, must hold what "
             f"the archive's directory states; {damage}. Fetch or write it again."
         ),
     )

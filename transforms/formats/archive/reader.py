@@ -8,14 +8,14 @@ members that are tables                                           ArchiveTables
 import collections
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from transforms.core.image.choices import MAX_BYTES
 from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages
 from transforms.formats.archive.listing import list_archive
-from transforms.formats.archive.model import Member, is_litter, shown_name
+from transforms.formats.archive.model import is_litter, shown_name
 from transforms.formats.archive.tables import ArchiveTables
 from transforms.formats.archive.webdataset import WebDataset
 from transforms.formats.archive.webdataset_samples import key_and_column
@@ -70,18 +70,22 @@ class ArchiveReader(TableFormat):
           InputError: they are nothing that can be read.
           SpecError: a setting that is not for what the members are.
         """
-        listed = [self._members(file) for file in files[:_LOOKED_AT]]
-        members = [member for some in listed for member in some]
-        tables = collections.Counter(table_format(member.name) for member in members)
-        del tables[""]
-        if all(map(_are_samples, files, listed)):
+        looked_at = files[:_LOOKED_AT]
+
+        def names() -> Iterator[str]:
+            return itertools.chain.from_iterable(map(self._names, looked_at))
+
+        if all(_are_samples(file, self._names(file)) for file in looked_at):
             self._check_settings("WebDataset", ())
             return WebDataset(self.zip_encoding, self.max_image_bytes)
-        if any(is_image_name(member.name) for member in members):
+        if any(map(is_image_name, names())):
             self._check_settings("images in archives", ())
             return ArchiveImages(self.zip_encoding, self.max_image_bytes)
+        tables = collections.Counter(map(table_format, names()))
+        del tables[""]
         if not tables:
-            shown = ", ".join(shown_name(m.name) for m in members[:3]) or "nothing"
+            few = itertools.islice(names(), 3)
+            shown = ", ".join(map(shown_name, few)) or "nothing"
             suffixes = ", ".join(known.suffixes[0] for known in TABLE_FORMATS.values())
             raise InputError(
                 f"Archives must hold images, samples of WebDataset or tables "
@@ -95,10 +99,11 @@ class ArchiveReader(TableFormat):
         (name,) = tables
         return ArchiveTables(self.zip_encoding, format=name, inner=self._inner(name))
 
-    def _members(self, file: InputFile) -> list[Member]:
+    def _names(self, file: InputFile) -> Iterator[str]:
+        """Yields the names of the members of an archive."""
         encoding = self.zip_encoding or ""
         listing = list_archive(file.path, file.origin, file.stamp, encoding)
-        return [member for member in listing.members if not is_litter(member.name)]
+        return itertools.filterfalse(is_litter, listing.members.names())
 
     def _inner(self, name: str) -> TableReader:
         known = TABLE_FORMATS[name]
@@ -113,13 +118,17 @@ class ArchiveReader(TableFormat):
                 raise SpecError(f"{name} is not for {what}; leave it out.")
 
 
-def _are_samples(file: InputFile, members: Sequence[Member]) -> bool:
+def _are_samples(file: InputFile, names: Iterable[str]) -> bool:
     """Whether this is a tar in which most members share a key with the next."""
     if file.origin.lower().endswith(".zip"):
         return False
-    keys = [found[0] for m in members if (found := key_and_column(m.name))]
-    shared = sum(a == b for a, b in itertools.pairwise(keys))
-    if all(table_format(member.name) for member in members):
-        return False
+    count = shared = 0
+    key, are_tables = None, True
+    for name in names:
+        are_tables = are_tables and bool(table_format(name))
+        if found := key_and_column(name):
+            count += 1
+            shared += found[0] == key
+            key = found[0]
     # At least two members a sample, on the average of those that have a key.
-    return bool(shared) and shared * 2 >= len(keys) - 1
+    return not are_tables and bool(shared) and shared * 2 >= count - 1

@@ -283,10 +283,10 @@ class ArchiveTables(ArchiveReaderBase):
         self, file: SourceFile, members: Iterable[Member], position: int
     ) -> Iterator[contextlib.AbstractContextManager[InputFile]]:
         """Yields members of a packed tar as files in memory, to be entered."""
-        wanted = {member.index for member in members}
+        wanted = {member.number for member in members}
 
         def skip(member: Member) -> Skipped | None:
-            return None if member.index in wanted else Skipped.NOT_SELECTED
+            return None if member.number in wanted else Skipped.NOT_SELECTED
 
         with file.open() as stream:
             for found in iter_members(

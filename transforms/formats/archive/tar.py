@@ -40,6 +40,9 @@ _STEP_BYTES = 1 << 20
 # Of a long name or of pax records; real ones have some hundred bytes.
 _MAX_EXTENSION_BYTES = 1 << 20
 
+# Of a member: more than any disk holds.
+_MOST_BYTES = 1 << 62
+
 _REGULAR = frozenset((b"0", b"\0", b"7"))
 _WITHOUT_DATA = {
     b"1": "a hard link",
@@ -220,6 +223,8 @@ class TarWalk:
         kind = header.type
         if kind in _WITHOUT_DATA:
             size = 0
+        if size > _MOST_BYTES:
+            raise self._damage(f"the next header states {size} bytes")
         self._left, self._padding = size, -size % BLOCK_BYTES
         directory = kind in (_DIRECTORY, _DUMP_DIRECTORY) or (
             kind in _REGULAR and name.endswith("/") and not size
@@ -231,7 +236,7 @@ class TarWalk:
         if not fault:
             fault, message = self._kind_fault(path, kind, size, extension.sparse)
         return Member(
-            index=index,
+            number=index,
             raw_name=raw,
             name=path,
             size=size,
@@ -349,7 +354,7 @@ class TarWalk:
         last = self._last
         where = "before its first member"
         if last is not None:
-            where = f"after member {last.index + 1}, {shown_name(last.name)}"
+            where = f"after member {last.number + 1}, {shown_name(last.name)}"
         return DamageError(
             f"{self._path}: the archive is damaged {where}: {found}. Fetch or write it "
             f"again."

@@ -15,17 +15,20 @@ it, and no two entries may share a byte: else readers disagree on what an archiv
 holds (or a small one unpacks to petabytes). Source: PKWARE's APPNOTE.TXT 6.3.10.
 """
 
+import array
 import dataclasses
-import itertools
-import operator
 import stat
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
 
 from transforms.core.model import Reason
 from transforms.errors import DamageError, InputError
+from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.model import (
     Limits,
     Member,
@@ -70,8 +73,8 @@ class _Directory:
 
 def list_zip(
     file: BinaryIO, path: str, limits: Limits, *, encoding: str = ""
-) -> Iterator[Member]:
-    """Yields the members in the order of the central directory.
+) -> MemberList:
+    """Returns the members in the order of the central directory.
 
     Args:
       file: can be sought.
@@ -89,22 +92,56 @@ def list_zip(
             f"{path}: an archive may hold {limits.max_members} entries; this one says "
             f"{directory.entries}. Split it."
         )
-    entries = list(_entries(file, path, directory, encoding))
-    total = sum(member.size for member in entries)
-    if total > limits.max_total_bytes:
-        raise InputError(
-            f"{path}: an archive may unpack to {limits.max_total_bytes} bytes; this "
-            f"one says {total}. Split it, or check where it comes from."
+    starts, stops = array.array("q"), array.array("q")
+
+    def members() -> Iterator[Member]:
+        total = 0
+        for member in _entries(file, path, directory, encoding):
+            total += member.size
+            if total > limits.max_total_bytes:
+                raise InputError(
+                    f"{path}: an archive may unpack to {limits.max_total_bytes} bytes; "
+                    f"this one says {total} or more. Split it, or check where it comes "
+                    f"from."
+                )
+            stop = member.offset + LOCAL.size + len(member.raw_name) + member.packed
+            if stop > directory.offset:
+                raise _overlap(path, member, "the central directory")
+            starts.append(member.offset)
+            stops.append(stop)
+            # A directory has no name.
+            if member.name or member.fault:
+                yield _with_limits(member, limits)
+
+    listed = MemberList.of(members())
+    ends, pair = _ends_of(starts, stops, directory.offset)
+    if pair:
+        # Directories are not listed: both are read once more.
+        first, second = sorted(
+            (m for m in _entries(file, path, directory, encoding) if m.number in pair),
+            key=lambda member: pair.index(member.number),
         )
-    ends = _check_overlaps(entries, path, directory.offset)
-    # Each gives way to the member that is made of it: there may be millions.
-    entries.reverse()
-    while entries:
-        member = entries.pop()
-        if member.name or member.fault:
-            yield dataclasses.replace(
-                _with_limits(member, limits), end=ends[member.index]
-            )
+        raise _overlap(path, first, _shown(second))
+    return listed.with_ends(ends)
+
+
+def _ends_of(
+    starts: Sequence[int], stops: Sequence[int], end: int
+) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Returns for each entry where the next one begins, and two that share bytes.
+
+    Args:
+      starts: offset of each entry's header.
+      stops: the least offset behind its data; none is behind `end`.
+      end: offset of the central directory.
+    """
+    offsets = np.asarray(starts, np.int64)
+    order = np.argsort(offsets, kind="stable")
+    following = np.append(offsets[order][1:], end)
+    shared = np.flatnonzero(np.asarray(stops, np.int64)[order] > following)
+    ends = np.empty(len(order), np.int64)
+    ends[order] = following[: len(order)]
+    return ends, order[shared[0] : shared[0] + 2].tolist() if len(shared) else []
 
 
 def _find_directory(file: BinaryIO, path: str) -> _Directory:
@@ -211,7 +248,7 @@ def _member(
     name, is_text = _name(raw, flags, extras, encoding)
     path = path_of(name)
     member = Member(
-        index=index,
+        number=index,
         raw_name=raw,
         name=path,
         size=size,
@@ -224,11 +261,11 @@ def _member(
     kind = stat.S_IFMT(external >> 16)
     directory_like = name.endswith("/") or kind == stat.S_IFDIR
     if directory_like and not size:
-        return dataclasses.replace(member, name="")
+        return member._replace(name="")
     fault, message = name_fault(path, is_text=is_text)
     if not fault:
         fault, message = _entry_fault(member, kind, directory_like)
-    return dataclasses.replace(member, fault=fault, message=message)
+    return member._replace(fault=fault, message=message) if fault else member
 
 
 def _whole(extra: bytes) -> bytes:
@@ -294,33 +331,21 @@ def _with_limits(member: Member, limits: Limits) -> Member:
         found = f"more than {limits.max_ratio} times its packed {member.packed}"
     if not found:
         return member
-    return dataclasses.replace(
-        member,
+    return member._replace(
         fault=Reason.TOO_LARGE,
         message=f"{shown_name(member.name)} unpacks to {member.size} bytes, {found}: "
         f"that is taken for a bomb. Unpack it yourself if it is none.",
     )
 
 
-def _check_overlaps(entries: list[Member], path: str, stop: int) -> list[int]:
-    """Returns for each entry where the next one begins.
+def _overlap(path: str, member: Member, other: str) -> DamageError:
+    return DamageError(
+        f"{path}: members of a zip must not overlap; member {member.number + 1}, "
+        f"{_shown(member)}, and {other} do: the archive is damaged or a bomb. Fetch or "
+        f"write it again."
+    )
 
-    Raises:
-      DamageError: two entries share bytes, or one reaches into the directory.
-    """
-    ends = [stop] * len(entries)
-    by_offset = sorted(entries, key=operator.attrgetter("offset"))
-    for member, following in itertools.zip_longest(by_offset, by_offset[1:]):
-        limit = stop if following is None else following.offset
-        ends[member.index] = limit
-        least = member.offset + LOCAL.size + len(member.raw_name) + member.packed
-        if least > limit:
-            other = "the central directory"
-            if following is not None and following.offset < stop:
-                other = shown_name(following.name)
-            raise DamageError(
-                f"{path}: members of a zip must not overlap; member "
-                f"{member.index + 1}, {shown_name(member.name)}, and {other} do: the "
-                f"archive is damaged or a bomb. Fetch or write it again."
-            )
-    return ends
+
+def _shown(member: Member) -> str:
+    """Returns the name of a member or a directory for messages."""
+    return shown_name(member.name or decode_name(member.raw_name, "utf-8")[0])

@@ -5,7 +5,7 @@ Kept apart from the reader, which is expensive to import: every CSV passes here.
 
 import csv
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from transforms.formats.image_suffixes import is_image_name
 
@@ -41,21 +41,21 @@ def is_path(text: str) -> bool:
 
 
 def recognise(
-    files: Sequence[tuple[str, int]], head: Callable[[str], bytes]
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
 ) -> tuple[str, ...] | None:
     """Returns the CSV files if all of them start like manifests, else None.
 
     Raises:
       OSError: a file cannot be read.
     """
-    names = [
-        path
-        for path, _ in files
-        if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(".csv")
-    ]
-    if names and all(starts_manifest(_first_line(head(path))) for path in names):
-        return tuple(names)
-    return None
+    names: list[str] = []
+    for path, _ in files:
+        if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(".csv"):
+            # The first of millions says that they are others.
+            if not starts_manifest(_first_line(head(path))):
+                return None
+            names.append(path)
+    return tuple(names) or None
 
 
 def _first_line(head: bytes) -> str:

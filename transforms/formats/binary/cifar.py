@@ -13,7 +13,7 @@ The names of the classes are beside them, by id: `batches.meta.txt`, and
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Literal
 
 from transforms.errors import InputError
@@ -94,7 +94,7 @@ def _pixels(encode: str) -> BinaryField:
 
 
 def recognise(
-    files: Sequence[tuple[str, int]],
+    files: Iterable[tuple[str, int]],
     head: Callable[[str], bytes],
     *,
     encode: Literal["raw", "png"] = "raw",
@@ -151,7 +151,7 @@ def _starts_with_labels(start: bytes) -> bool:
 
 
 def _beside(
-    files: Sequence[tuple[str, int]], inputs: Sequence[str], names: Sequence[str]
+    files: Iterable[tuple[str, int]], inputs: Sequence[str], names: Sequence[str]
 ) -> tuple[str, ...]:
     """Returns the files of such names in the inputs' folders."""
     folders = {path.rpartition("/")[0] for path in inputs}

@@ -9,7 +9,7 @@ read piece by piece. See `idx_file.py` for the files themselves.
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from transforms import files
@@ -302,7 +302,7 @@ def _check_owner(owner: dict[str, str], images: str, labels: str) -> None:
 
 
 def recognise(
-    files: Sequence[tuple[str, int]],
+    files: Iterable[tuple[str, int]],
     _head: Callable[[str], bytes],
     *,
     encode: Literal["raw", "png"] = "raw",

@@ -23,7 +23,7 @@ create_coco_tf_record.py of tensorflow/models.
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -332,7 +332,7 @@ def _named(coco: CocoFile, row: int) -> str:
 
 
 def recognise(
-    files: Sequence[tuple[str, int]], head: Callable[[str], bytes]
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
 ) -> tuple[str, ...] | None:
     """Returns the files that begin like COCO's, None if none do; raises OSError."""
     found = [

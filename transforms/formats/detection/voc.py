@@ -22,7 +22,7 @@ tensorflow/models.
 
 import dataclasses
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -313,7 +313,7 @@ def _rejecter(
 
 
 def recognise(
-    files: Sequence[tuple[str, int]], head: Callable[[str], bytes]
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
 ) -> tuple[str, ...] | None:
     """Returns the first file if it begins like VOC's, else None; raises OSError."""
     first = next((path for path, _ in files if path.lower().endswith(".xml")), None)

@@ -579,7 +579,7 @@ def first_of(data: bytes) -> list[Member]:
     listed: list[Member] = []
     with contextlib.suppress(DamageError):
         # What came before the damage stays.
-        listed.extend(list_members(io.BytesIO(data), "x"))
+        listed.extend(found.member for found in iter_members(io.BytesIO(data), "x"))
     return listed
 
 

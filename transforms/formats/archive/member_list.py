@@ -1,0 +1,302 @@
+"""The members of an archive, listed: many of them are columns, not Python objects.
+
+Full batches of members are columns, and all but the first of these are in a temporary
+file without a name. An archive of a few thousand members is the objects themselves. A
+member is made from its columns when it is looked at.
+"""
+
+import array
+import itertools
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.model import Reason
+from transforms.formats.archive.model import Member, is_litter, shown_name
+
+__all__ = ["MemberList", "identity_of", "repeated"]
+
+_BATCH_MEMBERS = 4096
+# Batches that stay in memory, of half a megabyte each.
+_HELD_BATCHES = 16
+
+_INTEGERS = tuple(name for name, kind in Member.__annotations__.items() if kind is int)
+_SCHEMA = pa.schema(
+    {
+        name: pa.int64()
+        if name in _INTEGERS
+        else pa.binary()
+        if name in ("raw_name", "name")
+        else pa.string()
+        for name in Member._fields
+    }
+)
+
+
+def identity_of(member: Member) -> str | None:
+    """Returns what no two members may share; None where it does not matter.
+
+    Names that differ only in case or normalisation are the same file on many disks,
+    and readers of zip disagree on which of two equal names wins.
+    """
+    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+        return None
+    return member.origin.casefold()
+
+
+def repeated(member: Member, earlier: int) -> Member:
+    """Returns a member with the fault that an earlier one has its name.
+
+    Args:
+      member: without a fault.
+      earlier: index of the other.
+    """
+    return member._replace(
+        fault=Reason.DUPLICATE_NAME,
+        message=f"names of members must differ, not only in case; "
+        f"{shown_name(member.name)} is the name of member {earlier + 1} too. "
+        f"Rename one, or take one out.",
+    )
+
+
+class MemberList(Sequence[Member]):
+    """Members in their order, those with faults and the litter of systems among them.
+
+    A member whose name an earlier one has gets a fault. What was looked at last is kept
+    as objects, so that looking from front to back is cheap.
+
+        >>> members = [Member(0, b"a", "a", 5, 0), Member(1, b"A", "A", 7, 9)]
+        >>> found = MemberList.of(members)
+        >>> len(found), found[0].size, found[1].fault
+        (2, 5, <Reason.DUPLICATE_NAME: 'duplicate_name'>)
+    """
+
+    def __init__(self, store: "_Store", places: Sequence[int], check: "_Check") -> None:
+        """Takes members of a store by their places; use `of` and `select`."""
+        self._store = store
+        self._places = places
+        self._check = check
+
+    @classmethod
+    def of(cls, members: Iterable[Member]) -> "MemberList":
+        """Lists members.
+
+        Raises:
+          OSError: the temporary file cannot be written.
+        """
+        store = _Store()
+        hashes = array.array("q")
+        remaining = iter(members)
+        while some := list(itertools.islice(remaining, _BATCH_MEMBERS)):
+            store.add(some)
+            hashes.extend(hash(identity_of(member)) for member in some)
+        store.find_repeats(np.frombuffer(hashes, np.int64))
+        return cls(store, range(len(hashes)), _as_it_is)
+
+    def with_ends(self, ends: npt.NDArray[np.int64]) -> "MemberList":
+        """Returns the list with `ends[member.number]` as the end of each member."""
+        self._store.ends = ends
+        return self
+
+    def select(
+        self, keep: Callable[[Member], bool], check: "_Check | None" = None
+    ) -> "MemberList":
+        """Returns those members that `keep` holds for.
+
+        Args:
+          keep: is asked once for each.
+          check: returns a member as it is to be seen, perhaps with a fault.
+        """
+        places = array.array("q")
+        for place, member in zip(self._places, self, strict=True):
+            if keep(member):
+                places.append(place)
+        chosen = self._places if len(places) == len(self) else places
+        return MemberList(self._store, chosen, check or self._check)
+
+    def names(self) -> Iterator[str]:
+        """Yields the names; for all members of an archive, cheaper than the members."""
+        for batch in range(self._store.batches):
+            yield from self._store.names(batch)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Member]:
+        store, check = self._store, self._check
+        for place in self._places:
+            yield check(store.member(place))
+
+    @overload
+    def __getitem__(self, place: int) -> Member: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Member]: ...
+
+    def __getitem__(self, place: int | slice) -> Member | list[Member]:
+        if isinstance(place, slice):
+            chosen = self._places[place]
+            return [self._check(self._store.member(each)) for each in chosen]
+        return self._check(self._store.member(self._places[place]))
+
+
+_Check = Callable[[Member], Member]
+
+
+def _as_it_is(member: Member) -> Member:
+    return member
+
+
+class _Store:
+    """Batches of members.
+
+    Attributes:
+      batches: how many there are.
+      ends: of each member by its index; None where members have their own.
+    """
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.ends: npt.NDArray[np.int64] | None = None
+        # A batch is columns, or where the file has them, or (the last one) the members.
+        self._batches: list[pa.RecordBatch | tuple[int, int] | list[Member]] = []
+        self._file: Any = None
+        # For each place the index of an earlier member of that name, or -1.
+        self._repeats: npt.NDArray[np.int64] | None = None
+        self._latest: tuple[int, list[Member]] = (-1, [])
+
+    def add(self, members: list[Member]) -> None:
+        """Appends a batch; each but the last one is full."""
+        self.batches += 1
+        if len(members) < _BATCH_MEMBERS:
+            self._batches.append(members)
+            return
+        rows = _columns_of(members)
+        if len(self._batches) < _HELD_BATCHES:
+            self._batches.append(rows)
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the list
+            weakref.finalize(self, self._file.close)
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
+            writer.write_batch(rows)
+        start = self._file.tell()
+        self._file.write(sink.getvalue())
+        self._file.flush()
+        self._batches.append((start, self._file.tell() - start))
+
+    def find_repeats(self, hashes: npt.NDArray[np.int64]) -> None:
+        """Finds members whose name an earlier one has, by hashes of all identities."""
+        ordered = np.sort(hashes)
+        again = ordered[1:][ordered[1:] == ordered[:-1]]
+        if not len(again):
+            return
+        # Equal hashes may be of names that differ.
+        first: dict[str, int] = {}
+        repeats = np.full(len(hashes), -1, np.int64)
+        for place in np.flatnonzero(np.isin(hashes, again)).tolist():
+            member = self.member(place)
+            identity = identity_of(member)
+            if identity is None:
+                continue
+            earlier = first.setdefault(identity, member.number)
+            if earlier != member.number and member.fault is None:
+                repeats[place] = earlier
+        self._repeats = repeats
+        self._latest = (-1, [])
+
+    def member(self, place: int) -> Member:
+        """Returns the member at a place of the archive."""
+        number, row = divmod(place, _BATCH_MEMBERS)
+        if self._latest[0] != number:
+            self._latest = (number, self._made(number))
+        return self._latest[1][row]
+
+    def names(self, number: int) -> list[str]:
+        """Returns the names in a batch."""
+        batch = self._batch(number)
+        if isinstance(batch, list):
+            return [member.name for member in batch]
+        return _names_in(batch)
+
+    def _batch(self, number: int) -> pa.RecordBatch | list[Member]:
+        batch = self._batches[number]
+        if not isinstance(batch, tuple):
+            return batch
+        # Processes that were forked share the place in the file.
+        data = os.pread(self._file.fileno(), batch[1], batch[0])
+        with pa.ipc.open_stream(data) as reader:
+            return reader.read_next_batch()
+
+    def _made(self, number: int) -> list[Member]:
+        """Returns the members of a batch."""
+        batch = self._batch(number)
+        members = batch if isinstance(batch, list) else _members_of(batch)
+        if self.ends is not None:
+            ends = self.ends[[member.number for member in members]].tolist()
+            members = [
+                member._replace(end=end)
+                for member, end in zip(members, ends, strict=True)
+            ]
+        if self._repeats is not None:
+            start = number * _BATCH_MEMBERS
+            earlier = self._repeats[start : start + len(members)]
+            members = [*members]
+            for row in np.flatnonzero(earlier >= 0).tolist():
+                members[row] = repeated(members[row], int(earlier[row]))
+        return members
+
+
+def _columns_of(members: Sequence[Member]) -> pa.RecordBatch:
+    """Returns members as columns; a name that is stored as it is, is null."""
+    columns = dict(zip(Member._fields, zip(*members, strict=True), strict=True))
+    # Surrogates are bytes that are no text.
+    names = [name.encode("utf-8", "surrogatepass") for name in columns["name"]]
+    raw = columns["raw_name"]
+    columns["name"] = tuple(
+        None if name == stored else name
+        for name, stored in zip(names, raw, strict=True)
+    )
+    arrays = [
+        pa.array(np.array(columns[field.name], np.int64))
+        if field.name in _INTEGERS
+        else pa.array(columns[field.name], field.type)
+        for field in _SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _members_of(batch: pa.RecordBatch) -> list[Member]:
+    """Inverse of `_columns_of`."""
+    columns: dict[str, Iterable[Any]] = {
+        name: batch[name].to_numpy().tolist() for name in _INTEGERS
+    }
+    columns["raw_name"] = batch["raw_name"].to_pylist()
+    columns["name"] = _names_in(batch)
+    columns["message"] = batch["message"].to_pylist()
+    columns["fault"] = itertools.repeat(None)
+    if batch["fault"].null_count < batch.num_rows:
+        columns["fault"] = [
+            None if name is None else Reason(name)
+            for name in batch["fault"].to_pylist()
+        ]
+    return [*map(Member, *(columns[name] for name in Member._fields))]
+
+
+def _names_in(batch: pa.RecordBatch) -> list[str]:
+    names = batch["name"]
+    stored = batch["raw_name"].to_pylist()
+    if names.null_count == len(names):
+        return [name.decode("utf-8", "surrogatepass") for name in stored]
+    return [
+        (raw if name is None else name).decode("utf-8", "surrogatepass")
+        for name, raw in zip(names.to_pylist(), stored, strict=True)
+    ]
