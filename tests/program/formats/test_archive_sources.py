@@ -28,7 +28,7 @@ from tests.support.runs import convert, refused
 from transforms.core.example import messages
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError, SourceError, SpecError
-from transforms.formats.archive import listing, tables
+from transforms.formats.archive import base, listing, tables
 from transforms.formats.archive.webdataset_samples import key_and_column
 from transforms.formats.listing import write_listing
 from transforms.formats.source import Source
@@ -475,6 +475,22 @@ def test_csv_in_archives(name: str, packed: bool, tmp_path: Folder) -> None:
     assert skipped(planned, tmp_path) == {"other_suffix": 1}
     limited = plan(tmp_path / name, tmp_path, limit=150)
     assert [r["id"] for r in rows_of(limited, tmp_path)] == list(range(150))
+
+
+@pytest.mark.parametrize("name", ["images.zip", "images.tar", "samples.tar"])
+@pytest.mark.parametrize("count", [4, 8, 9])
+def test_skipped_members_beside_full_blocks(
+    name: str, count: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come with the first block's rows: the next block has its own beginning."""
+    monkeypatch.setattr(base, "_MAX_BLOCK_ROWS", 4)
+    members = [(f"a/{i}.png", png(i)) for i in range(count)]
+    if name.startswith("samples"):
+        members = shard(0, count)
+    write(tmp_path / name, [*members, ("a/README", b"of these")])
+    planned = plan(tmp_path / name, tmp_path)
+    assert len(rows_of(planned, tmp_path)) == count
+    assert skipped(planned, tmp_path) == {"other_suffix": 1}
 
 
 @pytest.mark.parametrize(

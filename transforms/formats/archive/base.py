@@ -124,14 +124,15 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
             return piece_of(block, start, count, whole, numbered=self.is_numbered)
 
         for row, row_bytes in self.rows_of(file, block, skipped):
-            piece.append(row)
-            size += row_bytes
+            # Not before another row: what is skipped comes with the last piece, which
+            # begins where the next block does if it has no rows.
             if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
                 yield self.raw(piece, part(), columns, {})
                 start += len(piece)
                 piece, size = [], 0
-        if piece or skipped or start == block.start:
-            yield self.raw(piece, part(), columns, dict(skipped))
+            piece.append(row)
+            size += row_bytes
+        yield self.raw(piece, part(), columns, dict(skipped))
 
     def members(
         self,
