@@ -23,7 +23,7 @@ WITHOUT_KEYS = {
     "AWS_ENDPOINT_URL": "",
     "AWS_REGION": "",
 }
-_OPENED = re.compile(r'\b(?:open|openat|openat2|creat)\([^"]*"([^"]*)"([^=]*)')
+_OPENED = re.compile(r'\b(?:open|openat|openat2|creat)\([^"]*"([^"]*)"([^=\n]*)')
 _WRITING = re.compile(r"O_WRONLY|O_RDWR|O_CREAT")
 
 
