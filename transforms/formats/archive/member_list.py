@@ -101,7 +101,7 @@ class MemberList(Sequence[Member]):
 
     def with_ends(self, ends: npt.NDArray[np.int64]) -> "MemberList":
         """Returns the list with `ends[member.number]` as the end of each member."""
-        self._store.ends = ends
+        self._store.set_ends(ends)
         return self
 
     def select(
@@ -121,17 +121,17 @@ class MemberList(Sequence[Member]):
         return MemberList(self._store, chosen, check or self._check)
 
     def names(self) -> Iterator[str]:
-        """Yields the names; for all members of an archive, cheaper than the members."""
-        for batch in range(self._store.batches):
-            yield from self._store.names(batch)
+        """Yields the names of all members of the archive, selected or not.
+
+        Faster than by the members themselves.
+        """
+        return self._store.names()
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[Member]:
-        store, check = self._store, self._check
-        for place in self._places:
-            yield check(store.member(place))
+        return map(self._check, self._store.members(self._places))
 
     @overload
     def __getitem__(self, place: int) -> Member: ...
@@ -141,9 +141,9 @@ class MemberList(Sequence[Member]):
 
     def __getitem__(self, place: int | slice) -> Member | list[Member]:
         if isinstance(place, slice):
-            chosen = self._places[place]
-            return [self._check(self._store.member(each)) for each in chosen]
-        return self._check(self._store.member(self._places[place]))
+            return [*map(self._check, self._store.members(self._places[place]))]
+        (member,) = self._store.members([self._places[place]])
+        return self._check(member)
 
 
 _Check = Callable[[Member], Member]
@@ -154,26 +154,20 @@ def _as_it_is(member: Member) -> Member:
 
 
 class _Store:
-    """Batches of members.
-
-    Attributes:
-      batches: how many there are.
-      ends: of each member by its index; None where members have their own.
-    """
+    """Batches of members; threads may read it at the same time."""
 
     def __init__(self) -> None:
-        self.batches = 0
-        self.ends: npt.NDArray[np.int64] | None = None
+        # Of each member by its number; None where members have their own.
+        self._ends: npt.NDArray[np.int64] | None = None
         # A batch is columns, or where the file has them, or (the last one) the members.
         self._batches: list[pa.RecordBatch | tuple[int, int] | list[Member]] = []
         self._file: Any = None
-        # For each place the index of an earlier member of that name, or -1.
+        # For each place the number of an earlier member of that name, or -1.
         self._repeats: npt.NDArray[np.int64] | None = None
         self._latest: tuple[int, list[Member]] = (-1, [])
 
     def add(self, members: list[Member]) -> None:
         """Appends a batch; each but the last one is full."""
-        self.batches += 1
         if len(members) < _BATCH_MEMBERS:
             self._batches.append(members)
             return
@@ -202,8 +196,8 @@ class _Store:
         # Equal hashes may be of names that differ.
         first: dict[str, int] = {}
         repeats = np.full(len(hashes), -1, np.int64)
-        for place in np.flatnonzero(np.isin(hashes, again)).tolist():
-            member = self.member(place)
+        places = np.flatnonzero(np.isin(hashes, again)).tolist()
+        for place, member in zip(places, self.members(places), strict=True):
             identity = identity_of(member)
             if identity is None:
                 continue
@@ -213,19 +207,29 @@ class _Store:
         self._repeats = repeats
         self._latest = (-1, [])
 
-    def member(self, place: int) -> Member:
-        """Returns the member at a place of the archive."""
-        number, row = divmod(place, _BATCH_MEMBERS)
-        if self._latest[0] != number:
-            self._latest = (number, self._made(number))
-        return self._latest[1][row]
+    def set_ends(self, ends: npt.NDArray[np.int64]) -> None:
+        """Gives each member the end that `ends` has for its number."""
+        self._ends = ends
+        self._latest = (-1, [])
 
-    def names(self, number: int) -> list[str]:
-        """Returns the names in a batch."""
-        batch = self._batch(number)
-        if isinstance(batch, list):
-            return [member.name for member in batch]
-        return _names_in(batch)
+    def members(self, places: Iterable[int]) -> Iterator[Member]:
+        """Yields the members at places of the archive; ascending ones are cheap."""
+        # What another thread looked at last must not count here.
+        number, made = self._latest
+        for place in places:
+            wanted, row = divmod(place, _BATCH_MEMBERS)
+            if wanted != number:
+                number, made = self._latest = wanted, self._made(wanted)
+            yield made[row]
+
+    def names(self) -> Iterator[str]:
+        """Yields the names of all members."""
+        for number in range(len(self._batches)):
+            batch = self._batch(number)
+            if isinstance(batch, list):
+                yield from (member.name for member in batch)
+            else:
+                yield from _names_in(batch)
 
     def _batch(self, number: int) -> pa.RecordBatch | list[Member]:
         batch = self._batches[number]
@@ -240,8 +244,8 @@ class _Store:
         """Returns the members of a batch."""
         batch = self._batch(number)
         members = batch if isinstance(batch, list) else _members_of(batch)
-        if self.ends is not None:
-            ends = self.ends[[member.number for member in members]].tolist()
+        if self._ends is not None:
+            ends = self._ends[[member.number for member in members]].tolist()
             members = [
                 member._replace(end=end)
                 for member, end in zip(members, ends, strict=True)

@@ -4,6 +4,7 @@ import random
 import struct
 import tracemalloc
 import zipfile
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,26 @@ def test_selected_members() -> None:
     assert [*found] == expected
     assert found[100:200] == expected[100:200]
     assert {member.fault for member in found} == {None, Reason.TOO_MANY_BYTES}
+
+
+def test_readers_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at different places, as threads are, do not undo each other's work."""
+    made: list[int] = []
+    real = member_list._Store._made
+
+    def counted(self: Any, number: int) -> list[Member]:
+        made.append(number)
+        return real(self, number)
+
+    members = odd_members(COUNT)
+    found = MemberList.of(members)
+    monkeypatch.setattr(member_list._Store, "_made", counted)
+    both = zip(found, found.select(lambda member: member.number > 9000), strict=False)
+    made.clear()
+    assert [(a.number, b.number) for a, b in both] == [
+        (number, number + 9001) for number in range(COUNT - 9001)
+    ]
+    assert len(made) <= 2 * 5
 
 
 def test_a_name_that_came_before() -> None:
