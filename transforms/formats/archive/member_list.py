@@ -24,7 +24,7 @@ __all__ = ["MemberList", "identity_of", "repeated"]
 
 _BATCH_MEMBERS = 4096
 # Batches that stay in memory, of half a megabyte each.
-_HELD_BATCHES = 16
+_HELD_BATCHES = 2
 
 _INTEGERS = tuple(name for name, kind in Member.__annotations__.items() if kind is int)
 _SCHEMA = pa.schema(
