@@ -55,6 +55,8 @@ UInt64s = npt.NDArray[np.uint64]
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
 # Values of a step that are looked at together, so that they stay in the cache.
 _PIECE = 1 << 14
+# Runs of rows whose origins are hashed together.
+_ORIGINS = 1 << 16
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -267,13 +269,26 @@ def hash_rows(
         # Neighbours are mostly of one origin: hash it once.
         if lengths is None:
             runs = pc.run_end_encode(origins)
-            origins = runs.values.to_pylist()
+            origins = runs.values
             lengths = np.diff(runs.run_ends.to_numpy(), prepend=0)
-        known: dict[str, int] = {}
-        places = [known.setdefault(origin, len(known)) for origin in origins]
-        bases = np.repeat(origin_bases([*known], purpose, seed)[places], lengths)
+        # A million origins are no Python objects at a time.
+        pieces = [
+            _bases_of(origins[start : start + _ORIGINS], purpose, seed)
+            for start in range(0, len(origins), _ORIGINS)
+        ]
+        bases = np.repeat(np.concatenate([np.zeros(0, np.uint64), *pieces]), lengths)
     with np.errstate(over="ignore"):
         return splitmix64(bases + numbers.view(np.uint64))
+
+
+def _bases_of(
+    origins: Sequence[str] | pa.StringArray, purpose: str, seed: int
+) -> UInt64s:
+    """Returns the bases of origins, of which some are equal."""
+    texts = origins.to_pylist() if isinstance(origins, pa.Array) else origins
+    known: dict[str, int] = {}
+    places = [known.setdefault(origin, len(known)) for origin in texts]
+    return origin_bases([*known], purpose, seed)[places]
 
 
 def is_among(values: UInt64s, ascending: UInt64s) -> npt.NDArray[np.bool_]:

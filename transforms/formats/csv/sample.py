@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -363,14 +364,31 @@ def _some_of(
     count: int = _PLACES,
 ) -> Iterator[_Look]:
     """Yields files with the ranges of bytes to read, ascending; few files all."""
-    # All files laid end to end, and pieces at equal distances in them.
+    found = itertools.groupby(
+        _places(sizes, sample_bytes, count), operator.itemgetter(0)
+    )
+    # Pieces may be of a hundred thousand small files.
+    looked_into = ((file, [part for _, part in parts]) for file, parts in found)
+    if len(inputs) <= _PLACES:
+        ranges = dict(looked_into)
+        looked_into = ((file, ranges.get(file, [])) for file in range(len(inputs)))
+    for file, parts in looked_into:
+        yield _Look(inputs[file], parts)
+
+
+def _places(
+    sizes: npt.NDArray[np.int64], sample_bytes: int, count: int
+) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yields the number of a file and a range of its bytes; both ascend.
+
+    Args:
+      sizes: of all files, more than the sample together.
+      sample_bytes: of all ranges, about.
+      count: of pieces at equal distances in the files, laid end to end.
+    """
     begins = np.concatenate([[0], np.cumsum(sizes)])
     total = int(begins[-1])
     length = max(sample_bytes // count, 1)
-    few = len(inputs) <= _PLACES
-    places: dict[int, list[tuple[int, int]]] = {
-        each: [] for each in range(len(inputs) if few else 0)
-    }
     for place in range(count):
         start = place * total // count
         each = int(np.searchsorted(begins[1:], start, side="right"))
@@ -378,10 +396,8 @@ def _some_of(
             begin, end = int(begins[each]), int(begins[each + 1])
             low, high = max(start, begin), min(start + length, end)
             if low < high:
-                places.setdefault(each, []).append((low - begin, high - begin))
+                yield each, (low - begin, high - begin)
             each += 1
-    for each, ranges in sorted(places.items()):
-        yield _Look(inputs[each], ranges)
 
 
 def _texts(
