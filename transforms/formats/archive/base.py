@@ -124,8 +124,8 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
             return piece_of(block, start, count, whole, numbered=self.is_numbered)
 
         for row, row_bytes in self.rows_of(file, block, skipped):
-            # Not before another row: what is skipped comes with the last piece, which
-            # begins where the next block does if it has no rows.
+            # A full piece waits for another row. What is skipped comes with the last
+            # piece, and one without rows would begin where the next block does.
             if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
                 yield self.raw(piece, part(), columns, {})
                 start += len(piece)

@@ -5,9 +5,10 @@
     read_member    one member of a zip or plain tar, by what its listing says
     stream_member  the same piece by piece
 
-Memory is bounded by one member's content, and by the names (which have to differ).
-Nothing is written to disk. What concerns one member is a value, a `MemberFault`; what
-casts doubt on the rest of the archive is an error that names the member before it.
+Memory is bounded by one member's content; where members are read in turn, also by their
+names, which have to differ. No content is written to disk. What concerns one member is
+a value, a `MemberFault`; what casts doubt on the rest of the archive is an error that
+names the member before it.
 """
 
 import enum
