@@ -55,7 +55,7 @@ def repeated(member: Member, earlier: int) -> Member:
 
     Args:
       member: without a fault.
-      earlier: index of the other.
+      earlier: number of the other.
     """
     return member._replace(
         fault=Reason.DUPLICATE_NAME,
