@@ -57,6 +57,10 @@ def write_part(
             table = pa.Table.from_arrays(columns, schema=schema)
             writer.write_table(table, row_group_size=_GROUP_ROWS)
             rows += len(table)
+            del group, columns, table
+            # What Arrow keeps of one row group does not fit the next: it grew to the
+            # size of three within a part.
+            pa.default_memory_pool().release_unused()
     return rows
 
 

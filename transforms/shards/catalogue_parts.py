@@ -23,6 +23,7 @@ from transforms.core.catalogue import (
 from transforms.core.manifest import FileFacts
 from transforms.core.model import CataloguePart, Segment
 from transforms.core.placing.shard_rows import ShardCounts
+from transforms.shards.allocation import return_freed_memory
 from transforms.shards.shard_job import ShardLayout
 from transforms.storage.counted_sink import CountedSink
 from transforms.storage.retry import persistently, storing
@@ -92,6 +93,8 @@ def write_catalogue_part(
     # Loaded where a job has a catalogue: this takes 0.1 s.
     from transforms.core.catalogue_part import write_part
 
+    # In a local run, shards were written in this process until now.
+    return_freed_memory()
     name = part_file(*part)
     path = os.path.join(store.dataset, name)
     ordered = [segment for _, segment in sorted(rows, key=lambda each: each[0])]
