@@ -28,8 +28,10 @@ from transforms.formats.registry import TABLE_FORMATS
 
 __all__ = ["check_settings", "plan_images"]
 
-# A block of the most rows takes 0.1 GB while it is read.
+# A block of the most rows takes 0.1 GB while it is read, and one of the least 3 MB:
+# blocks may grow before there are many segments.
 _LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17
+_MOST_SEGMENTS = 200_000
 _SHARD_BYTES = 150_000_000
 # What does for images what a setting does for tables.
 _WITH_A_TABLE = (
@@ -125,6 +127,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         count,
         listing.bytes,
         shard_bytes=_SHARD_BYTES,
+        most_segments=_MOST_SEGMENTS,
         least=_LEAST_BLOCK_ROWS,
         most=_MOST_BLOCK_ROWS,
     )

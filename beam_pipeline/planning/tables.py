@@ -92,7 +92,9 @@ _COLUMN_SETTINGS = (
 )
 # Blocks that `infer: full` reads one after another.
 _INFERRED_BYTES = 8 << 20
+# A worker holds several times the bytes of a block that it reads.
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 8 << 20, 256 << 20
+_MOST_SEGMENTS = 500_000
 # Shards have about 150 MB of records, three times their text.
 _SHARD_TEXT_BYTES = 50_000_000
 # What tfrecorder's and AutoML's manifests say in their column of splits.
@@ -200,6 +202,7 @@ def plan_tables(
             inputs.bytes,
             inputs.bytes,
             shard_bytes=_SHARD_TEXT_BYTES,
+            most_segments=_MOST_SEGMENTS,
             least=_LEAST_BLOCK_BYTES,
             most=_MOST_BLOCK_BYTES,
         )

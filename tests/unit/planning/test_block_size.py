@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from beam_pipeline.planning.block_size import block_size
 
 IMAGE_BYTES, SHARD_BYTES = 100_000, 150_000_000
-LEAST, MOST = 4096, 1 << 17
+LEAST, MOST, MOST_SEGMENTS = 4096, 1 << 17, 200_000
 
 
 @pytest.mark.parametrize(
     ("images", "rows"),
-    [(0, 4096), (1, 4096), (1_000_000, 4096), (3_000_000, 16_384), (10**7, 1 << 17)],
+    [(0, 4096), (1, 4096), (1_000_000, 4096), (3_000_000, 32_768), (10**7, 1 << 17)],
 )
 def test_blocks_of_images_grow_with_their_number(images: int, rows: int) -> None:
     """A million images have the blocks of a thousand; a billion the largest."""
@@ -22,14 +22,19 @@ def test_blocks_of_images_grow_with_their_number(images: int, rows: int) -> None
 
 @given(st.integers(0, 10**7))
 def test_blocks_times_shards_is_bounded(images: int) -> None:
-    """Half a million segments, or blocks as large as may be."""
+    """As many segments as are allowed, or blocks as large as may be."""
     rows = images_a_block(images)
     shards = images * IMAGE_BYTES / SHARD_BYTES
-    assert images / rows * shards <= 500_001 or rows == MOST
+    assert images / rows * shards <= MOST_SEGMENTS + 1 or rows == MOST
     assert rows % LEAST == 0
 
 
 def images_a_block(images: int) -> int:
     return block_size(
-        images, images * IMAGE_BYTES, shard_bytes=SHARD_BYTES, least=LEAST, most=MOST
+        images,
+        images * IMAGE_BYTES,
+        shard_bytes=SHARD_BYTES,
+        most_segments=MOST_SEGMENTS,
+        least=LEAST,
+        most=MOST,
     )
