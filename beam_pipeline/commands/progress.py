@@ -16,8 +16,9 @@ from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.errors import StorageError
+from transforms.formats.file_runs import RunSource
 from transforms.storage.paths import is_remote
-from transforms.work.receipts import new_rejects
+from transforms.work.receipts import count_finished, new_rejects
 from transforms.work.store import Store
 
 # Rich takes a fiftieth of the start: it is imported where something is shown.
@@ -64,21 +65,43 @@ class Progressed:
 def look(plan: Plan) -> Progressed:
     """Returns how far the run of a plan has come."""
     store = Store(plan.work_folder)
-    source = plan.planned.make(store.listing)
-    block_bytes = getattr(source, "block_bytes", 0)
-    read = 1.0
-    if not plan.inline and block_bytes and plan.inputs.bytes:
-        blocks = _count(store.segments) * block_bytes
-        read = min(blocks / plan.inputs.bytes, 1.0)
+    read = _share_read(plan, store)
     # Until all blocks are read, unfinished files are segments, not shards.
-    written = _bytes(store.dataset) + (_bytes(store.attempts) if read >= 1 else 0)
-    wanted = sum(plan.planned.record_bytes.values()) or 1
+    done, written = _share_written(plan, store, unfinished=read is None or read >= 1)
     share = 0.0 if plan.inline else _READ_SHARE
-    if not written:
-        return Progressed("reading", share * read, 0)
-    done = min(written / wanted, 1.0)
+    if not done:
+        read = read or 0.0
+        return Progressed("writing" if read >= 1 else "reading", share * read, 0)
     phase: Literal["writing", "committing"] = "writing" if done < 1 else "committing"
     return Progressed(phase, share + (1 - share) * done, written)
+
+
+def _share_read(plan: Plan, store: Store) -> float | None:
+    """Returns the share of the blocks that are read; None where it cannot be seen."""
+    if plan.inline:
+        return None
+    source = plan.planned.make(store.listing)
+    if isinstance(source, RunSource):
+        size, whole = source.block_rows, sum(plan.planned.records.values())
+    else:
+        size, whole = getattr(source, "block_bytes", 0), plan.inputs.bytes
+    if not size or not whole:
+        return None
+    return min(_count(store.segments) * size / whole, 1.0)
+
+
+def _share_written(plan: Plan, store: Store, *, unfinished: bool) -> tuple[float, int]:
+    """Returns the share of the shards that is written, and its bytes if known.
+
+    Args:
+      unfinished: whether files in the making are counted.
+    """
+    if is_remote(store.folder):
+        # There shards go into the target at once, beside those of an older dataset.
+        _, shards = count_finished(store)
+        return min(shards / max(sum(plan.sharding.shards.values()), 1), 1.0), 0
+    size = _bytes(store.dataset) + (_bytes(store.attempts) if unfinished else 0)
+    return min(size / (sum(plan.planned.record_bytes.values()) or 1), 1.0), size
 
 
 def _count(folder: str) -> int:

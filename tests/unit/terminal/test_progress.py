@@ -7,7 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from beam_pipeline.commands import progress
 from beam_pipeline.commands.progress import (
     Progressed,
     fitted_texts,
@@ -56,12 +58,53 @@ def test_before_the_start(tmp_path: Folder) -> None:
 
 def test_reading_shows_by_segment_files(plan: Plan) -> None:
     """Each block read is a segment file; all of them are half of the job."""
+    assert look(plan).phase == "reading"
     put(Store(plan.work_folder).segments, "a.segments", 5)
     seen = look(plan)
-    assert (seen.phase, seen.share) == ("reading", 0.5)
+    assert (seen.phase, seen.share) == ("writing", 0.5)
     for name in "bcd":
         put(Store(plan.work_folder).segments, f"{name}.segments", 5)
     assert look(plan).share == 0.5
+
+
+def test_reading_of_a_tree_shows_by_files(tmp_path: Folder) -> None:
+    """A block of images is a run of their names: two of three are read."""
+    folder = tmp_path / "tree" / "cat"
+    folder.mkdir(parents=True)
+    Image.new("L", (1, 1)).save(folder / "0.png")
+    for number in range(1, 3 * 4096):
+        os.link(folder / "0.png", folder / f"{number}.png")
+    given = {"source": str(folder.parent), "output": str(tmp_path / "out")}
+    made = make_plan(make_spec({**given, "segments": "files"}))
+    store = Store(made.work_folder)
+    store.make()
+    assert (look(made).phase, look(made).share) == ("reading", 0.0)
+    put(store.segments, "a.segments", 5)
+    put(store.segments, "b.segments", 5)
+    seen = look(made)
+    assert seen.phase == "reading"
+    assert seen.share == pytest.approx(1 / 3)
+    put(store.segments, "c.segments", 5)
+    assert look(made) == Progressed("writing", 0.5, 0)
+    made = make_plan(make_spec({**given, "segments": "files", "limit": 9}))
+    store = Store(made.work_folder)
+    store.make()
+    put(store.segments, "a.segments", 5)
+    assert look(made) == Progressed("writing", 0.5, 0)
+
+
+def test_writing_into_a_bucket_shows_by_receipts(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards go into the target there, where an older dataset may have others."""
+    monkeypatch.setattr(progress, "is_remote", lambda path: True)
+    shards = sum(plan.sharding.shards.values())
+    store = Store(plan.work_folder)
+    put(store.segments, "a.segments", 5)
+    put(store.dataset, "x", 5_000)
+    assert look(plan) == Progressed("writing", 0.5, 0)
+    put(store.receipts, f"{'0' * 32}-{shards}.shards", 5)
+    assert look(plan) == Progressed("committing", 1.0, 0)
 
 
 def test_a_segment_in_the_making_is_no_shard(plan: Plan) -> None:
