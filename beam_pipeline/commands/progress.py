@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
+from transforms.core.schema import Kind
 from transforms.errors import StorageError
 from transforms.formats.file_runs import RunSource
 from transforms.storage.paths import is_remote
@@ -37,8 +38,9 @@ __all__ = [
     "speed_text",
 ]
 
-# Share of the time that reading and placing take in a job with segment files.
-_READ_SHARE = 0.5
+# Share of the time that reading and placing take in a job with segment files; and where
+# only the names of images are read, and the images when they are written.
+_READ_SHARE, _NAMES_SHARE = 0.5, 0.15
 # Seconds between lines where stderr is no terminal, such as a log file.
 _LINE_SECONDS = 30.0
 # Together with its texts the bar fits 80 columns; see `fitted_texts`.
@@ -68,7 +70,10 @@ def look(plan: Plan) -> Progressed:
     read = _share_read(plan, store)
     # Until all blocks are read, unfinished files are segments, not shards.
     done, written = _share_written(plan, store, unfinished=read is None or read >= 1)
-    share = 0.0 if plan.inline else _READ_SHARE
+    images = plan.planned.schema.of_kind(Kind.IMAGE)
+    share = _READ_SHARE if all(each.inline for each in images) else _NAMES_SHARE
+    if plan.inline:
+        share = 0.0
     if not done:
         read = read or 0.0
         return Progressed("writing" if read >= 1 else "reading", share * read, 0)
