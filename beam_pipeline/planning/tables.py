@@ -75,6 +75,7 @@ from transforms.formats.table_source import (
     RowSource,
     TableSource,
 )
+from transforms.shards.allocation import return_freed_memory
 from transforms.storage.paths import is_remote
 from transforms.storage.row_spool import RowSpool
 
@@ -132,6 +133,8 @@ def plan_tables(
         raise SpecError("unlabelled is for folders of images; the source holds tables.")
     found = table_files(inputs)
     planned = make_format(spec, inputs.format).plan(found)
+    # Parsing takes as much again as the sample itself.
+    return_freed_memory()
     reader = planned.reader
     listed = found
     if planned.files is not None:

@@ -46,9 +46,10 @@ SAMPLE_BYTES = 64 << 20
 _PLACES = 64
 _FEWER_PLACES = (16, 4, 1)
 _THREADS = 2
-# Bytes of text that are parsed together: a table of thousands of columns costs by the
-# number of pieces, not by the cells in them.
-_PARSED_BYTES = 16 << 20
+# Bytes of text that are parsed together: at least, for each column and at most. Several
+# such texts are held at a time, and a table of thousands of columns costs by their
+# number, not by the cells in them.
+_LEAST_PARSED_BYTES, _PARSED_COLUMN_BYTES, _PARSED_BYTES = 2 << 20, 8 << 10, 16 << 20
 # Small files that are parsed together: each takes some hundred bytes until then.
 _PARSED_FILES = 4096
 # Percent of rows with a wrong field count above which the header or the delimiter is
@@ -155,8 +156,9 @@ def _looked_into(
             continue
         with contextlib.closing(found.open()) as stream:
             seen.see_header(stream, found.file)
-            texts = _texts(stream, found.ranges, found.file)
-            seen.add(_gathered(texts, found.file.dialect), found.file.dialect)
+            size = _parsed_bytes(len(seen.names))
+            texts = _texts(stream, found.ranges, found.file, size)
+            seen.add(_gathered(texts, found.file.dialect, size), found.file.dialect)
         seen.all_ended &= found.file.ended
     return seen
 
@@ -181,7 +183,7 @@ def _names_in(look: _Look) -> tuple[str, ...]:
     """Returns the names of a file's columns; InputError where it cannot be read."""
     with contextlib.closing(look.open()) as stream:
         names = read_header(stream, look.file.dialect, look.file.origin)
-        for _ in _texts(stream, look.ranges, look.file):
+        for _ in _texts(stream, look.ranges, look.file, _parsed_bytes(len(names))):
             pass
     return names
 
@@ -293,10 +295,15 @@ def _rows(
     return tuple(column.filter(kept) for column in columns)
 
 
+def _parsed_bytes(columns: int) -> int:
+    """Returns how many bytes of text to parse together."""
+    return min(max(_PARSED_COLUMN_BYTES * columns, _LEAST_PARSED_BYTES), _PARSED_BYTES)
+
+
 def _gathered(
-    texts: Iterator[tuple[bytes, int]], dialect: CsvDialect
+    texts: Iterator[tuple[bytes, int]], dialect: CsvDialect, wanted: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Joins texts to fewer, larger ones, except for those with quotes or escapes.
+    """Joins texts to ones of `wanted` bytes, except for those with quotes or escapes.
 
     A place that was wrongly taken to be outside quotes must not swallow the next one.
     """
@@ -315,7 +322,7 @@ def _gathered(
             waiting.append(b"\n")
         size += len(text)
         total += used
-        if size >= _PARSED_BYTES:
+        if size >= wanted:
             yield b"".join(waiting), total
             waiting, size, total = [], 0, 0
     if waiting:
@@ -401,9 +408,16 @@ def _places(
 
 
 def _texts(
-    stream: Any, ranges: Sequence[tuple[int, int]], file: SampleInput
+    stream: Any, ranges: Sequence[tuple[int, int]], file: SampleInput, size: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Yields whole records of each range as UTF-8, and their length in the file."""
+    """Yields whole records of each range as UTF-8, and their length in the file.
+
+    Args:
+      stream: the open file.
+      ranges: of its bytes, ascending.
+      file: which it is.
+      size: about how many bytes to yield at a time, at most.
+    """
     origin, dialect = file.origin, file.dialect
     stream.seek(0)
     encoding = file_encoding(stream.read(4), dialect, origin)
@@ -425,29 +439,34 @@ def _texts(
             data = kept
         ended = file.ended and stop >= file.size
         text = data if scannable else _decoded(data, encoding, origin, offset, ended)
-        low, high, lines = _whole_records(text, dialect, begun=start > 0, ended=ended)
-        if low == high:
-            continue
-        records = text[low:high]
-        if scannable:
-            line = None if start else 1 + lines
-            records = _decoded(records, encoding, origin, offset + low, True, line)
-        yield records, (high - low) * len(data) // len(text)
+        for low, high, lines in _whole_records(
+            text,
+            dialect,
+            begun=start > 0,
+            ended=ended,
+            size=size if scannable else len(text),
+        ):
+            records = text[low:high]
+            if scannable:
+                line = None if start else 1 + lines
+                records = _decoded(records, encoding, origin, offset + low, True, line)
+            yield records, (high - low) * len(data) // len(text)
 
 
 def _whole_records(
-    text: bytes, dialect: CsvDialect, *, begun: bool, ended: bool
-) -> tuple[int, int, int]:
-    """Returns where whole records start and stop, and how many lines end before.
+    text: bytes, dialect: CsvDialect, *, begun: bool, ended: bool, size: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yields where whole records start and stop, and how many lines end before.
 
     Args:
       text: a piece of a file, without the byte order mark.
       dialect: how it is written.
       begun: whether the piece starts inside the file.
       ended: whether the piece ends where the file ends.
+      size: how many bytes to cut after, at the next record.
     """
     if not text:
-        return 0, 0, 0
+        return
     literal = begun and bool(dialect.escape)
     scan = Scan(dialect, escaped=literal, breaks=not begun, wary=begun)
     starts, lines = scan.advance(text)
@@ -460,12 +479,16 @@ def _whole_records(
     skip = int(dialect.header and not begun)
     last = starts.last()
     if last is None or starts.count() <= skip:
-        return 0, 0, 0
+        return
     low = starts.nth(skip)
     # Leave out a record that ends inside quotes or after an escape: the reader reports
     # it, with its line.
     high = len(text) if ended and not (scan.inside or scan.escaped) else last
-    return low, high, lines.before(low)
+    while low < high:
+        cut = starts.first_from(low + size)
+        stop = high if cut is None else min(cut, high)
+        yield low, stop, lines.before(low)
+        low = stop
 
 
 def _decoded(

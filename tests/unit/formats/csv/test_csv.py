@@ -25,6 +25,7 @@ from transforms.errors import (
     SourceError,
     SpecError,
 )
+from transforms.formats.csv import sample as csv_sample
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import check_same_columns, read_header
@@ -574,6 +575,36 @@ def test_large_sources_are_sampled_evenly(cell: str) -> None:
     fifths = {number // 1000 for number in numbers}
     assert fifths == {0, 1, 2, 3, 4}
     assert 2000 < first.sampled_bytes <= 8000
+
+
+@pytest.mark.parametrize(
+    "cell", ["x" * 50, '"x"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe']
+)
+@pytest.mark.parametrize("size", [40, 1000])
+def test_whole_files_are_parsed_in_pieces(
+    cell: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut between records, so that one text of 64 MB is never parsed at a time."""
+    data = "".join(f"{number},{cell}\n" for number in range(500))
+    whole = sample(b"number,text\n" + data.encode())
+    for name in ("_LEAST_PARSED_BYTES", "_PARSED_BYTES"):
+        monkeypatch.setattr(csv_sample, name, size)
+    parts = sample(b"number,text\n" + data.encode())
+    assert parts == whole
+    assert parts.columns["number"].to_pylist() == [*map(str, range(500))]
+    least = len(data) // (size + 100)
+    assert whole.columns["text"].num_chunks == 1
+    assert least < parts.columns["text"].num_chunks <= 500
+
+
+def test_the_line_of_a_bad_character_is_told_from_any_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever piece of the file it is in."""
+    monkeypatch.setattr(csv_sample, "_LEAST_PARSED_BYTES", 40)
+    data = b"a,b\n" + b"1,2\n" * 100 + b"3,\xb0\n" + b"4,5\n" * 100
+    with pytest.raises(SourceError, match=r"1.csv, line 102, byte 406: 0xb0 is not"):
+        sample(data)
 
 
 @pytest.mark.parametrize("length", [90, 300, 1500, 5000])
