@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, raw_values
-from transforms.core.rows.coerce import DECIMAL
+from transforms.core.rows.coerce import DECIMAL, MISSING_WORDS
 from transforms.core.rows.column_group import (
     Cells,
     ColumnGroup,
@@ -24,7 +24,7 @@ from transforms.core.rows.column_group import (
 from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.schema import Kind
 
-__all__ = ["PlainNumbers", "plain_numbers"]
+__all__ = ["PlainNumbers", "plain_numbers", "with_missing_as_null"]
 
 # Bytes of text that are examined at once. A larger column is examined by itself.
 _GROUP_BYTES = 16 << 20
@@ -70,9 +70,36 @@ def plain_numbers(columns: Mapping[str, Cells]) -> dict[str, PlainNumbers]:
       {'a': PlainNumbers(count=1, low=1.5, high=1.5, pointed=False)}
     """
     found: dict[str, PlainNumbers] = {}
-    for names in _groups(columns):
+    likely = {name: c for name, c in columns.items() if starts_as_number(c)}
+    for names in _groups(likely):
         group = ColumnGroup([columns[name] for name in names])
         found |= {names[place]: facts for place, facts in _plain(group)}
+    return found
+
+
+def with_missing_as_null(columns: Mapping[str, Cells]) -> dict[str, Cells]:
+    """Returns the columns that hold a word for a missing value, with nulls for them.
+
+    Args:
+      columns: name to texts, which are copied in groups.
+
+    Example:
+      >>> columns = {"a": pa.array(["1", "NA"]), "b": pa.array(["2", "3"])}
+      >>> {k: v.to_pylist() for k, v in with_missing_as_null(columns).items()}
+      {'a': ['1', None]}
+    """
+    found: dict[str, Cells] = {}
+    for names in _groups(columns):
+        group = ColumnGroup([columns[name] for name in names])
+        words = pc.is_in(group.cells, value_set=pa.array(MISSING_WORDS))
+        has_words = numpy_mask(words).reshape(-1, group.rows).any(axis=1)
+        if not has_words.any():
+            continue
+        # `if_else` would keep the bytes of the words.
+        nothing = pa.scalar(None, pa.string())
+        cleaned = pc.replace_with_mask(group.cells, words, nothing)
+        for place in np.flatnonzero(has_words).tolist():
+            found[names[place]] = cleaned.slice(place * group.rows, group.rows)
     return found
 
 
@@ -82,7 +109,7 @@ def _groups(columns: Mapping[str, Cells]) -> Iterator[list[str]]:
     size = rows = 0
     for name, column in columns.items():
         each = column.nbytes
-        if not len(column) or each > _MOST_BYTES or not starts_as_number(column):
+        if not len(column) or each > _MOST_BYTES:
             continue
         if names and (size + each > _GROUP_BYTES or len(column) != rows):
             yield names

@@ -33,10 +33,15 @@ from transforms.core.infer.evidence import (
     wider,
 )
 from transforms.core.infer.near_kind import NearKind, Texts
-from transforms.core.infer.plain_numbers import PlainNumbers, plain_numbers
+from transforms.core.infer.plain_numbers import (
+    PlainNumbers,
+    plain_numbers,
+    with_missing_as_null,
+)
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
+    MISSING_WORDS,
     ZERO_LED,
     coerce,
     trimmed,
@@ -59,12 +64,23 @@ __all__ = ["infer_texts"]
 _NUMBERS_IN_100 = 99
 _EXAMPLE_CHARS = 40
 _THREADS = 2
+# A column of less text takes less time than handing it to another thread.
+_SMALL_BYTES = 64 << 10
 # Cells that are cast at once, and bytes of their text: bounds the memory of the cast.
 # The first piece is this share of a column: it shows most columns of text to be
 # certainly text.
 _PIECE_CELLS = 65_536
 _PIECE_BYTES = 4 << 20
 _FIRST_PIECE, _LEAST_CELLS = 64, 4096
+# What the exact rules might take for anything but a word. They ask of each cell what it
+# is, kind by kind, which costs thousands of columns of words most of their time.
+_NO_WORD = (
+    r"^[ \t]*(?i:[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
+    r"|nan|[+-]?inf|[+-]?infinity|true|false)[ \t]*$"
+    rf"|^(?:{'|'.join(MISSING_WORDS)})$"
+)
+# Cells that show most columns of numbers not to be words.
+_PROBED = 64
 # Cells among which the first few distinct ones are sought, step by step.
 _EXAMPLE_CELLS = (8, 64, 1000)
 
@@ -87,11 +103,20 @@ def infer_texts(
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         for batch in batches:
             plain = plain_numbers(batch)
+            small = {
+                name: cells
+                for name, cells in batch.items()
+                if name not in plain and cells.nbytes < _SMALL_BYTES
+            }
+            cleaned = with_missing_as_null(small)
+            plain |= plain_numbers(cleaned)
             others = []
             for name, cells in batch.items():
                 column = columns.setdefault(name, _Column(rows))
                 if name in plain:
-                    column.add_plain(cells, plain[name])
+                    column.add_plain(cells, cleaned.get(name, cells), plain[name])
+                elif name in small:
+                    column.add(cells)
                 else:
                     others.append((column, cells))
             list(pool.map(lambda item: item[0].add(item[1]), others))
@@ -120,17 +145,23 @@ class _Column:
                 break
             tally.add(piece)
 
-    def add_plain(self, texts: Cells, numbers: PlainNumbers) -> None:
-        """Adds cells that are known to be plain numbers, or null."""
+    def add_plain(self, texts: Cells, with_nulls: Cells, numbers: PlainNumbers) -> None:
+        """Adds cells that are known to be plain numbers, or missing.
+
+        Args:
+          texts: the cells.
+          with_nulls: they, with null for each that is missing.
+          numbers: what is known of the others.
+        """
         self._count(texts)
         tally = self._tally
         if tally.is_settled:
             return
-        if tally.first is None and not texts.null_count:
+        if tally.first is None and not with_nulls.null_count:
             # A copy of each of thousands of columns would take longer than the rest.
-            tally.first = texts.slice(0, _EXAMPLE_CELLS[-1])
+            tally.first = with_nulls.slice(0, _EXAMPLE_CELLS[-1])
         elif tally.first is None:
-            present = (piece.drop_null() for piece in _pieces(texts))
+            present = (piece.drop_null() for piece in _pieces(with_nulls))
             tally.first = next(filter(len, present))
         tally.add_plain(numbers)
 
@@ -293,6 +324,9 @@ class _Tally:
 
     def add(self, chunk: pa.StringArray) -> None:
         """Adds the cells of a chunk."""
+        if _are_words(chunk):
+            self._add_words(chunk.drop_null())
+            return
         present = without_missing(chunk).drop_null()
         if not len(present):
             return
@@ -328,6 +362,18 @@ class _Tally:
         self.large += _examples(outside)
         self._add_floats(present)
         self.integers += len(present) - integers.values.null_count
+
+    def _add_words(self, present: pa.StringArray) -> None:
+        """Adds cells of which each is a word, and none is missing."""
+        if not len(present):
+            return
+        if self.first is None:
+            self.first = present
+        self.present += len(present)
+        self.bools = False
+        self.word_count += len(present)
+        self.words += _examples(present)
+        self.texts.add(present)
 
     def add_plain(self, numbers: PlainNumbers) -> None:
         """Adds what is known of cells that are all plain numbers."""
@@ -375,6 +421,14 @@ class _Tally:
         first = _examples(present.take(pa.array(lost[:EXAMPLES])))
         found = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
         self.large_numbers = self.large_numbers.merge(found)
+
+
+def _are_words(cells: pa.StringArray) -> bool:
+    """Whether no cell is a number, a bool or a word for a missing value."""
+    for part in (cells.slice(0, _PROBED), cells.slice(_PROBED)):
+        if pc.any(pc.match_substring_regex(part, _NO_WORD)).as_py():
+            return False
+    return True
 
 
 def _examples(texts: Cells | None) -> tuple[str, ...]:

@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 
 from transforms.core.infer import texts as exact
 from transforms.core.infer.evidence import Inference, inference
-from transforms.core.infer.plain_numbers import PlainNumbers, plain_numbers
+from transforms.core.infer.plain_numbers import (
+    PlainNumbers,
+    plain_numbers,
+    with_missing_as_null,
+)
 
 # Cells by what they look like; the cells of a column are mostly of one look.
 _LOOKS = {
@@ -24,13 +28,22 @@ _LOOKS = {
     "leading zeros": st.sampled_from(["007", "1", "-01", "00.5"]),
     "signs": st.sampled_from(["+7", "1", "-", "--1", "1-2"]),
     "words": st.sampled_from(["NA", "nan", "true", "x", "0x1f", "1.2.3.4", " 1"]),
+    "words alone": st.sampled_from(
+        ["x", "2024-01-02", "12 cm", "1e", "NAN.", "t1", ""]
+    ),
+    "words that mean something": st.sampled_from(
+        ["true", "FALSE ", "\tnan", "+inf", "-Infinity ", " 007", "1.e3", ".5", "1e400"]
+    ),
+    "missing": st.sampled_from(["NA", "N/A", "null", "None", "na", " NA"]),
 }
 
 
 def _cells(draw: st.DrawFn, rows: int) -> pa.StringArray:
     look = _LOOKS[draw(st.sampled_from(sorted(_LOOKS)))]
     other = _LOOKS[draw(st.sampled_from(sorted(_LOOKS)))]
-    cell = draw(st.sampled_from([look, st.none() | look, look | other]))
+    missing = _LOOKS["missing"]
+    mixtures = [look, st.none() | look, look | other, look | look | missing]
+    cell = draw(st.sampled_from(mixtures))
     cells = draw(st.lists(cell, min_size=rows, max_size=rows))
     # A slice of a longer array, as a part of a table is.
     return pa.array(["1", *cells, "2"], pa.string()).slice(1, rows)
@@ -65,8 +78,29 @@ def test_columns_in_groups_are_inferred_as_one_by_one(
     """Features and all evidence are those of the exact rules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "plain_numbers", lambda batch: {})
+        patch.setattr(exact, "_are_words", lambda cells: False)
         expected = _found(batches)
     assert repr(_found(batches)) == repr(expected)
+
+
+def test_missing_words_are_nulls_of_small_columns() -> None:
+    """Only columns that hold one are copied, and the bytes of the word are gone."""
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        "a": pa.array(["1.5", "NA", None]),
+        "b": pa.array(["2", "3", "4"]),
+        "c": pa.chunked_array([["null"], ["5", "N/A"]]),
+        "d": pa.array(["None"]),
+    }
+    found = with_missing_as_null(columns)
+    assert {name: cells.to_pylist() for name, cells in found.items()} == {
+        "a": ["1.5", None, None],
+        "c": [None, "5", None],
+        "d": [None],
+    }
+    assert plain_numbers(found) == {
+        "a": PlainNumbers(1, 1.5, 1.5, pointed=False),
+        "c": PlainNumbers(1, 5, 5, pointed=False),
+    }
 
 
 def test_a_column_that_cannot_be_cast_does_not_spoil_its_group() -> None:
