@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from beam_pipeline.planning.inputs import Inputs, named_entry
@@ -69,13 +70,14 @@ def _fits(column: pa.Array, entries: FileList) -> bool:
     if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
         return False
     ids = column.slice(0, _MOST_ROWS).cast(pa.string()).drop_null().unique()
-    numbers = pa.array(range(len(ids))).to_numpy()
+    if not len(ids):
+        return False
     try:
-        joined = join_labels(entries, ids, numbers, table="")
+        joined = join_labels(entries, ids, np.arange(len(ids)), table="")
     except BeamTFRecordError:
         return False
     matched = len(ids) - len(joined.orphans)
-    return bool(len(ids)) and matched * 100 >= len(ids) * _FITTING
+    return matched * 100 >= len(ids) * _FITTING
 
 
 def _command(spec: Spec, path: str, id_column: str, columns: Sequence[str]) -> str:

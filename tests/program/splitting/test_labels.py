@@ -429,6 +429,9 @@ def test_no_table_is_pointed_at_where_none_fits(tmp_path: Folder) -> None:
     tree(tmp_path / "in", ["a.jpg", "b.jpg"])
     table(tmp_path / "other.csv", [("id", "n"), ("z", 1)])
     (tmp_path / "empty.csv").write_bytes(b"")
+    (tmp_path / "header.csv").write_bytes(b"id,n\n")
+    rows = [("id", "late"), *((number, "") for number in range(2500)), (1, 7)]
+    table(tmp_path / "late.csv", rows)
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1")
     (tmp_path / "latin.csv").write_bytes(b"id,n\na,\xe9\n")
     (tmp_path / "folder.csv").mkdir()
