@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
+from beam_pipeline.terminal.words import count_text
 from transforms import files
 from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
@@ -33,7 +34,13 @@ from transforms.formats.choose_files import (
 )
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.listing import HeldListing
-from transforms.formats.registry import FORMATS, METADATA_NAMES, Format, claimed_by
+from transforms.formats.registry import (
+    FORMATS,
+    METADATA_NAMES,
+    Format,
+    claimed_by,
+    table_format,
+)
 from transforms.formats.source import Source
 from transforms.formats.split_words import is_split_word
 from transforms.formats.unpacked import plain_name
@@ -65,6 +72,8 @@ __all__ = [
 
 # How many files that are skipped for their suffix a plan names.
 _PASSED_OVER = 5
+# Of the files that are skipped for their suffix, as many may be tables that are named.
+_LOOKED_AT = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,9 +276,27 @@ def find_inputs(
     passed_over: tuple[str, ...] = ()
     if Skipped.OTHER_SUFFIX in skipped:
         passed_over = other_suffixes(
-            entries, takes=known.takes, exclude=spec.exclude, shown=_PASSED_OVER
+            entries, takes=known.takes, exclude=spec.exclude, shown=_LOOKED_AT
         )
-    return Inputs(wanted, absolute(source), kept, skipped, beside, notes, passed_over)
+        notes += _table_notes(passed_over)
+    return Inputs(
+        *(wanted, absolute(source), kept, skipped, beside, notes),
+        passed_over[:_PASSED_OVER],
+    )
+
+
+def _table_notes(paths: Sequence[str]) -> tuple[str, ...]:
+    """Returns a note on the tables among files that are skipped for their suffix."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        if name := table_format(path):
+            found.setdefault(name, []).append(path)
+    more = "or more " if len(paths) == _LOOKED_AT else ""
+    return tuple(
+        f"{count_text(len(tables), f'{more}{FORMATS[name].title} file')} skipped, such "
+        f"as {tables[0]!r:.80}; --format {name} reads these instead"
+        for name, tables in found.items()
+    )
 
 
 def _pattern_notes(spec: Spec, entries: FileList) -> tuple[str, ...]:
@@ -420,9 +447,9 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
         raise SourceError("Images must be in a folder: label/file or split/label/file")
     if not wanted:
         raise SourceError(
-            f"A file must have a suffix that is known, .csv or .parquet say, to be "
-            f"recognised; {paths[0]!r} has none. Say --format csv if it is CSV; point "
-            f"at the folder for images."
+            f"A file is recognised by its suffix, such as .csv, .jsonl or .parquet; "
+            f"that of {paths[0]!r} is not known. Say what it is, as in --format csv; "
+            f"point at the folder for images."
         )
     known = FORMATS[wanted]
     other = [path for path in paths if not known.takes(path)]

@@ -200,3 +200,17 @@ class TestNotes:
         assert "skipped other_suffix 7\n" in planned
         names = ", ".join(f"'{number}.md'" for number in range(5))
         assert f"        other_suffix: {names} and 2 more\n" in planned
+
+    def test_tables_of_another_format(self, tmp_path: Folder) -> None:
+        """A note names the tables that the run does not read, and how to read them."""
+        write_csv(tmp_path / "in" / "t.csv", "id", range(9))
+        for number in range(2):
+            (tmp_path / "in" / f"{number}.jsonl").write_text('{"id": 1}\n')
+        note = (
+            "2 JSON lines files skipped, such as '0.jsonl'; --format jsonl reads these "
+            "instead\n"
+        )
+        assert note in convert(tmp_path / "in", tmp_path / "out").err
+        assert f"note    {note}" in command("plan", tmp_path / "in", tmp_path / "b").out
+        options = ("--exclude", "*.jsonl")
+        assert not convert(tmp_path / "in", tmp_path / "b", *options).err
