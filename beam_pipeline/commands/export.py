@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_pipeline.reading.choice import condition_of, label_of
+from beam_pipeline.reading.choice import condition_of, label_of, number_to_predict
 from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.core.image.foreign import name_format
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
 from transforms.errors import TargetError, UsageError
 from transforms.reading.view import View
 from transforms.storage.paths import is_remote
@@ -139,8 +139,8 @@ def _new_folder(output: str) -> Iterator[str]:
     if os.path.lexists(output):
         raise TargetError(
             f"The output of 'export' must not exist yet; {output!r} does. Remove it, "
-            f"or choose another: there is no --overwrite, since nothing tells what "
-            f"'export' has written from other files."
+            f"or choose another: 'export' does not overwrite, since it could not tell "
+            f"its own files from yours."
         )
     parent, name = os.path.split(output)
     try:
@@ -170,7 +170,7 @@ def _write_images(
     dataset: OpenDataset, view: View, image: str, folder: str, split: str
 ) -> _Written:
     """Writes the images of a split, each into the folder of its class."""
-    label = label_of(dataset) or _number_to_predict(dataset)
+    label = label_of(dataset) or number_to_predict(dataset)
     named = "filename" if "filename" in dataset.features else ""
     columns = [image, *([label.name] if label else []), *([named] if named else [])]
     written, used = _Written(), set[str]()
@@ -195,16 +195,6 @@ def _write_images(
         written.rows += 1
         written.bytes += len(data)
     return written
-
-
-def _number_to_predict(dataset: OpenDataset) -> Feature | None:
-    """Returns the integer that is the class of each row, as an id of a landmark is."""
-    numbers = (
-        each
-        for each in dataset.features.values()
-        if each.is_label and each.kind is Kind.INT64 and not each.shape
-    )
-    return next(numbers, None)
 
 
 def _ending(data: bytes) -> str:

@@ -119,7 +119,7 @@ def test_nothing_is_overwritten(dataset: Folder, tmp_path: Folder) -> None:
     run = command("export", dataset, tmp_path / "out")
     assert run.code == 2
     assert "must not exist yet" in run.err
-    assert "there is no --overwrite" in run.err
+    assert "does not overwrite" in run.err
     run = command("export", dataset, dataset / "new" / "out")
     assert run.code == 2
     assert "must be outside of the dataset" in run.err

@@ -228,6 +228,19 @@ def test_split_class_and_condition(people: Folder, tmp_path: Folder) -> None:
     assert len(manifest.splits[0].shards) == 8
 
 
+def test_a_number_to_predict_is_a_label(tmp_path: Folder) -> None:
+    """`--label` takes it, and says so of what is no number."""
+    lines = "".join(f"{number},{number % 3}\n" for number in range(30))
+    (tmp_path / "rows.csv").write_text(f"id,survived\n{lines}")
+    convert(tmp_path / "rows.csv", tmp_path / "set", "--label-column", "survived")
+    subset(tmp_path / "set", tmp_path / "out", "--label", "1", "--where", "id > 20")
+    rows = rows_of(tmp_path / "out")["train"]
+    assert sorted(row["id"] for row in rows) == [22, 25, 28]
+    run = command("subset", tmp_path / "set", tmp_path / "new", "--label", "yes")
+    assert run.code == 2
+    assert "--label must be a number, for 'survived', " in run.err
+
+
 def test_a_subset_depends_on_input_and_arguments_alone(
     people: Folder, tmp_path: Folder
 ) -> None:
