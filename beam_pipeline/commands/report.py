@@ -164,7 +164,8 @@ def show_plan(plan: Plan) -> None:
     print_table(console, splits)
     for feature_name, classes in planned.classes.items():
         shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-        console.say(f"\n{feature_name}: {len(classes):,} classes: {shown}")
+        words = count_text(len(classes), "class", "classes")
+        console.say(f"\n{feature_name}: {words}: {shown}")
     console.print("\nnothing was written", style="dim")
 
 

@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -182,7 +183,8 @@ def _said(feature: Feature | None) -> str:
         return "absent"
     facts = {k: v for k, v in feature.to_json().items() if k not in ("name", "missing")}
     kind = facts.pop("kind")
-    return f"{kind} {facts}" if facts else str(kind)
+    settings = ", ".join(f"{name}: {json.dumps(facts[name])}" for name in facts)
+    return f"{kind} ({settings})" if settings else str(kind)
 
 
 def _classes(datasets: Sequence[Dataset]) -> dict[str, tuple[str, ...]]:

@@ -38,7 +38,7 @@ def padding_remarks(features: Sequence[Feature]) -> list[str]:
         if len(padded) == 1
         else (f"{len(padded):,} column names begin or end")
     )
-    return [bounded(f"{what} with a space: {shown}; of CSV --trim removes it")]
+    return [bounded(f"{what} with a space: {shown}; for CSV, --trim removes it")]
 
 
 def label_remarks(name: str, lacking: int, records: int) -> list[str]:
@@ -146,7 +146,10 @@ def share_remarks(
         for content, count, origin, row in each.frequent:
             counts[content] = counts.get(content, 0) + count
             first[content] = min(first.get(content, (origin, row)), (origin, row))
-    why = "few rows meet their shares only roughly, for a hash decides"
+    why = (
+        "each row goes to one split, or each key or group as a whole, so a few of "
+        "them, or large ones, meet the shares only roughly"
+    )
     if counts:
         most = min(counts, key=lambda content: (-counts[content], first[content]))
         origin, row = first[most]

@@ -361,7 +361,7 @@ def _animated(name: str) -> Fault:
     return Fault(
         Reason.ANIMATED_IMAGE,
         f"{name}: there are several images in it, one is expected; "
-        "the image policy animation: first takes the first",
+        "--animations first takes the first",
     )
 
 

@@ -35,6 +35,8 @@ _FIRST_BYTES = 64 << 10
 _OTHER_DELIMITERS = ";\t|,"
 _OTHER_QUOTES = "'`\""
 _SHOWN_NAMES = 8
+# A longer name is content: it has another delimiter, or another encoding.
+_MOST_CHARS = 10_000
 _BOM = "\ufeff"
 
 
@@ -45,10 +47,10 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     else, in a file without a header, column_0, column_1, and so on.
 
     Raises:
-      InputError: the file is empty ("no header"); a name is empty or occurs twice;
-        the first record is not valid in the encoding; the header has another number of
-        fields than `dialect.columns`; the only name holds another usual delimiter, or
-        all names are in other quotes.
+      InputError: the file is empty ("no header"); a name is empty, too long or occurs
+        twice; the first record is not valid in the encoding; the header has another
+        number of fields than `dialect.columns`; the only name holds another usual
+        delimiter, or all names are in other quotes.
     """
     record = _first_record(stream, dialect, origin)
     count = _count(record, dialect)
@@ -254,13 +256,22 @@ def _check_quote(names: Sequence[str], dialect: CsvDialect, origin: str) -> None
 
 
 def _check_names(names: Sequence[str], origin: str) -> None:
+    longest = max(names, key=len)
+    if len(longest) > _MOST_CHARS:
+        raise InputError(
+            f"{origin}: a column's name must have at most {_MOST_CHARS:,} characters; "
+            f"one in the header has {len(longest):,} and begins with {longest[:20]!r}. "
+            f"Check --encoding, --delimiter and --quote; if the file has no header, "
+            f"say --no-header"
+        )
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names, start=1):
         places.setdefault(name, []).append(place)
     if empty := places.pop("", None):
         raise InputError(
             f"{origin}: every column must have a name; the header has none at column "
-            f"{_numbers(empty)}. Correct it; if the file has no header, say --no-header"
+            f"{_numbers(empty)}. Correct it, or give all names with --columns; if the "
+            f"file has no header, say --no-header"
         )
     for name, found in places.items():
         if len(found) > 1:

@@ -109,9 +109,12 @@ class JsonLinesReader(TableReader):
                 f"holds no line. Leave the file out."
             )
         if unread and (not rows or unread * 100 >= lines * _UNREAD_IN_100):
+            hint = ""
+            if any(_is_array(text.pieces) for text in texts):
+                hint = "; this is an array: write each of its objects on a line"
             raise InputError(
-                f"Each line of JSON lines must be an object that can be read; {unread} "
-                f"of {lines} sampled lines are not. {complaint}"
+                f"Each line of JSON lines must be an object that can be read; "
+                f"{unread:,} of {lines:,} sampled lines are not. {complaint}{hint}"
             )
         if not rows:
             raise InputError(
@@ -296,6 +299,11 @@ def _texts(file: InputFile, sample_bytes: int, count: int) -> _Texts:
             if text:
                 pieces.append(text)
     return _Texts(pieces, sum(map(len, pieces)), False)
+
+
+def _is_array(pieces: Sequence[bytes]) -> bool:
+    """Whether a file begins as an array, which may span all of its lines."""
+    return bool(pieces) and pieces[0][:64].lstrip().startswith(b"[")
 
 
 def _all_pieces(file: SourceFile) -> Iterator[bytes]:

@@ -187,6 +187,7 @@ def test_a_header_longer_than_the_first_read_is_whole() -> None:
         (b"a,b,a,c,b\n", CsvDialect(), "'a' is the name of columns 1, 3"),
         (b"a,,b,\n", CsvDialect(), "none at column 2, 4"),
         (b'a,""\n', CsvDialect(), "none at column 2"),
+        (b"a" * 10_001, CsvDialect(), "has 10,001 and begins with 'aaaa.*--encoding"),
         (b"a;b;c\n1;2;3\n", CsvDialect(), "is it ';'. Say so with --delimiter"),
         (b"a\tb\n", CsvDialect(), r"is it '\\t'"),
         (b"a,b\n", CsvDialect(delimiter=";"), "is it ','"),

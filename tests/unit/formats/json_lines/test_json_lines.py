@@ -319,6 +319,13 @@ def test_two_objects_on_two_lines_are_not_taken_for_lines(
     assert [r.reason for r in rejections] == [Reason.MALFORMED] * 2
 
 
+def test_an_array_of_objects_is_refused(tmp_path: pathlib.Path) -> None:
+    """However its objects are laid out over the lines, with what to do."""
+    for text in ('[{"a": 1},\n{"a": 2}]', '[\n  {"a":\n1}\n]'):
+        with pytest.raises(SourceError, match="this is an array: write each of its"):
+            planned(tmp_path, text.splitlines())
+
+
 def test_doubled_members_elsewhere_do_not_matter(tmp_path: pathlib.Path) -> None:
     """A duplicate member is a fault only if it affects a wanted column."""
     lines = ['{"a": 1, "b": {"c": 1, "c": 2}}', '{"a": 2, "b": {"c": 3}}']
