@@ -110,8 +110,13 @@ def sample_blocks(
 
     def looks(places: int = _PLACES) -> Iterator[_Look]:
         if is_small:
-            return _all_of(inputs)
-        return _some_of(inputs, sizes, sample_bytes, places)
+            yield from _all_of(inputs)
+        else:
+            yield from _some_of(inputs, sizes, sample_bytes, places)
+        if len(inputs) > _PLACES:
+            # They are refused: better now than while blocks are read.
+            for index in np.flatnonzero(sizes == 0).tolist():
+                yield _Look(inputs[index], [])
 
     try:
         seen = _looked_into(looks(), check, far)

@@ -462,6 +462,32 @@ def test_what_is_no_table_is_an_error(
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))
 
 
+@pytest.mark.parametrize("count", [65, 200])
+def test_small_files_are_all_sampled(count: int, tmp_path: pathlib.Path) -> None:
+    """A key that one file alone has is a column, however many files there are."""
+    for number in range(count):
+        more = ', "b": 1' if number == count - 2 else ""
+        write(tmp_path / f"{number:03d}.jsonl", [f'{{"a": {number}{more}}}'])
+    names = [f"{number:03d}.jsonl" for number in range(count)]
+    sample = JsonLinesReader().plan(listed(tmp_path, names)).sample
+    assert sample.complete
+    assert not sample.notes
+    assert sample.columns["b"].null_count == count - 1
+
+
+def test_a_note_says_that_other_lines_may_have_more(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more files than are looked into; not if all lines are looked at."""
+    monkeypatch.setattr(json_lines, "_MOST_FILES", 8)
+    for number in range(9):
+        write(tmp_path / f"{number}.jsonl", ['{"a": 1}'])
+    files = listed(tmp_path, [f"{number}.jsonl" for number in range(9)])
+    (note,) = JsonLinesReader().plan(files).sample.notes
+    assert note.startswith("the columns are the keys of 8 sampled lines; ")
+    assert not JsonLinesReader(full=True).plan(files).sample.notes
+
+
 def test_sample_of_a_large_file_is_spread_and_bounded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
