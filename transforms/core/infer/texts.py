@@ -17,6 +17,7 @@ numbers or bools: a column of nothing else is text, and NA a class like any othe
 import concurrent.futures
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -79,6 +80,10 @@ _NO_WORD = (
     r"|nan|[+-]?inf|[+-]?infinity|true|false)[ \t]*$"
     rf"|^(?:{'|'.join(MISSING_WORDS)})$"
 )
+# The first cells of a piece tell most columns not to be bools, nor whole numbers.
+_HEAD_CELLS = 8
+_BOOLS = ("true", "false")
+_NOT_WHOLE = re.compile(r"[+-]?([0-9]*\.[0-9]*[1-9][0-9]*|0[0-9]+)")
 # Cells that show most columns of numbers not to be words.
 _PROBED = 64
 # Cells among which the first few distinct ones are sought, step by step.
@@ -333,15 +338,18 @@ class _Tally:
         if self.first is None:
             self.first = present
         self.present += len(present)
+        head = present.slice(0, _HEAD_CELLS).to_pylist()
         if self.bools:
-            self.bools = coerce(present, Feature("", Kind.BOOL)).faults is None
+            self.bools = head[0].lower() in _BOOLS and (
+                coerce(present, Feature("", Kind.BOOL)).faults is None
+            )
             if self.bools:
                 # If a later piece holds numbers, these are words among them.
                 self.word_count += len(present)
                 self.words += _examples(present)
                 self.texts.add(present)
                 return
-        if not self.is_whole:
+        if not self.is_whole or any(map(_NOT_WHOLE.fullmatch, head)):
             self._add_floats(present)
             return
         integers = coerce(present, Feature("", Kind.INT64))
