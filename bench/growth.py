@@ -81,6 +81,7 @@ class Line:
 LINES = (
     Line("rows", "row", 10_000_000, 3_000_000),
     Line("columns", "column", 10_000, 3_000, bottom=4),
+    Line("mixed_columns", "column", 10_000, 3_000, bottom=4),
     Line("files", "file", 100_000, 10_000),
     Line(
         "classes",

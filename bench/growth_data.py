@@ -73,6 +73,22 @@ def columns(folder: pathlib.Path, count: int) -> None:
     )
 
 
+def mixed_columns(folder: pathlib.Path, count: int) -> None:
+    """Writes a CSV of 300 rows of `count` words, dates, floats with NA, and bools."""
+    rng = np.random.default_rng(31)
+    numbers = rng.standard_normal((300, count), np.float32).round(4).astype(str)
+    numbers[rng.random((300, count)) < 0.05] = "NA"
+    days = rng.integers(1, 29, (300, count)).astype(str)
+    looks = (
+        lambda at: np.char.add("word", days[:, at]),
+        lambda at: np.char.add("2024-02-", np.char.zfill(days[:, at], 2)),
+        lambda at: numbers[:, at],
+        lambda at: np.where(numbers[:, at] > "0", "true", "false"),
+    )
+    table = pa.table({f"c{i:05d}": looks[i % len(looks)](i) for i in range(count)})
+    _write_csv(folder / "mixed.csv", iter([table]))
+
+
 def files(folder: pathlib.Path, count: int) -> None:
     """Writes `count` CSV files of ten rows, in folders of 1,000."""
     for number in range(count):
@@ -264,6 +280,7 @@ MAKERS: dict[str, Callable[[pathlib.Path, int], None]] = {
         rows,
         shards,
         columns,
+        mixed_columns,
         files,
         classes,
         row_bytes,

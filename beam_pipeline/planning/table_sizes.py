@@ -37,9 +37,9 @@ SIZED_IMAGES = 64
 # About what one takes where none of them is found.
 _IMAGE_BYTES = 100_000
 # Rows whose records are encoded to learn how large records are, and about how many
-# bytes of them at once.
+# bytes of them at once: the least, and for each column, which costs by itself.
 _SIZED_ROWS = 20_000
-_SIZED_BYTES = 16 << 20
+_SIZED_BYTES, _SIZED_COLUMN_BYTES = 16 << 20, 8 << 10
 
 
 def number_of_rows(sample: TableSample, inputs: Inputs) -> float:
@@ -108,7 +108,8 @@ def mean_record_bytes(
         count, at_once = min(count, 1), 1
     else:
         sample_bytes = sum(column.nbytes for column in sample.columns.values())
-        at_once = max(_SIZED_BYTES * sample.rows // max(sample_bytes, 1), 1)
+        most = max(_SIZED_BYTES, _SIZED_COLUMN_BYTES * len(sample.columns))
+        at_once = max(most * sample.rows // max(sample_bytes, 1), 1)
     paths = [f.name for f in schema.of_kind(Kind.IMAGE) if not f.inline]
     alike = [
         f.name for f in sized.features if f.source_column in fixed and not f.internal

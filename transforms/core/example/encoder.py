@@ -63,6 +63,8 @@ __all__ = [
 # pass, small enough to stay in the processor's cache.
 _CHUNK_ROWS = 1 << 13
 _CHUNK_BYTES = 1 << 24
+# Of thousands of columns more: a pass costs by their number then.
+_COLUMN_BYTES = 1 << 13
 # Of rows that are divided by their layout, there is a pass for each layout.
 _LAYOUTS_ROWS = 1 << 15
 
@@ -408,10 +410,11 @@ class ExampleEncoder:
         def bytes_before(row: int) -> int:
             return row * self._row_bytes + sum(bound(row) for bound in bounds)
 
+        chunk_bytes = max(_CHUNK_BYTES, _COLUMN_BYTES * batch.num_columns)
         start = 0
         while start < batch.num_rows:
             # Binary search for the last row within the limit; at least one row.
-            limit = bytes_before(start) + _CHUNK_BYTES
+            limit = bytes_before(start) + chunk_bytes
             fits, stop = start + 1, min(start + most_rows, batch.num_rows)
             if bytes_before(stop) <= limit:
                 fits = stop
