@@ -64,7 +64,7 @@ SHARDS = [f"{{NAME}}-{{i:05d}}-of-{count:05d}" for i in range({count})]
 def batches():
     row = fn.readers.tfrecord(
         path=[f"{{DIRECTORY}}/{{shard}}" for shard in SHARDS],
-        # `tfrecord2idx SHARD INDEX`, which comes with DALI, makes one
+        # `beam-tfrecord index DATASET --text` makes them where there are none
         index_path=[f"{{DIRECTORY}}/index/{{shard}}.idx" for shard in SHARDS],
         features=DESCRIPTION,
         random_shuffle=True,

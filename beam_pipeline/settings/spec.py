@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import pydantic
@@ -302,13 +302,30 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
     try:
         return Spec.model_validate(settle_output(settings))
     except pydantic.ValidationError as error:
-        faults = "; ".join(_describe(fault) for fault in error.errors())
+        faults = "; ".join(_describe(fault) for fault in _joined(error.errors()))
         raise SpecError(faults if faults.endswith("?") else f"{faults}.") from error
+
+
+def _joined(faults: Sequence[Any]) -> list[Any]:
+    """Returns validation errors, those of the branches of a union as one."""
+    out: dict[str, Any] = {}
+    for number, fault in enumerate(faults):
+        wanted = fault["msg"].startswith(_SHOULD)
+        place = _place(fault) if wanted else str(number)
+        if place in out:
+            other = fault["msg"].removeprefix(_SHOULD)
+            fault = out[place] | {"msg": f"{out[place]['msg']} or {other}"}
+        out[place] = fault
+    return [*out.values()]
+
+
+def _place(fault: Any) -> str:
+    return ".".join(str(part) for part in fault["loc"] if part not in _TYPE_WORDS)
 
 
 def _describe(fault: Any) -> str:
     """Returns a validation error of pydantic in our words."""
-    place = ".".join(str(part) for part in fault["loc"] if part not in _TYPE_WORDS)
+    place = _place(fault)
     if fault["type"] == "extra_forbidden":
         # A feature has settings of its own: ("features", NAME, SETTING).
         known = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec
@@ -330,5 +347,6 @@ def _describe(fault: Any) -> str:
 
 # Length of the place of a setting within a feature.
 _OF_A_FEATURE = 3
+_SHOULD = "Input should be "
 # Pydantic names the branch of a union in the place of a fault.
 _TYPE_WORDS = frozenset({"int", "constrained-int", "literal['auto']"})

@@ -216,6 +216,8 @@ def test_a_fault_is_one_sentence() -> None:
     assert fault(lables="x") == "there is no setting 'lables' (did you mean 'labels'?)."
     assert fault(resize="224").startswith("resize: a resize is MODE:SIZE; exact:224 ")
     assert "crop:24x32 cuts" in fault(resize="24x32")
+    both = "greater than or equal to 1 or 'auto' (found 0)."
+    assert fault(workers=0) == f"workers: input should be {both}"
 
 
 def test_a_kind_alone_is_a_feature() -> None:
