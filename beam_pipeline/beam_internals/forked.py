@@ -1,6 +1,6 @@
-"""Beam's local runner, and its worker loop in processes that were forked beforehand.
+"""Beam's local runner, and its worker loop in processes that were started beforehand.
 
-runner asks for a worker -> _ForkedWorkerHandler -> Workers.start -> a process
+runner asks for a worker -> _WaitingWorkerHandler -> Workers.start -> a process
 that process             -> serve_runner         -> works until it is let go
 """
 
@@ -18,7 +18,7 @@ from transforms.errors import BeamTFRecordError
 
 __all__ = ["Workers", "local_runner", "serve_runner"]
 
-_URN = "beam-tfrecord:env:forked:v1"
+_URN = "beam-tfrecord:env:waiting:v1"
 _STATE_CACHE_BYTES = 64 << 20
 
 
@@ -42,17 +42,17 @@ def local_runner(workers: Workers | None) -> Iterator[FnApiRunner]:
     if workers is None:
         yield FnApiRunner()
         return
-    _ForkedWorkerHandler.workers = workers
+    _WaitingWorkerHandler.workers = workers
     worker_handlers.grpc = _Loopback()
     try:
-        yield FnApiRunner(default_environment=_ForkedEnvironment.default())
+        yield FnApiRunner(default_environment=_WaitingEnvironment.default())
     finally:
         worker_handlers.grpc = grpc
-        _ForkedWorkerHandler.workers = None
+        _WaitingWorkerHandler.workers = None
 
 
 def serve_runner(worker_id: str, control_address: str) -> None:
-    """Works for a runner, in a forked process, until it hangs up."""
+    """Works for a runner, in a process of its own, until it hangs up."""
     sample_often()
     sdk_worker.SdkHarness(
         control_address,
@@ -87,11 +87,11 @@ class _Loopback:
 
 
 @environments.Environment.register_urn(_URN, bytes)
-class _ForkedEnvironment(environments.Environment):
-    """The environment that asks the runner for forked workers."""
+class _WaitingEnvironment(environments.Environment):
+    """The environment that asks the runner for processes which wait."""
 
     @classmethod
-    def default(cls) -> "_ForkedEnvironment":
+    def default(cls) -> "_WaitingEnvironment":
         """Returns it with the capabilities of this SDK."""
         return cls(environments.python_sdk_capabilities(), (), None)
 
@@ -102,14 +102,14 @@ class _ForkedEnvironment(environments.Environment):
     @staticmethod
     def from_runner_api_parameter(
         payload: Any, capabilities: Any, artifacts: Any, hints: Any, context: Any
-    ) -> "_ForkedEnvironment":
+    ) -> "_WaitingEnvironment":
         """Inverse of `to_runner_api_parameter`."""
-        return _ForkedEnvironment(capabilities, artifacts, hints)
+        return _WaitingEnvironment(capabilities, artifacts, hints)
 
 
 @worker_handlers.WorkerHandler.register_environment(_URN, bytes)
-class _ForkedWorkerHandler(worker_handlers.GrpcWorkerHandler):
-    """Starts and stops one forked worker on behalf of the runner."""
+class _WaitingWorkerHandler(worker_handlers.GrpcWorkerHandler):
+    """Starts and stops one worker on behalf of the runner."""
 
     workers: ClassVar[Workers | None] = None
 
@@ -118,7 +118,7 @@ class _ForkedWorkerHandler(worker_handlers.GrpcWorkerHandler):
     ) -> None:
         super().__init__(state, provision_info, grpc_server)
         if self.workers is None:
-            raise BeamTFRecordError("Forked workers need an open WorkerPool.")
+            raise BeamTFRecordError("Worker processes need an open WorkerPool.")
         self._started_by = self.workers
         self._pid = 0
 

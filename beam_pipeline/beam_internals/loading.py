@@ -12,8 +12,10 @@ from types import ModuleType
 
 __all__ = [
     "beam_loading",
+    "is_own_process",
     "let_arrow_look",
     "load_for_engine",
+    "load_for_worker",
     "quiet_import",
     "spare_imports",
 ]
@@ -69,7 +71,12 @@ class _Spared:
 class _Process:
     """State of the whole process."""
 
-    spares = False
+    is_own = False
+
+
+def is_own_process() -> bool:
+    """Whether this process runs only this program: not a user's that calls it."""
+    return _Process.is_own
 
 
 def spare_imports() -> None:
@@ -79,7 +86,7 @@ def spare_imports() -> None:
     without them. What does need pandas in this process still gets it. Must be called
     before NumPy is imported.
     """
-    _Process.spares = True
+    _Process.is_own = True
     # NumPy's BLAS starts a thread for each processor. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _is_slow_at_sorting():
@@ -111,6 +118,14 @@ def load_for_engine(runner: str) -> None:
         _load()
 
 
+def load_for_worker() -> None:
+    """Imports what a job of this machine runs, in a new process that does its work."""
+    spare_imports()
+    quiet_import()
+    let_arrow_look()
+    _load()
+
+
 @contextlib.contextmanager
 def beam_loading() -> Iterator[Callable[[], None]]:
     """Starts to import what runs a job; yields a function that waits for it.
@@ -133,7 +148,7 @@ def _load() -> None:
 @contextlib.contextmanager
 def _spared() -> Iterator[None]:
     """Hides unneeded modules from this thread, if `spare_imports` was called."""
-    if not _Process.spares:
+    if not _Process.is_own:
         yield
         return
     finder = _Spared()
@@ -150,6 +165,6 @@ def let_arrow_look() -> None:
     It would import pandas, which takes half as long as Beam. Does nothing unless
     `spare_imports` was called.
     """
-    if _Process.spares:
+    if _Process.is_own:
         with _spared():
             importlib.import_module("pyarrow").array([0])

@@ -1,4 +1,4 @@
-"""Run and watch a job: in this process, in forked workers, or on an engine."""
+"""Run and watch a job: in this process, in worker processes, or on an engine."""
 
 import contextlib
 import logging
@@ -9,6 +9,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.beam_internals.forked import local_runner
+from beam_pipeline.beam_internals.loading import is_own_process
 from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
@@ -16,10 +17,10 @@ from beam_pipeline.engines.engine import SERVICE_TIMEOUT, Engine, Place, Submitt
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.job import Job, build
-from beam_pipeline.running.retry_notes import collected_retries
-from beam_pipeline.running.workers import WorkerPool, forked_workers
+from beam_pipeline.running.retry_notes import RetryNotes, collected_retries
+from beam_pipeline.running.workers import WorkerPool, local_workers
 from transforms import files
-from transforms.errors import BeamTFRecordError, SpecError, closest
+from transforms.errors import SpecError, closest
 from transforms.shards import decoder_pool
 from transforms.shards.allocation import return_freed_memory
 from transforms.storage.file_systems import may_fork
@@ -68,8 +69,7 @@ def run_job(
     Args:
       job: planned, with its work folder made.
       hooks: where the caller takes part.
-      workers: processes; 1 runs everything in this one, and so does a process that
-        can no longer fork safely: it has used more before, or has started Java.
+      workers: processes; 1 runs everything in this one.
       engine: that runs it; None for the runner inside Beam.
       place: of the engine.
 
@@ -89,9 +89,6 @@ def run_job(
                 reports=reports,
             )
         return
-    # Forking a process with threads, of gRPC or Java, may deadlock the child.
-    if WorkerPool.spent or not may_fork():
-        workers = 1
     flags = [
         f"--direct_num_workers={workers}",
         SERVICE_TIMEOUT,
@@ -101,7 +98,7 @@ def run_job(
     return_freed_memory()
     with (
         collected_retries() as notes,
-        _pool(workers) as pool,
+        _pool(workers, notes) as pool,
         _quiet_beam(),
         plain_labels(),
         beam_shortcuts(),
@@ -133,13 +130,14 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Su
 
 
 @contextlib.contextmanager
-def _pool(workers: int) -> Iterator[WorkerPool | None]:
-    """Yields forked workers; None where this process does the work."""
-    if workers == 1 or WorkerPool.spent:
+def _pool(workers: int, notes: RetryNotes) -> Iterator[WorkerPool | None]:
+    """Yields worker processes; None where this process does the work."""
+    if workers == 1:
         yield None
-    else:
-        with forked_workers(workers) as pool:
-            yield pool
+        return
+    forks = is_own_process() and may_fork()
+    with local_workers(workers, forks=forks, notes=notes.write_end) as pool:
+        yield pool
 
 
 @contextlib.contextmanager
@@ -172,7 +170,7 @@ def _run_watched(
     def look() -> None:
         watch()
         if pool is not None and (pid := pool.dead()) and not done.is_set():
-            raise _ended(pid)
+            raise pool.error_of(pid)
 
     def end() -> None:
         decoder_pool.SHARED.end()
@@ -187,12 +185,5 @@ def _run_watched(
     if failure is not None:
         # Of a killed worker the runner only reports a lost connection.
         if pool is not None and (pid := pool.killed()):
-            raise _ended(pid) from failure
+            raise pool.error_of(pid) from failure
         raise translated(failure) from failure
-
-
-def _ended(pid: int) -> BeamTFRecordError:
-    return BeamTFRecordError(
-        f"A worker process ({pid}) was ended from outside, perhaps for lack of memory. "
-        f"Run again, with fewer --workers if memory is short."
-    )

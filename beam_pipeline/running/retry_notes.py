@@ -1,7 +1,7 @@
 """Messages about operations that were retried, in this process or in a worker.
 
 `transforms.storage.retry` logs each retry. Workers send their log lines to the watching
-process through a pipe, which is made before they are forked.
+process through a pipe, which is made before they are started.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from beam_pipeline.terminal import standard_error
 from transforms.storage import retry
 
-__all__ = ["RetryNotes", "collected_retries"]
+__all__ = ["RetryNotes", "collected_retries", "send_retries"]
 
 # Less than PIPE_BUF: a line is written to the pipe whole, never mixed with others.
 _LINE_BYTES = 1024
@@ -21,21 +21,18 @@ _READ_BYTES = 1 << 16
 _SHOWN = 5
 
 
-class RetryNotes(logging.Handler):
-    """Log handler of all processes of a run; the watching one prints.
+class _Sender(logging.Handler):
+    """Log handler that sends lines to the watcher.
 
     Attributes:
-      count: retries seen so far.
+      write_end: of the watcher's pipe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, write_end: int) -> None:
         super().__init__()
-        self.count = 0
-        self._read_end, self._write_end = os.pipe()
-        os.set_blocking(self._read_end, False)
+        self.write_end = write_end
         # A full pipe must not block a worker: lines that do not fit are lost.
-        os.set_blocking(self._write_end, False)
-        self._rest = b""
+        os.set_blocking(write_end, False)
         self._is_closed = False
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -45,7 +42,22 @@ class RetryNotes(logging.Handler):
             # A thread of a stopped run may still log.
             return
         with contextlib.suppress(BlockingIOError):
-            os.write(self._write_end, line[: _LINE_BYTES - 1] + b"\n")
+            os.write(self.write_end, line[: _LINE_BYTES - 1] + b"\n")
+
+
+class RetryNotes(_Sender):
+    """Log handler of the watching process, which prints what all of them send.
+
+    Attributes:
+      count: retries seen so far.
+    """
+
+    def __init__(self) -> None:
+        self._read_end, write_end = os.pipe()
+        super().__init__(write_end)
+        self.count = 0
+        os.set_blocking(self._read_end, False)
+        self._rest = b""
 
     def show(self) -> None:
         """Prints what has come since it was last called, the first few lines of it."""
@@ -71,7 +83,7 @@ class RetryNotes(logging.Handler):
         try:
             self._is_closed = True
             os.close(self._read_end)
-            os.close(self._write_end)
+            os.close(self.write_end)
         finally:
             self.release()
         super().close()
@@ -79,13 +91,11 @@ class RetryNotes(logging.Handler):
 
 @contextlib.contextmanager
 def collected_retries() -> Iterator[RetryNotes]:
-    """Sends log lines about retries to the watcher; workers are forked inside."""
+    """Sends log lines about retries to the watcher; workers are started inside."""
     logger = logging.getLogger(retry.__name__)
     before = logger.level, logger.propagate
     notes = RetryNotes()
-    logger.addHandler(notes)
-    logger.setLevel(logging.WARNING)
-    logger.propagate = False
+    _handle(notes)
     try:
         yield notes
     finally:
@@ -94,3 +104,19 @@ def collected_retries() -> Iterator[RetryNotes]:
         logger.setLevel(before[0])
         logger.propagate = before[1]
         notes.close()
+
+
+def send_retries(write_end: int) -> None:
+    """Sends what this worker logs about retries to the watcher.
+
+    Args:
+      write_end: of the pipe of the watcher's `RetryNotes`. A forked worker has it.
+    """
+    _handle(_Sender(write_end))
+
+
+def _handle(handler: logging.Handler) -> None:
+    logger = logging.getLogger(retry.__name__)
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False

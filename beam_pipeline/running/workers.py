@@ -1,15 +1,20 @@
-"""Worker processes of the local run: Beam's SDK harness, forked beforehand.
+"""Worker processes of the local run: Beam's SDK harness, started beforehand.
 
 A worker that is forked from a process that has imported everything starts in
-milliseconds, where Beam's `multi_processing` mode starts a new interpreter (1-2 s,
-hundreds of MB). The forks must happen before gRPC makes its first thread, so they
-wait on a pipe until the runner asks for them; those not asked for end unused.
+milliseconds, and a new interpreter in a second. But the child of a process with threads
+may wait forever for a lock that one of them held: of gRPC, of Beam's pool of threads,
+of Java. So only the command line forks, before it uses any of these; in a user's
+process, who knows what runs there, each worker is a new interpreter.
+
+The workers wait on a pipe until the runner asks for them; those not asked for end
+unused.
 """
 
 import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -18,37 +23,79 @@ from collections.abc import Iterator
 from typing import IO
 
 from beam_pipeline.beam_internals.forked import serve_runner
+from beam_pipeline.running.retry_notes import send_retries
+from transforms.errors import BeamTFRecordError
 
-__all__ = ["WorkerPool", "forked_workers"]
+__all__ = ["WorkerPool", "local_workers", "work_in_new_process"]
 
 # A worker may exit with 0 just before the run ends; later than this it is an error.
 _LEAVE_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
+# Of the workers' log, for an error.
+_LAST_BYTES = 500
+# The new interpreter searches for modules where this one does. Ctrl-C while it loads is
+# the parent's.
+_START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "parent, notes, *sys.path = sys.argv[1:]; "
+    "from beam_pipeline.beam_internals.loading import load_for_worker; "
+    "load_for_worker(); "
+    "from beam_pipeline.running.workers import work_in_new_process; "
+    "work_in_new_process(int(parent), int(notes))"
+)
 
 
 class WorkerPool:
-    """Forked processes that wait to become workers.
+    """Processes that wait to become workers.
 
     Attributes:
-      log: what the workers print; shown only when one of them dies.
+      log: what the workers print; the error of one that cannot start is shown.
     """
 
-    # Set by the first pool: gRPC starts threads then, and the child of a process with
-    # threads may deadlock.
-    spent: bool = False
+    def __init__(self, count: int, *, forks: bool, notes: int) -> None:
+        """Starts the processes.
 
-    def __init__(self, count: int) -> None:
+        Args:
+          count: of them.
+          forks: whether they are forks of this process, or new interpreters.
+          notes: file descriptor to which new ones send what they retry.
+        """
         # Closed by `close`; the workers write to it as long as they live.
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._waiting: list[tuple[int, int]] = []
         self._working: list[int] = []
-        self._killed: list[int] = []
+        self._statuses: dict[int, int] = {}
         # Workers that exited with 0, and when that was seen.
         self._left: dict[int, float] = {}
         # The runner starts and stops workers in its own thread; the watcher is another.
         self._lock = threading.Lock()
         for _ in range(count):
-            self._fork()
+            if forks:
+                self._fork()
+            else:
+                self._spawn(notes)
+
+    def _spawn(self, notes: int) -> None:
+        read_end, write_end = os.pipe()
+        numbers = map(str, (os.getpid(), notes))
+        paths = (path for path in sys.path if isinstance(path, str))
+        try:
+            process = subprocess.Popen(
+                [sys.executable or "", "-c", _START, *numbers, *paths],
+                stdin=read_end,
+                stdout=self.log,
+                stderr=self.log,
+                pass_fds=[notes],
+            )
+        except (OSError, ValueError) as error:
+            os.close(write_end)
+            self.close()
+            raise _not_working(str(error)) from error
+        finally:
+            os.close(read_end)
+        # The pool waits for it by its id, as for forks.
+        process.returncode = 0
+        self._waiting.append((process.pid, write_end))
 
     def _fork(self) -> None:
         parent = os.getpid()
@@ -86,16 +133,32 @@ class WorkerPool:
         if pid in self._working:
             self._working.remove(pid)
             with contextlib.suppress(ChildProcessError):
-                self._note(pid, os.waitpid(pid, 0)[1])
+                self._statuses[pid] = os.waitpid(pid, 0)[1]
 
-    def _note(self, pid: int, status: int) -> None:
-        if os.WIFSIGNALED(status):
-            self._killed.append(pid)
+    def error_of(self, pid: int) -> BeamTFRecordError:
+        """Returns the error of a process that `dead` or `killed` has found."""
+        status = self._statuses.get(pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(status)
+        if code <= 0:
+            return BeamTFRecordError(
+                f"A worker process ({pid}) was ended from outside, perhaps for lack of "
+                f"memory. Run again, with fewer --workers if memory is short."
+            )
+        return _not_working(f"one ended with exit code {code}{self._last_line()}")
+
+    def _last_line(self) -> str:
+        """Returns what a worker has printed last, to be added to a sentence."""
+        log = self.log.fileno()
+        # The workers write where a file object would seek to.
+        start = max(0, os.fstat(log).st_size - _LAST_BYTES)
+        text = os.pread(log, _LAST_BYTES, start).decode("utf-8", "replace").strip()
+        return f": {text.splitlines()[-1]}" if text else ""
 
     def killed(self) -> int | None:
         """Returns the id of a process that a signal has ended, if any."""
         self.dead()
-        return self._killed[0] if self._killed else None
+        ended = self._statuses.items()
+        return next((pid for pid, status in ended if os.WIFSIGNALED(status)), None)
 
     def dead(self) -> int | None:
         """Returns the id of a process that has ended without being told to, if any."""
@@ -120,7 +183,7 @@ class WorkerPool:
         except ChildProcessError:
             return True
         if found:
-            self._note(pid, status)
+            self._statuses[pid] = status
             if status == 0:
                 self._left[pid] = time.monotonic()
         return bool(found)
@@ -137,6 +200,25 @@ class WorkerPool:
                 os.waitpid(pid, 0)
         self._working.clear()
         self.log.close()
+
+
+def _not_working(reason: str) -> BeamTFRecordError:
+    return BeamTFRecordError(
+        f"Worker processes must start as {sys.executable!r} and work until the run "
+        f"ends; {reason}. With --workers 1 this process does their work."
+    )
+
+
+def work_in_new_process(parent: int, notes: int) -> None:
+    """Works for the process that has started this interpreter, then ends this one.
+
+    Args:
+      parent: its id.
+      notes: file descriptor to which retries are sent.
+    """
+    send_retries(notes)
+    _become_worker(sys.stdin.fileno(), parent, sys.stdout.fileno())
+    os._exit(0)
 
 
 def _become_worker(read_end: int, parent: int, log: int) -> None:
@@ -159,10 +241,9 @@ def _become_worker(read_end: int, parent: int, log: int) -> None:
 
 
 @contextlib.contextmanager
-def forked_workers(count: int) -> Iterator[WorkerPool]:
-    """Forks processes for a local run; ends them all on leaving."""
-    pool = WorkerPool(count)
-    WorkerPool.spent = True
+def local_workers(count: int, *, forks: bool, notes: int) -> Iterator[WorkerPool]:
+    """Starts processes for a local run, see `WorkerPool`; ends them all on leaving."""
+    pool = WorkerPool(count, forks=forks, notes=notes)
     try:
         yield pool
     finally:

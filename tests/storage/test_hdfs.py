@@ -40,7 +40,7 @@ def test_a_dataset_in_hdfs(
     """Converted, sound, up to date, the bytes of a local one; nothing beside it."""
     program = Program(hdfs, tmp_path)
     target = hdfs.url("sets/one")
-    # Two workers are forked elsewhere, which a process with Java must not be.
+    # A process with Java must not fork: these workers are new interpreters.
     program.run("convert", pets, target, *PETS, "--workers", "2")
     assert "sound: 32 records" in program.run("verify", target).out
     # Hadoop's own settings name the name node too.

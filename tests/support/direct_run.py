@@ -24,7 +24,6 @@ from beam_pipeline.planning.features.vocabularies import keep_names
 from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.running import local
 from beam_pipeline.running.convert import open_work_folder
-from beam_pipeline.running.workers import WorkerPool
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import PlaceFacts
 from transforms.core.placing.placement import SplitSource
@@ -86,9 +85,6 @@ def run_job(
     stratified = job.layout.sharding.rule.source is SplitSource.STRATIFIED
     elsewhere = engine is not None or workers > 1
     if elsewhere or stratified or job.leak_check or hooks.between or hooks.beam_flags:
-        # Other tests may have used gRPC in this process: a worker forked from it would
-        # wait forever for a lock that one of its threads held.
-        WorkerPool.spent = True
         local.run_job(job, hooks, workers=workers, engine=engine, place=place)
         return
     try:

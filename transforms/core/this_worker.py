@@ -1,8 +1,8 @@
 """The worker that this process is, in a job of an engine; nothing anywhere else.
 
 Every fact that leaves a worker carries `stamp()`, so that the commit knows which
-machines and versions have made the dataset. Local runs have none: their workers are
-forks of the program.
+machines and versions have made the dataset. Local runs have none: their workers are of
+the program's own machine and installation.
 """
 
 import dataclasses
@@ -112,7 +112,7 @@ def become(worker: Worker, *, elsewhere: bool = False) -> None:
 
 
 def here() -> Worker | None:
-    """Returns the worker that this process is; None in the program and its forks."""
+    """Returns the worker that this process is; None in a run on one machine."""
     known = _here()
     return None if known is None else known.worker
 

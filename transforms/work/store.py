@@ -67,8 +67,8 @@ class Store:
         rejects, because another attempt may have other rows; empty for none.
       access: how its places are reached, wherever the store is sent.
       lease: of the run, in an object store; None elsewhere.
-      rules: what is asked of the workers of an engine; None where they are forks of
-        the program.
+      rules: what is asked of the workers of an engine; None where the run
+        starts them on its own machine.
     """
 
     folder: str

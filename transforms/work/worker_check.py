@@ -169,7 +169,7 @@ def check_worker(
     """Checks this process once a run, and lets it report from then on.
 
     Args:
-      rules: of the job; None where its workers are forks of the program.
+      rules: of the job; None where it starts its workers on its machine.
       lease: of the run, which its workers renew as well; None for none.
       folder: of the run's work, where nobody reads reports.
 

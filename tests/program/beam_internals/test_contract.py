@@ -105,8 +105,8 @@ def test_shortcuts_of_state_sampler() -> None:
     check(200)
 
 
-def test_forked_workers_sample_often(tmp_path: pathlib.Path) -> None:
-    """They are forked before the shortcuts are open, and ask for it themselves."""
+def test_workers_sample_often(tmp_path: pathlib.Path) -> None:
+    """They are started before the shortcuts are open, and ask for it themselves."""
     (tmp_path / "rows.csv").write_text("number\n1\n2\n")
     code = """
 import os, pathlib, sys
@@ -220,8 +220,8 @@ def test_forked_starts_workers_by_a_handler() -> None:
         "payload_type",
     ]
     known = worker_handlers.WorkerHandler._registered_environments
-    assert known[forked._URN][0] is forked._ForkedWorkerHandler
-    overridden = own_methods(forked._ForkedWorkerHandler) - {"__init__"}
+    assert known[forked._URN][0] is forked._WaitingWorkerHandler
+    overridden = own_methods(forked._WaitingWorkerHandler) - {"__init__"}
     assert overridden == {"start_worker", "stop_worker"}
     for name in overridden:
         assert not parameters(getattr(worker_handlers.WorkerHandler, name))
@@ -239,12 +239,12 @@ def test_forked_asks_for_workers_by_an_environment() -> None:
     ]
     assert parameters(kind.register_urn) == ["urn", "parameter_type", "constructor"]
     assert parameters(kind.to_runner_api_parameter) == ["context"]
-    own = forked._ForkedEnvironment.default()
+    own = forked._WaitingEnvironment.default()
     assert own.to_runner_api_parameter(None) == (forked._URN, b"")
     assert set(own.capabilities()) == set(environments.python_sdk_capabilities())
     unused: Any = None
     message = own.to_runner_api(unused)
-    assert type(kind.from_runner_api(message, unused)) is forked._ForkedEnvironment
+    assert type(kind.from_runner_api(message, unused)) is forked._WaitingEnvironment
 
 
 def test_forked_gives_the_runner_an_environment() -> None:

@@ -29,13 +29,22 @@ def csv(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return path
 
 
+# How the command line starts, whose workers are forks, and how a user's program does,
+# whose workers are new interpreters.
+FORKS = ("-m", "beam_pipeline")
+NEW = ("-c", "import sys; from beam_pipeline.cli import main; main(sys.argv[1:])")
+
+
 @contextlib.contextmanager
 def started(
-    csv: Folder, folder: Folder, *flags: str, under: Sequence[str] = ()
+    csv: Folder,
+    folder: Folder,
+    *flags: str,
+    under: Sequence[str] = (),
+    program: Sequence[str] = FORKS,
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs the command in a session of its own; ends it in any case."""
-    command = [*under, sys.executable, "-m", "beam_pipeline", "convert", str(csv)]
-    command += ["out"]
+    command = [*under, sys.executable, *program, "convert", str(csv), "out"]
     command += ["--segments", "files", *flags]
     environment = os.environ | {
         "PYTHONPATH": str(pathlib.Path(__file__).parents[3]),
@@ -128,17 +137,29 @@ def at_work(process: subprocess.Popen[str], folder: Folder) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("moment", "which"),
-    [(starting, 0), (at_work, 0), (at_work, 1), (writing, 0)],
+    ("moment", "which", "program"),
+    [
+        (starting, 0, FORKS),
+        (starting, 0, NEW),
+        (at_work, 0, FORKS),
+        (at_work, 1, FORKS),
+        (at_work, 1, NEW),
+        (writing, 0, FORKS),
+    ],
 )
 def test_killed_worker_ends_the_run(
-    csv: Folder, tmp_path: Folder, moment: Callable[..., bool], which: int
+    csv: Folder,
+    tmp_path: Folder,
+    moment: Callable[..., bool],
+    which: int,
+    program: Sequence[str],
 ) -> None:
     """Killed at any moment: a clear error within 5 s, no orphan (row 12).
 
     `starting` is before it has got its work.
     """
-    with started(csv, tmp_path, "--workers", "2", "--shards", "8") as process:
+    flags = ("--workers", "2", "--shards", "8")
+    with started(csv, tmp_path, *flags, program=program) as process:
         wait_for(lambda: moment(process, tmp_path), process)
         pids = children(process.pid)
         os.kill(sorted(pids)[which], signal.SIGKILL)
@@ -154,6 +175,7 @@ def test_killed_worker_ends_the_run(
 
 _KILLED_IN_COMMIT = """
 import os, signal, sys
+from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.cli import main
 from transforms.stages import commit
 from transforms.publishing import target
@@ -166,6 +188,8 @@ def publish(*arguments, **options):
     step(*arguments, **options)
     die()
 target.publish = publish
+# The process is the program's own, whose workers are forks.
+spare_imports()
 main(sys.argv[2:])
 """
 
@@ -188,23 +212,30 @@ def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "expected", "workers"),
+    ("number", "expected", "workers", "program"),
     [
-        (signal.SIGINT, 130, 1),
-        (signal.SIGINT, 130, 2),
-        (signal.SIGTERM, 143, 1),
-        (signal.SIGTERM, 143, 2),
-        (signal.SIGHUP, 129, 2),
+        (signal.SIGINT, 130, 1, FORKS),
+        (signal.SIGINT, 130, 2, FORKS),
+        (signal.SIGINT, 130, 2, NEW),
+        (signal.SIGTERM, 143, 1, FORKS),
+        (signal.SIGTERM, 143, 2, FORKS),
+        (signal.SIGHUP, 129, 2, FORKS),
     ],
 )
 def test_interrupted_run_leaves_nothing_unfinished(
-    csv: Folder, tmp_path: Folder, number: int, expected: int, workers: int
+    csv: Folder,
+    tmp_path: Folder,
+    number: int,
+    expected: int,
+    workers: int,
+    program: Sequence[str],
 ) -> None:
     """Ctrl-C, which reaches all processes, or another: one line, no debris (row 7).
 
     What the line says is true: nothing was committed, not even while stopping.
     """
-    with started(csv, tmp_path, "--workers", str(workers)) as process:
+    flags = ("--workers", str(workers))
+    with started(csv, tmp_path, *flags, program=program) as process:
         pids = workers_of(process, tmp_path, 2 if workers == 2 else 0)
         if number == signal.SIGTERM:
             process.send_signal(number)
@@ -242,9 +273,12 @@ def test_ignored_signals_stay_ignored(csv: Folder, tmp_path: Folder) -> None:
         assert finished(process)[0] == 0
 
 
-def test_killed_run_takes_its_workers_along(csv: Folder, tmp_path: Folder) -> None:
+@pytest.mark.parametrize("program", [FORKS, NEW])
+def test_killed_run_takes_its_workers_along(
+    csv: Folder, tmp_path: Folder, program: Sequence[str]
+) -> None:
     """After kill -9 no worker outlives the run; the next run clears what it left."""
-    with started(csv, tmp_path, "--workers", "2") as process:
+    with started(csv, tmp_path, "--workers", "2", program=program) as process:
         pids = workers_of(process, tmp_path, 2)
         process.kill()
         process.wait()
@@ -265,8 +299,8 @@ def test_success_leaves_no_process(csv: Folder, tmp_path: Folder) -> None:
 
 
 _POOLS = """
-import os, pathlib
-from beam_pipeline.running.workers import WorkerPool, forked_workers
+import os, pathlib, sys
+from beam_pipeline.running.workers import WorkerPool, local_workers
 
 def children():
     found = []
@@ -279,13 +313,14 @@ def children():
             found.append(folder.name)
     return found
 
-with forked_workers(3) as pool:
+options = {"forks": sys.argv[1] == "forks", "notes": 2}
+with local_workers(3, **options) as pool:
     assert len(children()) == 3
     assert pool.dead() is None
 assert children() == []
 
 try:
-    with forked_workers(2):
+    with local_workers(2, **options):
         assert len(children()) == 2
         raise KeyboardInterrupt
 except KeyboardInterrupt:
@@ -294,12 +329,13 @@ assert children() == []
 """
 
 
-def test_a_pool_ends_with_its_body(tmp_path: Folder) -> None:
+@pytest.mark.parametrize("how", ["forks", "new"])
+def test_a_pool_ends_with_its_body(tmp_path: Folder, how: str) -> None:
     """Processes that never got any work end too, even if the body fails.
 
     In a process of its own: forks must come before gRPC has threads.
     """
-    done = script(_POOLS, tmp_path)
+    done = script(_POOLS, tmp_path, how)
     assert done.returncode == 0, done.stderr
 
 
@@ -317,7 +353,7 @@ def script(
         start_new_session=True,
     )
     try:
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
         out, errors = "", "it hangs"
         os.killpg(process.pid, signal.SIGKILL)
@@ -325,26 +361,68 @@ def script(
     return subprocess.CompletedProcess(code, process.returncode, out, errors)
 
 
-_TWO_RUNS = """
-import sys
-from beam_pipeline.running.convert import convert_plan
-from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.settings.spec import make_spec
-for number in range(4):
-    spec = make_spec(
-        {"source": sys.argv[1], "output": f"out{number}", "workers": 2, "limit": 1000}
-    )
-    convert_plan(make_plan(spec))
+_AFTER_BEAM = """
+import os, pathlib, sys
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+import beam_tfrecord
+
+flags = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+with beam.Pipeline("FnApiRunner", PipelineOptions(flags)) as pipeline:
+    pipeline | beam.Create([1])
+
+def noted(batch):
+    pathlib.Path(f"by-{os.getpid()}").touch()
+    return batch
+
+for name in ("first", "second"):
+    steps = beam.Map(noted)
+    beam_tfrecord.convert(sys.argv[1], name, between=steps, workers=2, limit=1000)
+print(os.getpid())
 """
 
 
-def test_several_runs_in_one_process(csv: Folder, tmp_path: Folder) -> None:
-    """A program may convert again: the threads of the first run do not hang it."""
-    done = script(_TWO_RUNS, tmp_path, str(csv))
+def test_conversions_in_a_process_with_threads(csv: Folder, tmp_path: Folder) -> None:
+    """Threads of gRPC and of Beam, from other pipelines or our own, hang no worker."""
+    done = script(_AFTER_BEAM, tmp_path, str(csv))
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"out{number}" for number in range(4)
-    ]
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made >= {"first", "second"}
+    by = made - {"first", "second"}
+    assert len(by) >= 2, "a process for each conversion, or more"
+    assert f"by-{done.stdout.split()[-1]}" not in by
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "reason"),
+    [
+        (sys.executable, "one ended with exit code 1: ModuleNotFoundError: "),
+        ("/bin/false", "one ended with exit code 1."),
+        ("/missing/python", "No such file or directory: '/missing/python'"),
+        ("", "as '' and"),
+    ],
+)
+def test_interpreters_that_do_not_start(
+    csv: Folder, tmp_path: Folder, interpreter: str, reason: str
+) -> None:
+    """Python inside another program may not know its own interpreter."""
+    code = (
+        "import os, sys, beam_tfrecord\n"
+        # All is loaded before the path is lost.
+        "from beam_pipeline.running import local\n"
+        "sys.executable = sys.argv[2]\n"
+        "if os.path.exists(sys.executable):\n"
+        "    sys.path = []\n"
+        "try:\n"
+        "    beam_tfrecord.convert(sys.argv[1], 'out', workers=2)\n"
+        "except beam_tfrecord.BeamTFRecordError as error:\n"
+        "    print(error)\n"
+    )
+    done = script(code, tmp_path, str(csv), interpreter)
+    assert "Worker processes must start as " in done.stdout, done.stderr
+    assert reason in done.stdout
+    assert "With workers=1 this process does their work." in done.stdout
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_worker_that_was_let_go_is_not_missed(
@@ -353,7 +431,7 @@ def test_a_worker_that_was_let_go_is_not_missed(
     """It may be seen to have ended well before the run is seen to have ended."""
     let_go = subprocess.Popen([sys.executable, "-c", ""])
     killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with contextlib.closing(local_workers.WorkerPool(0)) as pool:
+    with contextlib.closing(local_workers.WorkerPool(0, forks=True, notes=2)) as pool:
         pool._working += [let_go.pid]
         wait_for(lambda: pool.dead() is None and let_go.pid in pool._left)
         assert pool.dead() is None

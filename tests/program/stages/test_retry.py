@@ -536,6 +536,7 @@ def small_disk(tmp_path: Folder) -> Iterator[Folder]:
 
 _FLAKY_WORKERS = """
 import errno, itertools, os, sys
+from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.cli import main
 from transforms.storage import retry
 retry.POLICY = retry.RetryPolicy(first_pause=0.0)
@@ -545,16 +546,41 @@ def pread(*arguments):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     return real(*arguments)
 parent, os.pread = os.getpid(), pread
+# The process is the program's own, whose workers are forks.
+spare_imports()
 main(sys.argv[1:])
 """
 
 
-def test_retries_of_workers_are_reported(table: Folder, tmp_path: Folder) -> None:
+# Python imports it as `sitecustomize` when it starts.
+_FLAKY_INTERPRETER = """
+import errno, itertools, os, sys
+real, calls = os.pread, itertools.count(1)
+def pread(*arguments):
+    if next(calls) % 2:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return real(*arguments)
+if any("work_in_new_process" in argument for argument in sys.orig_argv):
+    os.pread = pread
+"""
+_MAIN = "import sys; from beam_pipeline.cli import main; main(sys.argv[1:])"
+
+
+@pytest.mark.parametrize("program", [_FLAKY_WORKERS, _MAIN], ids=["forks", "new"])
+def test_retries_of_workers_are_reported(
+    table: Folder, tmp_path: Folder, program: str
+) -> None:
     """Repetitions in other processes come to the terminal too, also when quiet."""
-    arguments = ["convert", table, tmp_path / "out", *OPTIONS[:4], "--quiet"]
+    outs, modules = tmp_path / "outs", tmp_path / "modules"
+    for folder in (outs, modules):
+        folder.mkdir()
+    if program is _MAIN:
+        (modules / "sitecustomize.py").write_text(_FLAKY_INTERPRETER)
+    arguments = ["convert", table, outs / "out", *OPTIONS[:4], "--quiet"]
     run = subprocess.run(
-        [sys.executable, "-c", _FLAKY_WORKERS]
+        [sys.executable, "-c", program]
         + [str(argument) for argument in (*arguments, "--workers", 2)],
+        env={**os.environ, "PYTHONPATH": str(modules)},
         capture_output=True,
         text=True,
     )
@@ -563,7 +589,7 @@ def test_retries_of_workers_are_reported(table: Folder, tmp_path: Folder) -> Non
     assert lines[0].startswith("warning: ")
     assert lines[0].endswith("Input/output error; it is tried again")
     assert len(lines) <= 6
-    assert names(tmp_path) == ["out"]
+    assert names(outs) == ["out"]
 
 
 class TestRoom:
