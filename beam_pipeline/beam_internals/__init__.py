@@ -3,7 +3,7 @@
     shortcuts.py      patches two functions, which Beam calls thousands of times
     notebooks.py      patches a function that only notebooks need
     loading.py        imports Beam beside planning, without libraries it can spare
-    forked.py         its local runner, with workers that were started beforehand
+    local_runner.py   its local runner, with workers that were started beforehand
     runners.py        its runners for engines; patches how it starts job servers
     engine_worker.py  its worker program, without its container
     worker_pool.py    its protocol of pools that start workers

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipeline.beam_internals.forked import local_runner
 from beam_pipeline.beam_internals.loading import is_own_process
+from beam_pipeline.beam_internals.local_runner import local_runner
 from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated

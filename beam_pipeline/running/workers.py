@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from beam_pipeline.beam_internals.forked import serve_runner
+from beam_pipeline.beam_internals.local_runner import serve_runner
 from beam_pipeline.running.retry_notes import send_retries
 from transforms.errors import BeamTFRecordError
 

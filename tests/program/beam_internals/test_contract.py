@@ -26,7 +26,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, environments
 from apache_beam.utils import subprocess_server
 
-from beam_pipeline.beam_internals import forked, runners
+from beam_pipeline.beam_internals import local_runner, runners
 from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.table import ENGINES
@@ -200,10 +200,10 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# forked.py
+# local_runner.py
 
 
-def test_forked_takes_the_place_of_grpc() -> None:
+def test_local_runner_takes_the_place_of_grpc() -> None:
     """The runner makes its servers by `grpc.server` of its module, on any address."""
     assert worker_handlers.grpc is grpc
     source = inspect.getsource(worker_handlers.GrpcServer)
@@ -211,7 +211,7 @@ def test_forked_takes_the_place_of_grpc() -> None:
     assert source.count("grpc.server(") > 0
 
 
-def test_forked_starts_workers_by_a_handler() -> None:
+def test_local_runner_starts_workers_by_a_handler() -> None:
     """Handlers are found by URN, and have an id and an address for their worker."""
     handler = worker_handlers.GrpcWorkerHandler
     assert parameters(handler.__init__) == ["state", "provision_info", "grpc_server"]
@@ -220,8 +220,8 @@ def test_forked_starts_workers_by_a_handler() -> None:
         "payload_type",
     ]
     known = worker_handlers.WorkerHandler._registered_environments
-    assert known[forked._URN][0] is forked._WaitingWorkerHandler
-    overridden = own_methods(forked._WaitingWorkerHandler) - {"__init__"}
+    assert known[local_runner._URN][0] is local_runner._WaitingWorkerHandler
+    overridden = own_methods(local_runner._WaitingWorkerHandler) - {"__init__"}
     assert overridden == {"start_worker", "stop_worker"}
     for name in overridden:
         assert not parameters(getattr(worker_handlers.WorkerHandler, name))
@@ -229,7 +229,7 @@ def test_forked_starts_workers_by_a_handler() -> None:
     assert "self.worker_id =" in inspect.getsource(worker_handlers.WorkerHandler)
 
 
-def test_forked_asks_for_workers_by_an_environment() -> None:
+def test_local_runner_asks_for_workers_by_an_environment() -> None:
     """An environment is a URN and a payload, and comes back from them."""
     kind = environments.Environment
     assert parameters(kind.__init__) == [
@@ -239,20 +239,22 @@ def test_forked_asks_for_workers_by_an_environment() -> None:
     ]
     assert parameters(kind.register_urn) == ["urn", "parameter_type", "constructor"]
     assert parameters(kind.to_runner_api_parameter) == ["context"]
-    own = forked._WaitingEnvironment.default()
-    assert own.to_runner_api_parameter(None) == (forked._URN, b"")
+    own = local_runner._WaitingEnvironment.default()
+    assert own.to_runner_api_parameter(None) == (local_runner._URN, b"")
     assert set(own.capabilities()) == set(environments.python_sdk_capabilities())
     unused: Any = None
     message = own.to_runner_api(unused)
-    assert type(kind.from_runner_api(message, unused)) is forked._WaitingEnvironment
+    assert (
+        type(kind.from_runner_api(message, unused)) is local_runner._WaitingEnvironment
+    )
 
 
-def test_forked_gives_the_runner_an_environment() -> None:
+def test_local_runner_gives_the_runner_an_environment() -> None:
     """The runner takes the environment of steps that name none."""
     assert "default_environment" in parameters(FnApiRunner.__init__)
 
 
-def test_forked_runs_the_harness() -> None:
+def test_local_runner_runs_the_harness() -> None:
     """The worker loop has these settings, and ends when the runner hangs up."""
     assert set(parameters(sdk_worker.SdkHarness.__init__)) >= {
         "control_address",
