@@ -614,8 +614,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             # A file name that the encoding lacks must not end in UnicodeEncodeError.
             stream.reconfigure(errors="backslashreplace")
-    # Imports make a hundred thousand objects that all stay: searching them for garbage
-    # would take a fifth of the start. `convert` turns the collector on again.
+    # Until `collect_seldom`.
     gc.disable()
     before = _catch_stops()
     try:

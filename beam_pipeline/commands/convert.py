@@ -1,7 +1,6 @@
 """The command `convert`: settings -> plan -> run -> report, on a terminal or not."""
 
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.beam_internals.loading import (
     beam_loading,
+    collect_seldom,
     let_arrow_look,
     load_for_engine,
 )
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from beam_pipeline.commands.dataset_page import PageBeside
 
 __all__ = ["run"]
-
-# New objects after which the collector looks for cycles among them.
-_COLLECTED_OBJECTS = 10_000
 
 
 def run(
@@ -211,11 +208,7 @@ def _convert(
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.running.convert import run_plan
 
-        # The command line started without the collector; what exists now stays anyway.
-        gc.freeze()
-        # Python's 700 would search the facts of 10,000 columns a hundred times.
-        gc.set_threshold(_COLLECTED_OBJECTS)
-        gc.enable()
+        collect_seldom()
         return run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
 
 
