@@ -33,6 +33,7 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 # appears when the step given by the second one begins, and the step then waits.
 PAUSED = """
 import logging, pathlib, sys, time
+from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.cli import main
 logging.getLogger().addHandler(logging.NullHandler())
 import {module} as module
@@ -42,6 +43,8 @@ def paused(*args, **kwargs):
     time.sleep({seconds})
     return step(*args, **kwargs)
 module.{name} = paused
+# The process is the program's own, whose workers are forks.
+spare_imports()
 main(sys.argv[2:])
 """
 
