@@ -1,0 +1,23 @@
+"""Samples of CSV files that are in memory."""
+
+import functools
+import io
+from typing import Any
+
+from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.table import TableSample
+
+
+def sample(*files: bytes, dialect: Any = None, **options: Any) -> TableSample:
+    """Returns the sample of files `1.csv`, `2.csv`, ... with these bytes."""
+    inputs = [
+        SampleInput(
+            f"{number}.csv",
+            len(data),
+            functools.partial(io.BytesIO, data),
+            dialect or CsvDialect(),
+        )
+        for number, data in enumerate(files, start=1)
+    ]
+    return sample_blocks(inputs, **options)

@@ -1,0 +1,137 @@
+"""Samples of CSV files: whole, even, cut between records, or refused."""
+
+import pytest
+
+from tests.support.csv_samples import sample
+from transforms.core.infer.columns import infer_columns
+from transforms.errors import SourceError
+from transforms.formats.csv import sample as csv_sample
+
+
+def test_small_sources_are_sampled_whole() -> None:
+    """It reads every row of every file, tells blank from empty, counts bad rows."""
+    found = sample(b'a,b\n1,""\n2,\n3\n', b"\xef\xbb\xbfa,b\r\n\r\n4,x", b"a,b\n")
+    assert {name: column.to_pylist() for name, column in found.columns.items()} == {
+        "a": ["1", "2", "4"],
+        "b": ["", None, "x"],
+    }
+    assert (found.rows, found.unread) == (3, 1)
+    assert (found.complete, found.total_rows) == (True, 4)
+    assert found.sampled_bytes == 10 + 3
+
+
+def test_a_header_without_rows_is_sampled_as_text() -> None:
+    """Nothing speaks for any other kind."""
+    found = sample(b"a,b\n")
+    assert found.rows == found.sampled_bytes == 0
+    assert [f.kind for f in infer_columns(found.columns).features] == ["text"] * 2
+
+
+@pytest.mark.parametrize(
+    "cell", ["x", '"x"', '"x\n"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe']
+)
+def test_large_sources_are_sampled_evenly(cell: str) -> None:
+    """Whole rows only, from all over the files, the same every time."""
+    record = cell + ",{0}\n"
+    data = ["".join(record.format(i) for i in range(n)) for n in (3000, 20, 5000)]
+    files = [b"text,number\n" + text.encode() for text in data]
+    first = sample(*files, sample_bytes=8000)
+    again = sample(*files, sample_bytes=8000)
+    assert first == again
+    assert first.unread == 0
+    assert len(set(first.columns["text"].to_pylist())) == 1
+    numbers = [int(n) for n in first.columns["number"].to_pylist()]
+    assert 100 < len(numbers) < 1500
+    fifths = {number // 1000 for number in numbers}
+    assert fifths == {0, 1, 2, 3, 4}
+    assert 2000 < first.sampled_bytes <= 8000
+
+
+@pytest.mark.parametrize(
+    "cell", ["x" * 50, '"x"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe']
+)
+@pytest.mark.parametrize("size", [40, 1000])
+def test_whole_files_are_parsed_in_pieces(
+    cell: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut between records, so that one text of 64 MB is never parsed at a time."""
+    data = "".join(f"{number},{cell}\n" for number in range(500))
+    whole = sample(b"number,text\n" + data.encode())
+    for name in ("_LEAST_PARSED_BYTES", "_PARSED_BYTES"):
+        monkeypatch.setattr(csv_sample, name, size)
+    parts = sample(b"number,text\n" + data.encode())
+    assert parts == whole
+    assert parts.columns["number"].to_pylist() == [*map(str, range(500))]
+    least = len(data) // (size + 100)
+    assert whole.columns["text"].num_chunks == 1
+    assert least < parts.columns["text"].num_chunks <= 500
+
+
+def test_the_line_of_a_bad_character_is_told_from_any_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever piece of the file it is in."""
+    monkeypatch.setattr(csv_sample, "_LEAST_PARSED_BYTES", 40)
+    data = b"a,b\n" + b"1,2\n" * 100 + b"3,\xb0\n" + b"4,5\n" * 100
+    with pytest.raises(SourceError, match=r"1.csv, line 102, byte 406: 0xb0 is not"):
+        sample(data)
+
+
+@pytest.mark.parametrize("length", [90, 300, 1500, 5000])
+def test_rows_larger_than_a_place_are_sampled(length: int) -> None:
+    """Where 64 places hold no whole row, fewer and larger ones are looked at."""
+    record = f"{{0}},{'x' * length}\n"
+    data = b"number,text\n" + "".join(record.format(i) for i in range(40)).encode()
+    found = sample(data, sample_bytes=min(6400, len(data) - 1))
+    numbers = [int(cell) for cell in found.columns["number"].to_pylist()]
+    assert numbers == sorted(set(numbers))
+    assert found.columns["text"].to_pylist() == ["x" * length] * len(numbers)
+    assert 0 < found.rows == len(numbers) < 40
+    assert not found.complete
+
+
+def test_utf_16_is_sampled_from_its_start() -> None:
+    """A piece of it would not say where characters begin."""
+    data = ("a,b\n" + "".join(f"{i},한\n" for i in range(2000))).encode("utf-16")
+    found = sample(data, sample_bytes=4096)
+    assert found.columns["a"].to_pylist()[:3] == ["0", "1", "2"]
+    assert set(found.columns["b"].to_pylist()) == {"한"}
+    assert found.rows > 200
+    assert sample(data).rows == 2000
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            [b"a,b\n1,2\r\n3,\xb0\xa1\n"],
+            r"1.csv, line 3, byte 11: 0xb0 is not .*--enco",
+        ),
+        (
+            [b"a b\n" + b"1,2,3\n" * 9],
+            "9 of 9 .* the 1 columns, most of them 3; .*--de",
+        ),
+        ([b"a,b,c\n" + b"1;2;3\n" * 9], "most of them 1; .*--delimiter"),
+        ([b"a;b\n1;2\n"], "is it ';'"),
+        ([b"a,b\n1,2\n", b"a,c\n1,2\n"], "1.csv and 2.csv differ: 'b' only in 1.csv"),
+        ([b"a,b\n1,2\n", b""], "2.csv: no header"),
+        (
+            [*[b"a,b\n1,2\n"] * 70, b"", *[b"a,b\n1,2\n"] * 9, b"a\n1\n", b""],
+            "3 of 82 files .* 71.csv: no header; 81.csv: other .*; 82.csv: no header",
+        ),
+        ([], "found none"),
+    ],
+)
+def test_files_that_cannot_be_sampled_are_refused(
+    files: list[bytes], message: str
+) -> None:
+    """With the file, the place and the option to try."""
+    with pytest.raises(SourceError, match=message):
+        sample(*files)
+
+
+def test_invalid_bytes_far_inside_are_named_by_their_offset() -> None:
+    """No line is known there."""
+    data = b"a,b\n" + b"1,2\n" * 5000 + b"3,\xff\n" * 99 + b"1,2\n" * 5000
+    with pytest.raises(SourceError, match=r"1.csv, byte 20\d\d\d: 0xff"):
+        sample(data, sample_bytes=40_000)
