@@ -3,6 +3,7 @@
     shortcuts.py      patches two functions, which Beam calls thousands of times
     notebooks.py      patches a function that only notebooks need
     loading.py        imports Beam beside planning, without libraries it can spare
+    stand_ins.py      stands in for what Beam and Arrow load and hardly use
     local_runner.py   its local runner, with workers that were started beforehand
     runners.py        its runners for engines; patches how it starts job servers
     engine_worker.py  its worker program, without its container

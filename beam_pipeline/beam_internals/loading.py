@@ -11,6 +11,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
+from beam_pipeline.beam_internals.stand_ins import (
+    leave_out_help_texts,
+    type_hints_stood_in,
+)
+
 __all__ = [
     "beam_loading",
     "collect_seldom",
@@ -93,6 +98,7 @@ def spare_imports() -> None:
     before NumPy is imported.
     """
     _Process.is_own = True
+    leave_out_help_texts()
     # NumPy's BLAS starts a thread for each processor. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _is_slow_at_sorting():
@@ -166,14 +172,15 @@ def _load() -> None:
 
 @contextlib.contextmanager
 def _spared() -> Iterator[None]:
-    """Hides unneeded modules from this thread, if `spare_imports` was called."""
+    """Spares this thread unneeded modules, if `spare_imports` was called."""
     if not _Process.is_own:
         yield
         return
     finder = _Spared()
     sys.meta_path.insert(0, finder)
     try:
-        yield
+        with type_hints_stood_in():
+            yield
     finally:
         sys.meta_path.remove(finder)
 

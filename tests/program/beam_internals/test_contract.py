@@ -7,13 +7,18 @@ for; the name of the test says which file, and the assertion what has changed.
 import ast
 import importlib
 import inspect
+import itertools
 import os
 import pathlib
+import re
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, SupportsInt
 
 import apache_beam as beam
+import beartype.door
+import beartype.roar
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
@@ -24,12 +29,16 @@ from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main, statesampler
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, environments
+from apache_beam.typehints import typehints
 from apache_beam.utils import subprocess_server
 
-from beam_pipeline.beam_internals import local_runner, runners
+from beam_pipeline.beam_internals import local_runner, runners, stand_ins
 from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.table import ENGINES
+from transforms.core.reasons import Reason
+from transforms.formats.source import Source
+from transforms.formats.table_source import TableSource
 
 
 def parameters(function: Any) -> list[str]:
@@ -197,6 +206,49 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
         "beam.Pipeline(runner='FnApiRunner') | beam.Create([1])\n"
         f"assert {module!r} not in sys.modules\n"
     )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# stand_ins.py
+
+
+def test_stand_ins_answer_as_beartype_does() -> None:
+    """Beam asks `is_subhint`; classes are compared here, all else by the library."""
+    plain = (int, bool, str, object, type(None), Hashable, Source, TableSource)
+    others: list[Any] = [list[int], list[object], int | None, Any, Reason, SupportsInt]
+    for hint, other in itertools.product([*plain, *others], repeat=2):
+        expected = beartype.door.is_subhint(hint, other)
+        assert stand_ins._is_subhint(hint, other) == expected, (hint, other)
+    assert all(map(stand_ins._is_plain, plain))
+    assert not any(map(stand_ins._is_plain, others))
+    with pytest.raises(beartype.roar.BeartypeDoorException):
+        beartype.door.is_subhint("int", 3)
+    with pytest.raises(stand_ins._IncomparableError):
+        stand_ins._is_subhint("int", 3)
+
+
+def test_stand_ins_are_all_that_beam_takes_from_beartype() -> None:
+    """Nothing of them stays for others, and the program's own jobs are built."""
+    source = inspect.getsource(typehints)
+    taken = re.findall(r"^.*\bfrom beartype.*$", source, re.MULTILINE)
+    assert taken == [
+        "from beartype.door import is_subhint",
+        "from beartype.roar import BeartypeDoorException",
+    ]
+    code = """
+import sys
+from beam_pipeline.beam_internals import loading
+loading.load_for_worker()
+assert not any(name.partition(".")[0] == "beartype" for name in sys.modules)
+import apache_beam as beam
+beam.Pipeline(runner="FnApiRunner") | beam.Create([1]) | beam.Map(len)
+from beartype import beartype
+from beartype.door import is_subhint
+assert "stand_ins" not in is_subhint.__module__
+import pyarrow.compute as pc
+assert pc.sort_indices([3, 1], sort_keys=[("", "ascending")]).to_pylist() == [1, 0]
+assert "memory_pool" in pc.sort_indices.__doc__
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
