@@ -13,7 +13,7 @@ from types import ModuleType
 
 from beam_pipeline.beam_internals.stand_ins import (
     leave_out_help_texts,
-    type_hints_stood_in,
+    stand_ins,
 )
 
 __all__ = [
@@ -179,7 +179,7 @@ def _spared() -> Iterator[None]:
     finder = _Spared()
     sys.meta_path.insert(0, finder)
     try:
-        with type_hints_stood_in():
+        with stand_ins():
             yield
     finally:
         sys.meta_path.remove(finder)

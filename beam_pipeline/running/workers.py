@@ -222,7 +222,7 @@ def work_in_new_process(parent: int, notes: int) -> None:
 
 
 def _become_worker(read_end: int, parent: int, log: int) -> None:
-    """Waits for the runner's address in a forked process, and works for it."""
+    """Waits for the address of the runner in a worker process, and works for it."""
     # Ctrl-C reaches all processes; the parent handles it. Linux kills the worker when
     # its parent dies, even by SIGKILL; the parent may have died before that call.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
