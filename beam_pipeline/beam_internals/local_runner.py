@@ -14,7 +14,7 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
 
 from beam_pipeline.beam_internals.shortcuts import sample_often
-from transforms.errors import BeamTFRecordError
+from beam_pipeline.shared_change import shared_change
 
 __all__ = ["Workers", "local_runner", "serve_runner"]
 
@@ -42,13 +42,24 @@ def local_runner(workers: Workers | None) -> Iterator[FnApiRunner]:
     if workers is None:
         yield FnApiRunner()
         return
-    _WaitingWorkerHandler.workers = workers
+    # Threads may run jobs at the same time, each with workers of its own.
+    name = str(id(workers)).encode()
+    _WaitingWorkerHandler.known[name] = workers
+    try:
+        with _bound_to_loopback():
+            yield FnApiRunner(default_environment=_WaitingEnvironment.of(name))
+    finally:
+        del _WaitingWorkerHandler.known[name]
+
+
+@shared_change
+def _bound_to_loopback() -> Iterator[None]:
+    """Lets the runner serve its workers on this machine only."""
     worker_handlers.grpc = _Loopback()
     try:
-        yield FnApiRunner(default_environment=_WaitingEnvironment.default())
+        yield
     finally:
         worker_handlers.grpc = grpc
-        _WaitingWorkerHandler.workers = None
 
 
 def serve_runner(worker_id: str, control_address: str) -> None:
@@ -88,44 +99,52 @@ class _Loopback:
 
 @environments.Environment.register_urn(_URN, bytes)
 class _WaitingEnvironment(environments.Environment):
-    """The environment that asks the runner for processes which wait."""
+    """The environment that asks the runner for processes which wait.
+
+    Attributes:
+      name: of the workers, among those known.
+    """
+
+    name = b""
 
     @classmethod
-    def default(cls) -> "_WaitingEnvironment":
-        """Returns it with the capabilities of this SDK."""
-        return cls(environments.python_sdk_capabilities(), (), None)
+    def of(cls, name: bytes) -> "_WaitingEnvironment":
+        """Returns that of some workers, with the capabilities of this SDK."""
+        made = cls(environments.python_sdk_capabilities(), (), None)
+        made.name = name
+        return made
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
-        """Returns the URN; there is nothing else to say."""
-        return _URN, b""
+        """Returns the URN, and which workers are meant."""
+        return _URN, self.name
 
     @staticmethod
     def from_runner_api_parameter(
         payload: Any, capabilities: Any, artifacts: Any, hints: Any, context: Any
     ) -> "_WaitingEnvironment":
         """Inverse of `to_runner_api_parameter`."""
-        return _WaitingEnvironment(capabilities, artifacts, hints)
+        made = _WaitingEnvironment(capabilities, artifacts, hints)
+        made.name = payload
+        return made
 
 
 @worker_handlers.WorkerHandler.register_environment(_URN, bytes)
 class _WaitingWorkerHandler(worker_handlers.GrpcWorkerHandler):
     """Starts and stops one worker on behalf of the runner."""
 
-    workers: ClassVar[Workers | None] = None
+    known: ClassVar[dict[bytes, Workers]] = {}
 
     def __init__(
         self, payload: Any, state: Any, provision_info: Any, grpc_server: Any
     ) -> None:
         super().__init__(state, provision_info, grpc_server)
-        if self.workers is None:
-            raise BeamTFRecordError("Worker processes need an open WorkerPool.")
-        self._started_by = self.workers
+        self._workers = self.known[payload]
         self._pid = 0
 
     def start_worker(self) -> None:
         """Hands the runner's address to a waiting process."""
-        self._pid = self._started_by.start(self.worker_id, self.control_address)
+        self._pid = self._workers.start(self.worker_id, self.control_address)
 
     def stop_worker(self) -> None:
         """Waits for the process; the runner has closed its connection."""
-        self._started_by.wait(self._pid)
+        self._workers.wait(self._pid)

@@ -5,43 +5,26 @@ the number of the cell before the name of each stage. That environment imports B
 DataFrames, which need a pandas before 3.
 """
 
-import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 from apache_beam import pipeline as graph
 
+from beam_pipeline.shared_change import shared_change
+
 __all__ = ["plain_labels"]
 
 
-class _Process:
-    """State of the whole process."""
-
-    lock = threading.Lock()
-    users = 0
-    plain: Any = None
-
-
-@contextlib.contextmanager
+@shared_change
 def plain_labels() -> Iterator[None]:
-    """Leaves the names of stages as they are, also in a notebook.
-
-    Where several threads build graphs at the same time, the last one restores Beam.
-    """
+    """Leaves the names of stages as they are, also in a notebook."""
     module: Any = graph
-    with _Process.lock:
-        if not _Process.users:
-            _Process.plain = module.alter_label_if_ipython
-            module.alter_label_if_ipython = _unaltered
-        _Process.users += 1
+    plain = module.alter_label_if_ipython
+    module.alter_label_if_ipython = _unaltered
     try:
         yield
     finally:
-        with _Process.lock:
-            _Process.users -= 1
-            if not _Process.users:
-                module.alter_label_if_ipython = _Process.plain
+        module.alter_label_if_ipython = plain
 
 
 def _unaltered(transform: Any, pvalueish: Any) -> None:

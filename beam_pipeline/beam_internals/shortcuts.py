@@ -9,15 +9,15 @@ which sleeps for up to 200 ms: a tenth of a second on average for each bundle of
 second or more. Here it sleeps for up to 20 ms, and takes 0.2 % of a core.
 """
 
-import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import core
+
+from beam_pipeline.shared_change import shared_change
 
 __all__ = ["beam_shortcuts", "sample_often"]
 
@@ -28,34 +28,23 @@ _SAMPLING_MS = 20
 _Arguments = tuple[list[str], list[Any]]
 
 
-class _Process:
-    """State of the whole process."""
-
-    lock = threading.Lock()
-    users = 0
-    plain_arguments: Any = None
-    plain_view: Any = None
-    plain_sampler: Any = None
-
-
-@contextlib.contextmanager
+@shared_change
 def beam_shortcuts() -> Iterator[None]:
-    """Remembers arguments and views of options, and samples often, while it is open.
-
-    Threads that build graphs at the same time share what is remembered, and the last
-    one restores Beam.
-    """
-    with _Process.lock:
-        if not _Process.users:
-            _remember()
-        _Process.users += 1
+    """Remembers arguments and views of options, and samples often, while it is open."""
+    graph: Any = core
+    worker: Any = statesampler
+    arguments = graph.get_function_args_defaults
+    view = getattr(PipelineOptions, _VIEW_AS)
+    sampler = worker.StateSampler
+    graph.get_function_args_defaults = _remembered_arguments(arguments)
+    setattr(PipelineOptions, _VIEW_AS, _remembered_views(view))
+    sample_often()
     try:
         yield
     finally:
-        with _Process.lock:
-            _Process.users -= 1
-            if not _Process.users:
-                _restore()
+        graph.get_function_args_defaults = arguments
+        setattr(PipelineOptions, _VIEW_AS, view)
+        worker.StateSampler = sampler
 
 
 def sample_often() -> None:
@@ -64,24 +53,6 @@ def sample_often() -> None:
     module.StateSampler = functools.partial(
         statesampler.StateSampler, sampling_period_ms=_SAMPLING_MS
     )
-
-
-def _remember() -> None:
-    module: Any = core
-    _Process.plain_arguments = module.get_function_args_defaults
-    _Process.plain_view = getattr(PipelineOptions, _VIEW_AS)
-    module.get_function_args_defaults = _remembered_arguments(_Process.plain_arguments)
-    setattr(PipelineOptions, _VIEW_AS, _remembered_views(_Process.plain_view))
-    _Process.plain_sampler = statesampler.StateSampler
-    sample_often()
-
-
-def _restore() -> None:
-    module: Any = core
-    module.get_function_args_defaults = _Process.plain_arguments
-    setattr(PipelineOptions, _VIEW_AS, _Process.plain_view)
-    module = statesampler
-    module.StateSampler = _Process.plain_sampler
 
 
 def _remembered_arguments(

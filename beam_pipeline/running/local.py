@@ -19,6 +19,7 @@ from beam_pipeline.engines.stopping import watched
 from beam_pipeline.job import Job, build
 from beam_pipeline.running.retry_notes import RetryNotes, collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
+from beam_pipeline.shared_change import shared_change
 from transforms import files
 from transforms.errors import SpecError, closest
 from transforms.shards import decoder_pool
@@ -140,7 +141,7 @@ def _pool(workers: int, notes: RetryNotes) -> Iterator[WorkerPool | None]:
         yield pool
 
 
-@contextlib.contextmanager
+@shared_change
 def _quiet_beam() -> Iterator[None]:
     """Keeps Beam's log lines off the terminal: failures are raised and shown once."""
     logger = logging.getLogger("apache_beam")

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator
 
+from beam_pipeline.shared_change import shared_change
 from beam_pipeline.terminal import standard_error
 from transforms.storage import retry
 
@@ -17,6 +18,7 @@ __all__ = ["RetryNotes", "collected_retries", "send_retries"]
 # Less than PIPE_BUF: a line is written to the pipe whole, never mixed with others.
 _LINE_BYTES = 1024
 _READ_BYTES = 1 << 16
+_LOGGER = logging.getLogger(retry.__name__)
 # Retries that are reported one by one.
 _SHOWN = 5
 
@@ -92,18 +94,15 @@ class RetryNotes(_Sender):
 @contextlib.contextmanager
 def collected_retries() -> Iterator[RetryNotes]:
     """Sends log lines about retries to the watcher; workers are started inside."""
-    logger = logging.getLogger(retry.__name__)
-    before = logger.level, logger.propagate
     notes = RetryNotes()
-    _handle(notes)
-    try:
-        yield notes
-    finally:
-        notes.finish()
-        logger.removeHandler(notes)
-        logger.setLevel(before[0])
-        logger.propagate = before[1]
-        notes.close()
+    with _handled():
+        _LOGGER.addHandler(notes)
+        try:
+            yield notes
+        finally:
+            notes.finish()
+            _LOGGER.removeHandler(notes)
+            notes.close()
 
 
 def send_retries(write_end: int) -> None:
@@ -112,11 +111,19 @@ def send_retries(write_end: int) -> None:
     Args:
       write_end: of the pipe of the watcher's `RetryNotes`. A forked worker has it.
     """
-    _handle(_Sender(write_end))
+    _LOGGER.addHandler(_Sender(write_end))
+    _LOGGER.setLevel(logging.WARNING)
+    _LOGGER.propagate = False
 
 
-def _handle(handler: logging.Handler) -> None:
-    logger = logging.getLogger(retry.__name__)
-    logger.addHandler(handler)
-    logger.setLevel(logging.WARNING)
-    logger.propagate = False
+@shared_change
+def _handled() -> Iterator[None]:
+    """Keeps the lines about retries from other handlers, those of the caller."""
+    before = _LOGGER.level, _LOGGER.propagate
+    _LOGGER.setLevel(logging.WARNING)
+    _LOGGER.propagate = False
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(before[0])
+        _LOGGER.propagate = before[1]

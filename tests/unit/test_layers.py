@@ -77,9 +77,10 @@ LIBRARY = {
 }
 # The program may import all of the library, too.
 PROGRAM = {
+    "beam_pipeline.shared_change": "",
     "beam_pipeline.version": "",
     "beam_pipeline.terminal": "",
-    "beam_pipeline.beam_internals": "",
+    "beam_pipeline.beam_internals": "shared_change",
     "beam_pipeline.engines": "version beam_internals",
     "beam_pipeline.settings": "engines",
     "beam_pipeline.python_data": "",
@@ -87,8 +88,8 @@ PROGRAM = {
     "beam_pipeline.planning.features": "settings terminal",
     "beam_pipeline.job": "version planning",
     "beam_pipeline.running": (
-        "version settings terminal beam_internals engines planning planning.features "
-        "job"
+        "shared_change version settings terminal beam_internals engines planning "
+        "planning.features job"
     ),
     "beam_pipeline.own_pipelines": (
         "version settings beam_internals engines planning planning.features datasets "

@@ -297,14 +297,14 @@ def test_local_runner_asks_for_workers_by_an_environment() -> None:
     ]
     assert parameters(kind.register_urn) == ["urn", "parameter_type", "constructor"]
     assert parameters(kind.to_runner_api_parameter) == ["context"]
-    own = local_runner._WaitingEnvironment.default()
-    assert own.to_runner_api_parameter(None) == (local_runner._URN, b"")
+    own = local_runner._WaitingEnvironment.of(b"of one job")
+    assert own.to_runner_api_parameter(None) == (local_runner._URN, b"of one job")
     assert set(own.capabilities()) == set(environments.python_sdk_capabilities())
     unused: Any = None
     message = own.to_runner_api(unused)
-    assert (
-        type(kind.from_runner_api(message, unused)) is local_runner._WaitingEnvironment
-    )
+    back = kind.from_runner_api(message, unused)
+    assert isinstance(back, local_runner._WaitingEnvironment)
+    assert back.name == b"of one job"
 
 
 def test_local_runner_gives_the_runner_an_environment() -> None:

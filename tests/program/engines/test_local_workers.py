@@ -393,6 +393,36 @@ def test_conversions_in_a_process_with_threads(csv: Folder, tmp_path: Folder) ->
     assert f"by-{done.stdout.split()[-1]}" not in by
 
 
+_IN_THREADS = """
+import logging, sys, threading
+import beam_tfrecord
+from concurrent.futures import ThreadPoolExecutor
+
+loggers = [logging.getLogger(name) for name in ("", "apache_beam")]
+loggers.append(logging.getLogger("transforms.storage.retry"))
+
+def state():
+    found = [(each.level, each.propagate, list(each.handlers)) for each in loggers]
+    return found, threading.excepthook
+
+def convert(number):
+    options = {"workers": 1 + number % 3, "limit": 5000}
+    return beam_tfrecord.convert(sys.argv[1], f"out{number}", **options).digest
+
+convert(0)
+before = state()
+with ThreadPoolExecutor(4) as pool:
+    assert len(set(pool.map(convert, range(1, 7)))) == 1
+assert state() == before, (before, state())
+"""
+
+
+def test_conversions_at_the_same_time(csv: Folder, tmp_path: Folder) -> None:
+    """Each has workers of its own, and the process is then as it was."""
+    done = script(_IN_THREADS, tmp_path, str(csv))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("interpreter", "reason"),
     [
