@@ -21,6 +21,7 @@ from beam_pipeline.running.retry_notes import RetryNotes, collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
 from transforms import files
+from transforms.core.interpreter import interpreter
 from transforms.errors import SpecError, closest
 from transforms.shards import decoder_pool
 from transforms.shards.allocation import return_freed_memory
@@ -70,7 +71,8 @@ def run_job(
     Args:
       job: planned, with its work folder made.
       hooks: where the caller takes part.
-      workers: processes; 1 runs everything in this one.
+      workers: processes; 1 runs everything in this one, and so does a process that
+        may not fork and knows no interpreter to start.
       engine: that runs it; None for the runner inside Beam.
       place: of the engine.
 
@@ -133,10 +135,10 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Su
 @contextlib.contextmanager
 def _pool(workers: int, notes: RetryNotes) -> Iterator[WorkerPool | None]:
     """Yields worker processes; None where this process does the work."""
-    if workers == 1:
+    forks = is_own_process() and may_fork()
+    if workers == 1 or not (forks or interpreter()):
         yield None
         return
-    forks = is_own_process() and may_fork()
     with local_workers(workers, forks=forks, notes=notes.write_end) as pool:
         yield pool
 

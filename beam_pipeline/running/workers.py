@@ -24,6 +24,7 @@ from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import serve_runner
 from beam_pipeline.running.retry_notes import send_retries
+from transforms.core.interpreter import interpreter
 from transforms.errors import BeamTFRecordError
 
 __all__ = ["WorkerPool", "local_workers", "work_in_new_process"]
@@ -81,7 +82,7 @@ class WorkerPool:
         paths = (path for path in sys.path if isinstance(path, str))
         try:
             process = subprocess.Popen(
-                [sys.executable or "", "-c", _START, *numbers, *paths],
+                [interpreter(), "-c", _START, *numbers, *paths],
                 stdin=read_end,
                 stdout=self.log,
                 stderr=self.log,
@@ -204,7 +205,7 @@ class WorkerPool:
 
 def _not_working(reason: str) -> BeamTFRecordError:
     return BeamTFRecordError(
-        f"Worker processes must start as {sys.executable!r} and work until the run "
+        f"Worker processes must start as {interpreter()!r} and work until the run "
         f"ends; {reason}. With --workers 1 this process does their work."
     )
 

@@ -10,9 +10,9 @@ import json
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable
 
+from transforms.core.interpreter import interpreter
 from transforms.errors import SpecError
 
 __all__ = ["try_pattern"]
@@ -54,14 +54,18 @@ def try_pattern(feature: str, pattern: str, texts: Iterable[str | None]) -> None
     if not distinct:
         return
     job = json.dumps([pattern, distinct, _SECONDS, _TEXTS])
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _CHILD],
-        input=job,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [interpreter(), "-I", "-S", "-c", _CHILD],
+            input=job,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        # Without an interpreter there is no trial.
+        return
     *_, last = ["", *done.stdout.split()]
     if last.isdigit() and _ran_out_of_time(done.returncode):
         text = distinct[int(last)]

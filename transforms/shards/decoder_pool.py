@@ -29,6 +29,7 @@ from transforms.core.image.policy import (
     PreparedImage,
     prepare_image,
 )
+from transforms.core.interpreter import interpreter
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import BeamTFRecordError
@@ -176,7 +177,7 @@ class _Child:
         self.is_stopped = False
         self._channel, theirs = socket.socketpair()
         command = [
-            *(sys.executable or "", "-W", "ignore", "-c", _START),
+            *(interpreter(), "-W", "ignore", "-c", _START),
             *(function.__module__, function.__name__),
             *(path for path in sys.path if isinstance(path, str)),
         ]
@@ -260,7 +261,7 @@ class _Child:
 def _not_started(why: str) -> BeamTFRecordError:
     return BeamTFRecordError(
         f"Images that TensorFlow cannot read are decoded by processes of their own, "
-        f"but {sys.executable or 'Python'} could not be started for it: {why}. Convert "
+        f"but {interpreter() or 'Python'} could not be started for it: {why}. Convert "
         f"such images to JPEG or PNG, or leave them out with --foreign-images reject."
     )
 

@@ -429,7 +429,6 @@ def test_conversions_at_the_same_time(csv: Folder, tmp_path: Folder) -> None:
         (sys.executable, "one ended with exit code 1: ModuleNotFoundError: "),
         ("/bin/false", "one ended with exit code 1."),
         ("/missing/python", "No such file or directory: '/missing/python'"),
-        ("", "as '' and"),
     ],
 )
 def test_interpreters_that_do_not_start(
@@ -475,3 +474,17 @@ def test_a_worker_that_was_let_go_is_not_missed(
         wait_for(lambda: pool.dead() == killed.pid)
     for process in (let_go, killed):
         process.communicate()
+
+
+@pytest.mark.parametrize("said", ["sys.executable = None", "sys.frozen = True"])
+def test_a_process_without_an_interpreter(
+    csv: Folder, tmp_path: Folder, said: str
+) -> None:
+    """It does all the work itself: a frozen program would start itself over."""
+    code = (
+        f"import sys, beam_tfrecord; {said}; "
+        "beam_tfrecord.convert(sys.argv[1], 'out', workers=2, limit=100)"
+    )
+    done = script(code, tmp_path, str(csv))
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -334,27 +334,35 @@ def test_children_die_with_the_parent(order: str) -> None:
 JPEG = saved(picture(), "JPEG")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 def test_the_run_survives_a_decoder_that_crashes(
-    workers: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The images that end their decoders are rejected; all others are converted."""
     pool = DecoderPool(prepare)
     monkeypatch.setattr(decoder_pool, "SHARED", pool)
+    run = convert(*survived(tmp_path), "--workers", 1)
+    check_survived(tmp_path, run.out)
+    assert not pool._idle
+    assert not pool._busy
+
+
+def survived(folder: Folder) -> tuple[object, ...]:
+    """Returns the arguments of a conversion of images, some of which end decoders."""
     tree = {f"a/{number:02}.jpg": JPEG for number in range(20)}
     tree |= {f"b/{number:02}.webp": saved(picture(), "WEBP") for number in range(20)}
     tree |= {f"c/{o}.ppm": ordered(o) for o in ("crash", "crash-if-used", "spin")}
-    source = write_files(tmp_path / "tree", tree)
+    source = write_files(folder / "tree", tree)
     options = ("--max-reject-rate", 0.1, "--max-image-seconds", 0.5)
-    run = convert(source, tmp_path / "out", *options, "--workers", workers)
-    assert [(r["source"], r["reason"]) for r in rejects(tmp_path / "out")] == [
+    return (source, folder / "out", *options)
+
+
+def check_survived(folder: Folder, out: str) -> None:
+    assert [(r["source"], r["reason"]) for r in rejects(folder / "out")] == [
         ("c/crash.ppm", "decoder_crash"),
         ("c/spin.ppm", "too_slow"),
     ]
-    assert len(rows(tmp_path / "out")) == 41
-    assert "reencoded 21" in run.out
-    assert not pool._idle
-    assert not pool._busy
+    assert len(rows(folder / "out")) == 41
+    assert "reencoded 21" in out
 
 
 CLI = """
@@ -364,6 +372,14 @@ from beam_pipeline.cli import program
 decoder_pool.SHARED = decoder_pool.DecoderPool(prepare)
 program()
 """
+
+
+def test_workers_survive_decoders_that_crash(tmp_path: Folder) -> None:
+    """Each worker has decoders of its own."""
+    arguments = map(str, ("convert", *survived(tmp_path), "--workers", 2))
+    command = [sys.executable, "-c", CLI, *arguments]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    check_survived(tmp_path, run.stdout)
 
 
 @ON_LINUX
