@@ -53,6 +53,10 @@ _AVX512 = (
     "X86_V4 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
 )
 
+# gRPC reads it in small letters.
+_NO_PROXY = "no_grpc_proxy"
+_THIS_MACHINE = ("localhost", "127.0.0.1")
+
 # New objects after which the collector looks for cycles among them: Python's 700 would
 # search the facts of 10,000 columns a hundred times.
 _COLLECTED_OBJECTS = 10_000
@@ -99,10 +103,20 @@ def spare_imports() -> None:
     """
     _Process.is_own = True
     leave_out_help_texts()
+    _ask_no_proxy_for_this_machine()
     # NumPy's BLAS starts a thread for each processor. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _is_slow_at_sorting():
         os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", _AVX512)
+
+
+def _ask_no_proxy_for_this_machine() -> None:
+    """Lets gRPC reach the runner, and job servers here, where a proxy is set."""
+    # https://grpc.github.io/grpc/core/md_doc_environment_variables.html
+    told = os.environ.get(_NO_PROXY) or os.environ.get("no_proxy", "")
+    hosts = [host for host in told.split(",") if host]
+    hosts += [host for host in _THIS_MACHINE if host not in hosts]
+    os.environ[_NO_PROXY] = ",".join(hosts)
 
 
 def _is_slow_at_sorting() -> bool:
@@ -138,6 +152,8 @@ def load_for_worker() -> None:
     let_arrow_look()
     _load()
     collect_seldom()
+    # A user's steps run here, beside threads: what they call must not fork.
+    _Process.is_own = False
 
 
 def collect_seldom() -> None:

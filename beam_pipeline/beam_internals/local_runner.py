@@ -5,6 +5,7 @@ that process             -> serve_runner         -> works until it is let go
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
@@ -12,6 +13,7 @@ import grpc
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
+from apache_beam.utils import thread_pool_executor
 
 from beam_pipeline.beam_internals.shortcuts import sample_often
 from beam_pipeline.shared_change import shared_change
@@ -72,6 +74,18 @@ def serve_runner(worker_id: str, control_address: str) -> None:
         data_buffer_time_limit_ms=0,
         runner_capabilities=worker_handlers.FNAPI_RUNNER_CAPABILITIES,
     ).run()
+
+
+def _renew_threads() -> None:
+    """Gives a forked process a pool of threads: those of its parent are not in it."""
+    module: Any = thread_pool_executor
+    module._SHARED_UNBOUNDED_THREAD_POOL_EXECUTOR = (
+        module._SharedUnboundedThreadPoolExecutor()
+    )
+
+
+# A user's process may fork after a job, as `multiprocessing` does.
+os.register_at_fork(after_in_child=_renew_threads)
 
 
 class _Loopback:

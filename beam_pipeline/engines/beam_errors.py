@@ -24,9 +24,16 @@ _NO_PROGRAM = re.compile(
 )
 # Of Flink, where a person or another program has cancelled the job.
 _CANCELLED = "JobCancellationException"
+_REST = r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$"
+# What follows the frames of a traceback: an exception of any name, with words or none.
+_RAISED = re.compile(
+    r"(?:^|: )Traceback \(most recent call last\):\n(?:[ \t].*\n)+"
+    r"(?P<type>[A-Za-z_][\w.]*)(?::[ ]|(?=[ ]\[)|$)" + _REST,
+    re.MULTILINE,
+)
+_LAST_LINE = re.compile(r"^(?P<type>\w+): " + _REST + r"\Z", re.MULTILINE)
 _ANY_ERROR = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): "
-    r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$",
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): " + _REST,
     re.MULTILINE,
 )
 
@@ -46,14 +53,16 @@ def translated(failure: BaseException) -> BaseException:
             "The job was cancelled at the engine, not by this program. Nothing was "
             "committed; run again to go on from here."
         )
-    if others := list(_ANY_ERROR.finditer(f"{type(failure).__name__}: {text}")):
-        last = others[-1]
-        where = f" in {last['stage']!r}" if last["stage"] else ""
-        said = last["message"].rstrip(".")
-        return BeamTFRecordError(
-            f"The pipeline failed{where}: {last['type']}: {said}. Nothing was "
-            f"committed."
-        )
+    whole = f"{type(failure).__name__}: {text}"
+    for kind in (_RAISED, _ANY_ERROR, _LAST_LINE):
+        if found := list(kind.finditer(whole)):
+            last = found[-1]
+            where = f" in {last['stage']!r}" if last["stage"] else ""
+            words = last["type"], last["message"].rstrip(". ")
+            return BeamTFRecordError(
+                f"The pipeline failed{where}: {': '.join(filter(None, words))}. "
+                f"Nothing was committed."
+            )
     return BeamTFRecordError(f"The pipeline failed: {failure!r}.")
 
 

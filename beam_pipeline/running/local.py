@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
@@ -21,7 +22,7 @@ from beam_pipeline.running.retry_notes import RetryNotes, collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
 from transforms import files
-from transforms.core.interpreter import interpreter
+from transforms.core.interpreter import python_command
 from transforms.errors import SpecError, closest
 from transforms.shards import decoder_pool
 from transforms.shards.allocation import return_freed_memory
@@ -108,18 +109,26 @@ def run_job(
         local_runner(pool) as runner,
     ):
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
-        build(pipeline, job, between=hooks.between)
 
         def watch() -> None:
             hooks.watch()
             notes.show()
 
         try:
+            _build(pipeline, job, hooks)
             _run_watched(pipeline, pool, watch, hooks.abandon)
         finally:
             decoder_pool.SHARED.end_idle()
             # Beam does not remove it where the run was stopped.
             files.remove_tree(pipeline.local_tempdir)
+
+
+def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:
+    """Builds the graph; raises our own error where a step does not fit into it."""
+    try:
+        build(pipeline, job, between=hooks.between)
+    except Exception as error:
+        raise translated(error) from error
 
 
 def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Submitted:
@@ -136,7 +145,7 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Su
 def _pool(workers: int, notes: RetryNotes) -> Iterator[WorkerPool | None]:
     """Yields worker processes; None where this process does the work."""
     forks = is_own_process() and may_fork()
-    if workers == 1 or not (forks or interpreter()):
+    if workers == 1 or not (forks or python_command()[0]):
         yield None
         return
     with local_workers(workers, forks=forks, notes=notes.write_end) as pool:
@@ -148,17 +157,29 @@ def _quiet_beam() -> Iterator[None]:
     """Keeps Beam's log lines off the terminal: failures are raised and shown once."""
     logger = logging.getLogger("apache_beam")
     root = logging.getLogger()
-    before = logger.level, root.level, threading.excepthook
+    before = logger.level, root.level
+    # A handler of its own keeps Beam's flags from giving the root logger one for good.
+    handler = logging.NullHandler()
+    root.addHandler(handler)
+    hook, known = threading.excepthook, weakref.WeakSet(threading.enumerate())
     logger.setLevel(logging.CRITICAL + 1)
     root.setLevel(logging.CRITICAL + 1)
-    threading.excepthook = lambda _arguments: None
+    threading.excepthook = lambda error: hook(error) if error.thread in known else None
     try:
         yield
+    except BaseException:
+        # Beam's threads go on ending after a failure, each with a traceback.
+        ours = weakref.WeakSet(set(threading.enumerate()) - set(known))
+        threading.excepthook = lambda error: (
+            None if error.thread in ours else hook(error)
+        )
+        raise
+    else:
+        threading.excepthook = hook
     finally:
+        root.removeHandler(handler)
         logger.setLevel(before[0])
         root.setLevel(before[1])
-    # Not after a failure: Beam's threads go on ending then, each with a traceback.
-    threading.excepthook = before[2]
 
 
 def _run_watched(

@@ -24,7 +24,7 @@ from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import serve_runner
 from beam_pipeline.running.retry_notes import send_retries
-from transforms.core.interpreter import interpreter
+from transforms.core.interpreter import python_command
 from transforms.errors import BeamTFRecordError
 
 __all__ = ["WorkerPool", "local_workers", "work_in_new_process"]
@@ -34,13 +34,15 @@ _LEAVE_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
 # Of the workers' log, for an error.
 _LAST_BYTES = 500
-# The new interpreter searches for modules where this one does. Ctrl-C while it loads is
-# the parent's.
+# Where this program is: another package of its name may have come before it since.
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# The new interpreter searches for other modules where this one does. Ctrl-C while it
+# loads is the parent's.
 _START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "parent, notes, *sys.path = sys.argv[1:]; "
+    "root, parent, notes, *path = sys.argv[1:]; sys.path[:] = [root, *path]; "
     "from beam_pipeline.beam_internals.loading import load_for_worker; "
-    "load_for_worker(); "
+    "load_for_worker(); sys.path[:] = path; "
     "from beam_pipeline.running.workers import work_in_new_process; "
     "work_in_new_process(int(parent), int(notes))"
 )
@@ -53,14 +55,7 @@ class WorkerPool:
       log: what the workers print; the error of one that cannot start is shown.
     """
 
-    def __init__(self, count: int, *, forks: bool, notes: int) -> None:
-        """Starts the processes.
-
-        Args:
-          count: of them.
-          forks: whether they are forks of this process, or new interpreters.
-          notes: file descriptor to which new ones send what they retry.
-        """
+    def __init__(self) -> None:
         # Closed by `close`; the workers write to it as long as they live.
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._waiting: list[tuple[int, int]] = []
@@ -70,35 +65,40 @@ class WorkerPool:
         self._left: dict[int, float] = {}
         # The runner starts and stops workers in its own thread; the watcher is another.
         self._lock = threading.Lock()
-        for _ in range(count):
-            if forks:
-                self._fork()
-            else:
-                self._spawn(notes)
 
-    def _spawn(self, notes: int) -> None:
+    def add_new(self, notes: int) -> None:
+        """Starts a new interpreter, which sends what it retries to a file descriptor.
+
+        Raises:
+          BeamTFRecordError: it cannot be started.
+        """
         read_end, write_end = os.pipe()
         numbers = map(str, (os.getpid(), notes))
         paths = (path for path in sys.path if isinstance(path, str))
         try:
             process = subprocess.Popen(
-                [interpreter(), "-c", _START, *numbers, *paths],
+                [*python_command(), "-c", _START, _ROOT, *numbers, *paths],
                 stdin=read_end,
                 stdout=self.log,
                 stderr=self.log,
                 pass_fds=[notes],
             )
-        except (OSError, ValueError) as error:
-            os.close(write_end)
-            self.close()
-            raise _not_working(str(error)) from error
+            self._waiting.append((process.pid, write_end))
+            # The pool waits for it by its id, as for forks.
+            process.returncode = 0
+        except BaseException as error:
+            # Ctrl-C may come at any line. A process that is not known here ends when
+            # nobody can write to it.
+            if all(end != write_end for _, end in self._waiting):
+                os.close(write_end)
+            if isinstance(error, OSError | ValueError):
+                raise _not_working(str(error)) from error
+            raise
         finally:
             os.close(read_end)
-        # The pool waits for it by its id, as for forks.
-        process.returncode = 0
-        self._waiting.append((process.pid, write_end))
 
-    def _fork(self) -> None:
+    def add_fork(self) -> None:
+        """Forks this process, which must have no threads."""
         parent = os.getpid()
         read_end, write_end = os.pipe()
         pid = os.fork()
@@ -140,7 +140,7 @@ class WorkerPool:
         """Returns the error of a process that `dead` or `killed` has found."""
         status = self._statuses.get(pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(status)
-        if code <= 0:
+        if code < 0:
             return BeamTFRecordError(
                 f"A worker process ({pid}) was ended from outside, perhaps for lack of "
                 f"memory. Run again, with fewer --workers if memory is short."
@@ -204,8 +204,9 @@ class WorkerPool:
 
 
 def _not_working(reason: str) -> BeamTFRecordError:
+    command = python_command()[0]
     return BeamTFRecordError(
-        f"Worker processes must start as {interpreter()!r} and work until the run "
+        f"Worker processes must start as {command!r} and work until the run "
         f"ends; {reason}. With --workers 1 this process does their work."
     )
 
@@ -243,9 +244,20 @@ def _become_worker(read_end: int, parent: int, log: int) -> None:
 
 @contextlib.contextmanager
 def local_workers(count: int, *, forks: bool, notes: int) -> Iterator[WorkerPool]:
-    """Starts processes for a local run, see `WorkerPool`; ends them all on leaving."""
-    pool = WorkerPool(count, forks=forks, notes=notes)
+    """Starts processes for a local run; ends them all on leaving.
+
+    Args:
+      count: of them.
+      forks: whether they are forks of this process, or new interpreters.
+      notes: file descriptor to which new ones send what they retry.
+    """
+    pool = WorkerPool()
     try:
+        for _ in range(count):
+            if forks:
+                pool.add_fork()
+            else:
+                pool.add_new(notes)
         yield pool
     finally:
         pool.close()

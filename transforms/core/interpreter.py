@@ -2,13 +2,17 @@
 
 import sys
 
-__all__ = ["interpreter"]
+__all__ = ["python_command"]
 
 
-def interpreter() -> str:
-    """Returns its path, "" where none is known: Python may be inside another program.
+def python_command() -> list[str]:
+    """Returns the beginning of a command that runs Python as this process does.
 
-    A frozen program calls itself the interpreter. Asked to run code, it would start
+    Its first word is "" where no interpreter is known, as where Python is inside
+    another program. A frozen program names itself: asked to run code, it would start
     all over, and so would its children.
     """
-    return "" if getattr(sys, "frozen", False) else sys.executable or ""
+    path = "" if getattr(sys, "frozen", False) else sys.executable or ""
+    ignores = ["-E"] if sys.flags.ignore_environment else []
+    # Nothing in the current folder is imported.
+    return [path, *ignores, "-P", "-X", f"utf8={sys.flags.utf8_mode}"]

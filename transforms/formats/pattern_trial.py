@@ -12,7 +12,7 @@ import signal
 import subprocess
 from collections.abc import Iterable
 
-from transforms.core.interpreter import interpreter
+from transforms.core.interpreter import python_command
 from transforms.errors import SpecError
 
 __all__ = ["try_pattern"]
@@ -56,7 +56,7 @@ def try_pattern(feature: str, pattern: str, texts: Iterable[str | None]) -> None
     job = json.dumps([pattern, distinct, _SECONDS, _TEXTS])
     try:
         done = subprocess.run(
-            [interpreter(), "-I", "-S", "-c", _CHILD],
+            [*python_command(), "-I", "-S", "-c", _CHILD],
             input=job,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -29,7 +29,7 @@ from transforms.core.image.policy import (
     PreparedImage,
     prepare_image,
 )
-from transforms.core.interpreter import interpreter
+from transforms.core.interpreter import python_command
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import BeamTFRecordError
@@ -177,7 +177,7 @@ class _Child:
         self.is_stopped = False
         self._channel, theirs = socket.socketpair()
         command = [
-            *(interpreter(), "-W", "ignore", "-c", _START),
+            *(*python_command(), "-W", "ignore", "-c", _START),
             *(function.__module__, function.__name__),
             *(path for path in sys.path if isinstance(path, str)),
         ]
@@ -259,9 +259,10 @@ class _Child:
 
 
 def _not_started(why: str) -> BeamTFRecordError:
+    command = python_command()[0] or "Python"
     return BeamTFRecordError(
         f"Images that TensorFlow cannot read are decoded by processes of their own, "
-        f"but {interpreter() or 'Python'} could not be started for it: {why}. Convert "
+        f"but {command} could not be started for it: {why}. Convert "
         f"such images to JPEG or PNG, or leave them out with --foreign-images reject."
     )
 

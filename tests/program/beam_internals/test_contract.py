@@ -30,7 +30,7 @@ from apache_beam.runners.worker import sdk_worker, sdk_worker_main, statesampler
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, environments
 from apache_beam.typehints import typehints
-from apache_beam.utils import subprocess_server
+from apache_beam.utils import subprocess_server, thread_pool_executor
 
 from beam_pipeline.beam_internals import local_runner, runners, stand_ins
 from beam_pipeline.beam_internals.notebooks import plain_labels
@@ -305,6 +305,21 @@ def test_local_runner_asks_for_workers_by_an_environment() -> None:
     back = kind.from_runner_api(message, unused)
     assert isinstance(back, local_runner._WaitingEnvironment)
     assert back.name == b"of one job"
+
+
+def test_local_runner_renews_the_threads_of_a_fork() -> None:
+    """The runner takes its threads from one pool of the process."""
+    pool = thread_pool_executor.shared_unbounded_instance()
+    read_end, write_end = os.pipe()
+    if not os.fork():
+        renewed = thread_pool_executor.shared_unbounded_instance() is not pool
+        os.write(write_end, b"renewed" if renewed else b"old")
+        os._exit(0)
+    os.wait()
+    assert os.read(read_end, 99) == b"renewed"
+    assert thread_pool_executor.shared_unbounded_instance() is pool
+    os.close(read_end)
+    os.close(write_end)
 
 
 def test_local_runner_gives_the_runner_an_environment() -> None:

@@ -393,6 +393,160 @@ def test_conversions_in_a_process_with_threads(csv: Folder, tmp_path: Folder) ->
     assert f"by-{done.stdout.split()[-1]}" not in by
 
 
+@pytest.mark.parametrize("program", [FORKS, NEW])
+def test_a_proxy_is_not_asked_for_the_runner(
+    csv: Folder,
+    tmp_path: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    program: Sequence[str],
+) -> None:
+    """A proxy knows nothing of this machine's ports; without an answer gRPC waits."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    flags = ("--workers", "2", "--limit", "5000", "--quiet")
+    with started(csv, tmp_path, *flags, program=program) as process:
+        assert finished(process) == (0, "")
+
+
+_IN_A_FORK = """
+import os, sys, threading
+import beam_tfrecord
+beam_tfrecord.convert(sys.argv[1], "parent", workers=2, limit=5000)
+if not os.fork():
+    beam_tfrecord.convert(sys.argv[1], "child", workers=2, limit=5000)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+_IN_A_STEP = """
+import os, sys
+import apache_beam as beam
+import beam_tfrecord
+
+def convert(batch, source):
+    name = f"inner-{os.getpid()}"
+    beam_tfrecord.convert(source, name, workers=2, limit=100, overwrite=True)
+    return batch
+
+folder = os.path.dirname(sys.argv[1])
+steps = beam.Map(convert, sys.argv[1])
+options = {"workers": 2, "limit": 100_000, "segments": "files"}
+beam_tfrecord.convert(sys.argv[1], "outer", between=steps, **options)
+"""
+
+
+@pytest.mark.parametrize("code", [_IN_A_FORK, _IN_A_STEP], ids=["fork", "step"])
+def test_conversions_in_processes_of_other_conversions(
+    csv: Folder, tmp_path: Folder, code: str
+) -> None:
+    """A fork has no threads of Beam, and a worker must not fork."""
+    done = script(code, tmp_path, str(csv))
+    assert done.returncode == 0, done.stderr
+
+
+def test_workers_import_what_the_caller_does(csv: Folder, tmp_path: Folder) -> None:
+    """No module of the current folder, and this program from where it is."""
+    (tmp_path / "signal.py").write_text("raise RuntimeError('not asked for')")
+    (tmp_path / "transforms.py").write_text("raise RuntimeError('another one')")
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / "own.py").write_text("def same(batch): return batch")
+    code = (
+        "import sys; sys.path = [path for path in sys.path if path]\n"
+        "import signal, apache_beam as beam, beam_tfrecord\n"
+        "sys.path[:0] = ['steps', '']\n"
+        "from own import same\n"
+        "options = {'workers': 2, 'limit': 100, 'between': beam.Map(same)}\n"
+        "beam_tfrecord.convert(sys.argv[1], 'out', **options)\n"
+    )
+    done = script(code, tmp_path, str(csv))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_workers_run_as_the_caller_does(csv: Folder, tmp_path: Folder) -> None:
+    """Flags of the interpreter that change names of files and the environment."""
+    source = tmp_path / "größe.csv"
+    source.write_bytes(b"a\n1\n")
+    command = [sys.executable, "-E", "-X", "utf8", *NEW, "convert", str(source), "out"]
+    environment = os.environ | {"LC_ALL": "C", "PYTHONHOME": "/missing"}
+    run = subprocess.run(
+        [*command, "--workers", "2"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+_STOPPED_AT_THE_START = """
+import os, signal, sys, threading, time
+import beam_tfrecord
+from beam_pipeline.running import local
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return file.read().split()
+
+def stop():
+    while not children():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=stop).start()
+try:
+    beam_tfrecord.convert(sys.argv[1], "out", workers=8)
+except KeyboardInterrupt:
+    # One that was just being started ends by itself.
+    end = time.monotonic() + 20
+    while children() and time.monotonic() < end:
+        os.waitpid(-1, os.WNOHANG)
+        time.sleep(0.05)
+    sys.exit(8 if children() else 7)
+"""
+
+
+def test_a_stop_while_workers_start_leaves_none(csv: Folder, tmp_path: Folder) -> None:
+    """A notebook lives on after Ctrl-C; its workers do not."""
+    assert script(_STOPPED_AT_THE_START, tmp_path, str(csv)).returncode == 7
+
+
+_FAILED = """
+import logging, sys, threading
+import apache_beam as beam
+import beam_tfrecord
+
+class BadRow(Exception):
+    pass
+
+def refuse(batch):
+    raise BadRow("row 17 has a wrong price")
+
+before = logging.getLogger().handlers[:]
+try:
+    options = {"workers": int(sys.argv[2]), "between": beam.Map(refuse)}
+    beam_tfrecord.convert(sys.argv[1], "out", limit=10, **options)
+except beam_tfrecord.BeamTFRecordError as error:
+    print(error)
+assert logging.getLogger().handlers == before
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failed_run_is_explained(csv: Folder, tmp_path: Folder, workers: int) -> None:
+    """By the error of the step; threads of the caller can be heard afterwards."""
+    done = script(_FAILED, tmp_path, str(csv), str(workers))
+    assert done.stdout == (
+        "The pipeline failed in 'Between': BadRow: row 17 has a wrong price. "
+        "Nothing was committed.\n"
+    )
+    assert "ZeroDivisionError" in done.stderr
+    assert "BadRow" not in done.stderr
+
+
 _IN_THREADS = """
 import logging, sys, threading
 import beam_tfrecord
@@ -460,7 +614,7 @@ def test_a_worker_that_was_let_go_is_not_missed(
     """It may be seen to have ended well before the run is seen to have ended."""
     let_go = subprocess.Popen([sys.executable, "-c", ""])
     killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with contextlib.closing(local_workers.WorkerPool(0, forks=True, notes=2)) as pool:
+    with contextlib.closing(local_workers.WorkerPool()) as pool:
         pool._working += [let_go.pid]
         wait_for(lambda: pool.dead() is None and let_go.pid in pool._left)
         assert pool.dead() is None
