@@ -79,9 +79,9 @@ class Line:
 
 
 LINES = (
-    Line("rows", "row", 10_000_000, 3_000_000),
-    Line("columns", "column", 10_000, 3_000, bottom=4),
-    Line("mixed_columns", "column", 10_000, 3_000, bottom=4),
+    Line("rows", "row", 30_000_000, 3_000_000),
+    Line("columns", "column of 1,000 rows", 10_000, 3_000, bottom=4),
+    Line("mixed_columns", "column of 300 rows", 10_000, 3_000, bottom=4),
     Line("files", "file", 100_000, 10_000),
     Line(
         "classes",
@@ -99,8 +99,8 @@ LINES = (
         options=lambda count: ["--shards", str(count)],
         commands=(*TABLE_COMMANDS, "overwrite"),
     ),
-    Line("row_bytes", "byte of each of 10 rows", 50_000_000, 10_000_000, bottom=20),
-    Line("parquet_lists", "value of each of 20 lists", 5_000_000, 1_000_000),
+    Line("row_bytes", "byte of each of 20 rows", 50_000_000, 10_000_000, bottom=20),
+    Line("parquet_lists", "value of each of 40 lists", 5_000_000, 1_000_000),
     Line("json_lists", "value of each of 20 lists", 1_000_000, 300_000),
     # Of a table whose rows are all of another length, the delimiter is to blame.
     Line(
@@ -119,13 +119,13 @@ LINES = (
         options=lambda _: REJECTING,
         commands=("convert", "plan", "unchanged", "rejects"),
     ),
-    Line("row_groups", "row group of 100 rows", 50_000, 20_000),
-    Line("json_depth", "level of 200,000 rows", 60, 60),
+    Line("row_groups", "row group of 200 rows", 50_000, 20_000),
+    Line("json_depth", "level of 400,000 rows", 60, 60),
     Line("zip_members", "member", 100_000, 30_000),
     Line("tar_members", "member", 100_000, 30_000),
     Line("zip_tables", "table of one row in a zip", 100_000, 10_000),
     Line("tars", "tar of 10 samples", 10_000, 1_000),
-    Line("images", "image", 100_000, 30_000),
+    Line("images", "image", 300_000, 30_000),
     Line("annotations", "box of each of 200 images", 10_000, 3_000),
     Line(
         "own_rows",
@@ -145,11 +145,11 @@ LINES = (
     ),
     Line(
         "own_keys",
-        "key, of which each of 10,000 rows has ten",
+        "key, of which each of 20,000 rows has ten",
         10_000,
         3_000,
         bottom=10,
-        options=lambda count: ["--rows", "10000", "--keys", str(count)],
+        options=lambda count: ["--rows", "20000", "--keys", str(count)],
         commands=OWN_COMMANDS,
     ),
     Line(

@@ -25,7 +25,7 @@ _PART = 100_000
 _WORDS = ("cat", "dog", "chicken", "horse", "goat")
 # Rows and images of which a part is rejected.
 REJECT_ROWS = 1_000_000
-BAD_IMAGES = 30_000
+BAD_IMAGES = 100_000
 
 
 def _write_csv(path: pathlib.Path, parts: Iterator[pa.Table]) -> None:
@@ -65,8 +65,8 @@ def shards(folder: pathlib.Path, count: int) -> None:
 
 
 def columns(folder: pathlib.Path, count: int) -> None:
-    """Writes a CSV of 300 rows of `count` floats."""
-    values = np.random.default_rng(30).standard_normal((300, count), np.float32)
+    """Writes a CSV of 1,000 rows of `count` floats."""
+    values = np.random.default_rng(30).standard_normal((1000, count), np.float32)
     _write_csv(
         folder / "wide.csv",
         iter([pa.table({f"c{i:05d}": values[:, i] for i in range(count)})]),
@@ -113,29 +113,29 @@ def classes(folder: pathlib.Path, count: int) -> None:
 
 
 def row_bytes(folder: pathlib.Path, count: int) -> None:
-    """Writes a CSV of ten rows of a number and a text of `count` bytes."""
+    """Writes a CSV of 20 rows of a number and a text of `count` bytes."""
     rng = np.random.default_rng(31)
     with (folder / "rows.csv").open("wb") as file:
         file.write(b"number,text\n")
-        for number in range(10):
+        for number in range(20):
             letters = rng.integers(ord("a"), ord("z") + 1, count, dtype=np.uint8)
             file.write(b"%d,%s\n" % (number, letters.tobytes()))
 
 
-def _lists(count: int) -> pa.Table:
-    values = np.random.default_rng(32).standard_normal((20, count), np.float32)
-    return pa.table({"id": np.arange(20), "values": list(values)})
+def _lists(rows: int, count: int) -> pa.Table:
+    values = np.random.default_rng(32).standard_normal((rows, count), np.float32)
+    return pa.table({"id": np.arange(rows), "values": list(values)})
 
 
 def parquet_lists(folder: pathlib.Path, count: int) -> None:
-    """Writes a Parquet file of 20 rows with a list of `count` floats."""
-    pyarrow.parquet.write_table(_lists(count), folder / "lists.parquet")
+    """Writes a Parquet file of 40 rows with a list of `count` floats."""
+    pyarrow.parquet.write_table(_lists(40, count), folder / "lists.parquet")
 
 
 def json_lists(folder: pathlib.Path, count: int) -> None:
     """Writes JSON lines: 20 rows with a list of `count` numbers."""
     with (folder / "lists.jsonl").open("w") as file:
-        for row in _lists(count).to_pylist():
+        for row in _lists(20, count).to_pylist():
             file.write(json.dumps(row) + "\n")
 
 
@@ -162,18 +162,18 @@ def bad_images(folder: pathlib.Path, count: int) -> None:
 
 
 def row_groups(folder: pathlib.Path, count: int) -> None:
-    """Writes a Parquet file of `count` row groups of 100 rows."""
-    table = _rows_table(0, 100)
+    """Writes a Parquet file of `count` row groups of 200 rows."""
+    table = _rows_table(0, 200)
     with pyarrow.parquet.ParquetWriter(folder / "rows.parquet", table.schema) as out:
         for _ in range(count):
             out.write_table(table)
 
 
 def json_depth(folder: pathlib.Path, count: int) -> None:
-    """Writes JSON lines of 200,000 rows; a number is `count` objects deep."""
+    """Writes JSON lines of 400,000 rows; a number is `count` objects deep."""
     begin, end = '{"in":' * (count - 1), "}" * (count - 1)
     with (folder / "deep.jsonl").open("w") as file:
-        for number in range(200_000):
+        for number in range(400_000):
             file.write(f'{begin}{{"id":{number}}}{end}\n')
 
 
