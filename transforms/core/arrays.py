@@ -3,6 +3,7 @@
 Arrays may be slices, and null slots may hold any bytes, which no function here uses.
 """
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,12 @@ def flattened(
     return np.concatenate(([0], np.cumsum(lengths))), lists.flatten()
 
 
-def in_one_piece(table: pa.Table, *, most_bytes: int | None = None) -> pa.Table:
+def in_one_piece(
+    table: pa.Table,
+    *,
+    most_bytes: int | None = None,
+    always: Container[str] = (),
+) -> pa.Table:
     """Returns a table with each column in one chunk, or in more of 2 GiB.
 
     `take` joins the chunks of a column at each call, and then takes from the whole.
@@ -146,13 +152,16 @@ def in_one_piece(table: pa.Table, *, most_bytes: int | None = None) -> pa.Table:
     Args:
       table: the columns.
       most_bytes: columns whose values have more bytes on average stay as they are.
+      always: columns that do not, however long their values are.
     """
     schema, columns = table.schema, table.columns
     # One column after the other: the chunks of those before are free again.
     del table
     for index, column in enumerate(columns):
+        if column.num_chunks == 1:
+            continue
         is_large = most_bytes is not None and column.nbytes > most_bytes * len(column)
-        if column.num_chunks != 1 and not is_large:
+        if not is_large or schema.names[index] in always:
             alone = pa.Table.from_arrays([column], [""])
             columns[index] = alone.combine_chunks().column(0)
             del alone, column

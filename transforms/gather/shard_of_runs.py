@@ -7,7 +7,7 @@ values make, so that nothing depends on the bundles and attempts that they came 
 import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,15 @@ class GatheredRows(ShardRows):
     def origin(self, position: int) -> tuple[str, int | None]:
         """Returns (what the row is known by, None) of the row at a position."""
         return _name_of(self.table, position), None
+
+    def without_values(self) -> Self:
+        """Returns the rows without what is written, but for paths of images."""
+        bare = ShardRows.without_values(self)
+        if not self.paths:
+            return bare
+        paths = self.table[self.paths]
+        table = bare.table.append_column(self.paths, paths)
+        return dataclasses.replace(bare, table=table)
 
     def places(
         self, positions: npt.NDArray[np.int64]

@@ -113,6 +113,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     }
     places = framed.offsets[bounds].tolist()
     numbering = job.shard_counts.numbering
+    placed = rows.without_values()
     encoded = []
     for index, (count, refused) in enumerate(
         zip(loaded.lengths, loaded.refused, strict=True)
@@ -125,7 +126,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         repeated = repeated_keys(rows, job, first, last)
         own = {name: array.slice(first, count) for name, array in columns.items()}
         log.add_rows(
-            rows, positions[first:last], functools.partial(making.value_of, part, own)
+            placed, positions[first:last], functools.partial(making.value_of, part, own)
         )
         statistics = {name: each[index] for name, each in facts.items() if count}
         if making.is_sparse and count:

@@ -162,10 +162,10 @@ def load_segments(
     pieces = [piece for source in sources for piece in source]
     lengths = [sum(piece.rows for piece in source) for source in sources]
     rows = ShardRows.of(
-        [
+        (
             (piece.origin, segment.deserialize(message, schema))
             for piece, message in zip(pieces, store.get_all(pieces), strict=True)
-        ],
+        ),
         seed=layout.sharding.seed,
         shuffle=layout.sharding.shuffle,
         lengths=lengths,

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -18,6 +18,7 @@ from transforms import files
 from transforms.core.example.encoder import ExampleEncoder, FramedPieces
 from transforms.core.manifest import FileFacts
 from transforms.core.model import (
+    Rejection,
     RejectLog,
     Segment,
     ShardFile,
@@ -230,11 +231,7 @@ def _write_once(
         if encoded is None:
             if task.size >= _LARGE_BYTES:
                 return_freed_memory()
-            loaded = job.load([task.source])
-            (refused,) = loaded.refused
-            table = loaded.rows.table
-            table = number_labels(table, layout.schema.features, job.classes)
-            rows = dataclasses.replace(loaded.rows, table=table)
+            rows, refused = _loaded(task, job)
             repeated, example = repeated_keys(rows, job, 0, len(rows))
         else:
             refused = encoded.refused
@@ -251,6 +248,11 @@ def _write_once(
             else:
                 _write_rows(rows, layout, writer, out)
         facts = writer.facts()
+    if encoded is None:
+        # Derived files need memory now that the values do not.
+        rows = rows.without_values()
+        if task.size >= _LARGE_BYTES:
+            return_freed_memory()
     name = os.path.basename(file.path)
     indexes = log.indexes(name, writer)
     shard = ShardFile(
@@ -282,6 +284,15 @@ def _write_once(
             store=store,
         )
     return _Content(shard, rejects.log, prints, indexes, log.piece(writer))
+
+
+def _loaded(task: ShardTask, job: ShardJob) -> tuple[ShardRows, Iterable[Rejection]]:
+    """Returns the rows of a shard with numbers for labels, and those it cannot have."""
+    loaded = job.load([task.source])
+    (refused,) = loaded.refused
+    features = job.layout.schema.features
+    table = number_labels(loaded.rows.table, features, job.classes)
+    return dataclasses.replace(loaded.rows, table=table), refused
 
 
 @dataclasses.dataclass(slots=True)
@@ -360,7 +371,7 @@ def _write_rows(
     # Places are of no use here, and to take them in another order costs as much as
     # to take a column.
     stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
-    placed = rows
+    placed = rows.without_values()
     rows = dataclasses.replace(rows, table=prepared(rows.table.select(stored), layout))
     making = ChunkRecords(rows.table, layout)
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
@@ -448,6 +459,7 @@ def _write_images(
     names = [feature.name for feature in images]
     small = record_schema(layout.schema, without=names if alone else [])
     encoder = ExampleEncoder(small, split_at=alone)
+    placed = rows.without_values()
     loader = ImageLoader(rows, images, root=layout.root, policy=layout.image_policy)
     with loader, _Behind(writer) as behind:
         for chunk, positions, loaded in loader.chunks():
@@ -472,7 +484,7 @@ def _write_images(
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)
-            out.log.add_rows(rows, positions, columns.__getitem__)
+            out.log.add_rows(placed, positions, columns.__getitem__)
             images_alone = _alone(loaded[0]) if alone else None
             if images_alone is not None:
                 records = pa.record_batch([columns[k] for k in small.names], small)

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import google_crc32c
 import pyarrow as pa
@@ -278,24 +278,29 @@ class Store:
         (message,) = self.get_all([segment])
         return message
 
-    def get_all(self, segments: Sequence[Segment]) -> list[pa.Buffer]:
-        """Returns the messages of segments, in their order.
+    def get_all(self, segments: Sequence[Segment]) -> Iterator[pa.Buffer]:
+        """Yields the messages of segments, in their order.
 
-        Neighbours in a file are read at once, and far ones side by side.
+        Neighbours in a file are read at once, and far ones side by side. A message is
+        held until those before it are read.
 
         Raises:
           OSError: one cannot be read.
           DamageError: it is not what was written.
         """
-        messages = [pa.py_buffer(segment.payload) for segment in segments]
         ranges = _ranges(segments)
         read = functools.partial(_read, segments)
         far = is_remote(self.folder)
         found = read_ahead(read, ranges, far=far, threads=_FAR_READS)
-        for places, parts in zip(ranges, found, strict=True):
-            for place, part in zip(places, parts, strict=True):
-                messages[place] = part
-        return messages
+        left = zip(ranges, found, strict=True)
+        held: dict[int, pa.Buffer] = {}
+        for place, each in enumerate(segments):
+            if not each.path:
+                yield pa.py_buffer(each.payload)
+                continue
+            while place not in held:
+                held.update(zip(*next(left), strict=True))
+            yield held.pop(place)
 
     def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
         """Stores pieces of rows end to end; returns the path of their file.
@@ -369,7 +374,10 @@ class Store:
 
 
 def _ranges(segments: Sequence[Segment]) -> list[list[int]]:
-    """Returns the places of segments in files, those together that one read gives."""
+    """Returns the places of segments in files, those together that one read gives.
+
+    First comes the range that holds the first segment.
+    """
     places = [place for place, each in enumerate(segments) if each.path]
     places.sort(key=lambda place: (segments[place].path, segments[place].offset))
     ranges: list[list[int]] = []
@@ -382,7 +390,7 @@ def _ranges(segments: Sequence[Segment]) -> list[list[int]]:
             ranges.append([place])
             size = 0
         path, stop, size = each.path, each.offset + each.size, size + each.size
-    return ranges
+    return sorted(ranges, key=min)
 
 
 def _read(segments: Sequence[Segment], places: Sequence[int]) -> list[pa.Buffer]:

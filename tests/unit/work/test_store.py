@@ -70,9 +70,9 @@ def test_segments_come_back(store: Store) -> None:
     segments = store.put("고양이/[a]*.csv", 5, PARTS)
     messages = [message for _, message in PARTS]
     assert [store.get(segment) for segment in segments] == messages
-    assert store.get_all(segments) == messages
+    assert [*store.get_all(segments)] == messages
     backwards = segments[::-1]
-    assert store.get_all([*backwards, segments[0]]) == [*messages[::-1], messages[0]]
+    assert [*store.get_all([*backwards, segments[0]])] == [*messages[::-1], messages[0]]
     for segment, (rows, message) in zip(segments, PARTS, strict=True):
         assert (segment.origin, segment.start) == ("고양이/[a]*.csv", 5)
         assert (segment.rows, segment.size) == (rows, message.size)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,22 @@ from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
 from transforms.core.model import Segment
 from transforms.core.placing import placement
-from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
+from transforms.core.segment import (
+    KEY_COLUMN,
+    ORIGIN_COLUMN,
+    PLACE_COLUMNS,
+    ROW_COLUMN,
+)
 
 __all__ = ["ShardCounts", "ShardRows"]
 
-# Larger values, by the mean of a column, stay in the pieces that they were read in: a
-# copy in one piece would take as much memory again. They are taken one by one.
+# Segments are joined into pieces of about this size while they are read, so that no
+# more than one piece is in memory twice.
+_JOINED_BYTES = 8 << 20
+# Longer values, by the mean of a column, stay in these pieces: joined once more, they
+# would take as much memory again.
+_LONG_VALUE_BYTES = 128
+# Still larger ones are not joined at all. They are taken one by one.
 _LARGE_VALUE_BYTES = 16 << 10
 # Words of a step that are looked at together, so that they stay in the cache.
 _PIECE = 1 << 14
@@ -75,8 +86,8 @@ class ShardRows:
         ('a.csv', 2)
 
     Attributes:
-      table: the segments' rows in source order, packed; a column of large values is in
-        as many chunks as there are segments, any other in one.
+      table: the segments' rows in source order, packed; a column of long values is in
+        several chunks, any other in one.
       order: positions in `table`, in the order of the records.
       origins: each segment's origin, for rows without a column of origins.
       starts: the position in `table` where each segment starts.
@@ -90,7 +101,7 @@ class ShardRows:
     @classmethod
     def of(
         cls,
-        segments: Sequence[tuple[str, pa.RecordBatch]],
+        segments: Iterable[tuple[str, pa.RecordBatch]],
         *,
         seed: int,
         shuffle: bool,
@@ -101,18 +112,17 @@ class ShardRows:
         Rows with equal order keys stay in source order.
 
         Args:
-          segments: of one shard, or of several, one shard after another.
+          segments: of one shard, or of several, one shard after another; at least
+            one. Each is let go before the next piece of them is read.
           seed: of the order.
           shuffle: whether rows are ordered by their keys.
           lengths: rows of each shard, where they are several. The rows of each are
             ordered among themselves.
         """
-        origins = tuple(origin for origin, _ in segments)
-        sizes = np.array([rows.num_rows for _, rows in segments])
-        batches = [pa.Table.from_batches([rows for _, rows in segments])]
+        left = iter(segments)
         # What nobody else holds is free again before the rows are sorted.
         del segments
-        table = in_one_piece(batches.pop(), most_bytes=_LARGE_VALUE_BYTES)
+        origins, sizes, table = _joined(left)
         starts = np.cumsum(sizes) - sizes
         if not shuffle:
             return cls(table, np.arange(table.num_rows), origins, starts)
@@ -146,6 +156,13 @@ class ShardRows:
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def without_values(self) -> Self:
+        """Returns the rows without what is written; where they are is still known."""
+        names = self.table.column_names
+        # As no feature's, the names of columns that say so begin with NUL.
+        places = [name for name in names if name.startswith("\0")]
+        return dataclasses.replace(self, table=self.table.select(places))
 
     def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Returns the rows from `start` to `stop` of the order, and their positions.
@@ -223,19 +240,58 @@ class ShardRows:
         return origins, pa.array(numbers + 1)
 
 
+def _joined(
+    segments: Iterator[tuple[str, pa.RecordBatch]],
+) -> tuple[tuple[str, ...], npt.NDArray[np.int64], pa.Table]:
+    """Returns the origins of segments, how many rows each has, and the rows of all."""
+    origins, sizes = [], []
+    pieces: list[pa.Table] = []
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for origin, rows in segments:
+        origins.append(origin)
+        sizes.append(rows.num_rows)
+        batches.append(rows)
+        size += rows.nbytes
+        del rows
+        if size >= _JOINED_BYTES:
+            pieces.append(_piece(batches))
+            size = 0
+    if batches:
+        pieces.append(_piece(batches))
+    count = len(pieces)
+    pieces[:] = [pa.concat_tables(pieces)]
+    table = in_one_piece(
+        pieces.pop(), most_bytes=_LONG_VALUE_BYTES, always=PLACE_COLUMNS
+    )
+    if count > 1:
+        # Arrow keeps what the pieces have freed, and has no use for it.
+        pa.default_memory_pool().release_unused()
+    return tuple(origins), np.array(sizes), table
+
+
+def _piece(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Returns the rows of batches, of which it takes all from the list."""
+    rows = [pa.Table.from_batches(batches)]
+    batches.clear()
+    return in_one_piece(rows.pop(), most_bytes=_LARGE_VALUE_BYTES)
+
+
 def _taken(
     column: pa.ChunkedArray, positions: npt.NDArray[np.int64]
 ) -> pa.ChunkedArray:
-    """Returns the values at positions, each in a chunk of its own and not copied.
+    """Returns the values at positions.
 
-    Lists of a packed column are copied, once a chunk.
+    Large values are not copied: each is in a chunk of its own. Others are copied twice,
+    as are the lists of a packed column.
     """
     chunks = column.chunks
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
     found = np.searchsorted(ends, positions, side="right")
     places = positions - (ends - lengths)[found]
-    if not pa.types.is_fixed_size_list(column.type):
+    is_packed = pa.types.is_fixed_size_list(column.type)
+    if column.nbytes > _LARGE_VALUE_BYTES * len(column) and not is_packed:
         pieces = [
             chunks[chunk].slice(place, 1)
             for chunk, place in zip(found.tolist(), places.tolist(), strict=True)

@@ -1,6 +1,7 @@
 """The rows of a shard: their order, their origins, their class ids."""
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ LAYOUTS = st.lists(
     min_size=1,
     max_size=5,
 )
+
+# Outlives all that is allocated in it.
+COUNTED = pa.proxy_memory_pool(pa.default_memory_pool())
 
 
 def numbered(first: int, count: int) -> pa.RecordBatch:
@@ -111,6 +115,26 @@ def test_segments_are_free_before_rows_are_sorted(
     assert sorted(rows.order.tolist()) == list(range(1_000))
 
 
+def test_long_values_are_in_memory_once() -> None:
+    """Segments are joined while they are read, and never all of them a second time."""
+
+    def segments() -> Iterator[tuple[str, pa.RecordBatch]]:
+        for first in range(0, 64_000, 1_000):
+            texts = pa.array([b"%01000d" % n for n in range(first, first + 1_000)])
+            numbers = pa.array(np.arange(first, first + 1_000))
+            yield "x", pa.record_batch({"text": texts, ROW_COLUMN: numbers})
+
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTED)
+    try:
+        rows = ShardRows.of(segments(), seed=0, shuffle=True)
+    finally:
+        pa.set_memory_pool(before)
+    assert 64_000_000 < COUNTED.max_memory() < 64_000_000 * 1.4
+    taken, positions = rows.take(10, 20)
+    assert taken["text"].to_pylist() == [b"%01000d" % at for at in positions]
+
+
 def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:
     return batch[name].to_pylist()
 
@@ -166,6 +190,41 @@ def test_large_values_are_taken_without_a_copy(
         assert positions.tolist() == rows.order[at : at + size].tolist()
         assert piece.equals(everything.take(pa.array(positions)))
         del piece
+
+
+@settings(deadline=None)
+@given(LAYOUTS, st.integers(1, 40), st.booleans())
+def test_long_values_are_taken_from_pieces(
+    layout: list[tuple[str, int]], size: int, shuffle: bool
+) -> None:
+    """What is taken is the same from one chunk and from many."""
+
+    def lengthened(batch: pa.RecordBatch) -> pa.RecordBatch:
+        texts = [str(n) * 2_000 if n != 8 else None for n in column(batch, "x")]
+        lists = [[n] * 300 for n in column(batch, "x")]
+        batch = batch.append_column("long", pa.array(texts, pa.string()))
+        return batch.append_column("packed", pa.array(lists, pa.list_(pa.int64(), 300)))
+
+    segments = [(origin, lengthened(batch)) for origin, batch in segments_of(layout)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shard_rows, "_JOINED_BYTES", 1)
+        rows = ShardRows.of(segments, seed=0, shuffle=shuffle)
+    chunks = dict(zip(rows.table.column_names, rows.table.columns, strict=True))
+    assert chunks["packed"].num_chunks == len(layout)
+    assert chunks["x"].num_chunks == chunks[ROW_COLUMN].num_chunks == 1
+    everything = pa.Table.from_batches([batch for _, batch in segments])
+    for at in range(0, len(rows), size):
+        piece, positions = rows.take(at, at + size)
+        assert piece.equals(everything.take(pa.array(positions)))
+
+
+def test_values_go_while_places_stay() -> None:
+    """Where a row is from is still known when its values are not."""
+    segments = [("a", numbered(0, 3)), ("b", numbered(0, 2))]
+    rows = ShardRows.of(segments, seed=0, shuffle=False)
+    bare = rows.without_values()
+    assert bare.table.column_names == [ROW_COLUMN]
+    assert [bare.origin(at) for at in range(5)] == [rows.origin(at) for at in range(5)]
 
 
 def test_rows_with_origins_of_their_own() -> None:
