@@ -3,7 +3,7 @@
 Arrays may be slices, and null slots may hold any bytes, which no function here uses.
 """
 
-from collections.abc import Container
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -140,10 +140,7 @@ def flattened(
 
 
 def in_one_piece(
-    table: pa.Table,
-    *,
-    most_bytes: int | None = None,
-    always: Container[str] = (),
+    table: pa.Table, *, but: Callable[[str, pa.ChunkedArray], bool] | None = None
 ) -> pa.Table:
     """Returns a table with each column in one chunk, or in more of 2 GiB.
 
@@ -151,20 +148,18 @@ def in_one_piece(
 
     Args:
       table: the columns.
-      most_bytes: columns whose values have more bytes on average stay as they are.
-      always: columns that do not, however long their values are.
+      but: tells by name and chunks which columns stay as they are.
     """
     schema, columns = table.schema, table.columns
     # One column after the other: the chunks of those before are free again.
     del table
-    for index, column in enumerate(columns):
-        if column.num_chunks == 1:
-            continue
-        is_large = most_bytes is not None and column.nbytes > most_bytes * len(column)
-        if not is_large or schema.names[index] in always:
+    for index, name in enumerate(schema.names):
+        column = columns[index]
+        if column.num_chunks != 1 and (but is None or not but(name, column)):
             alone = pa.Table.from_arrays([column], [""])
             columns[index] = alone.combine_chunks().column(0)
-            del alone, column
+            del alone
+        del column
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -87,13 +87,10 @@ class GatheredRows(ShardRows):
         return _name_of(self.table, position), None
 
     def without_values(self) -> Self:
-        """Returns the rows without what is written, but for paths of images."""
-        bare = ShardRows.without_values(self)
-        if not self.paths:
-            return bare
-        paths = self.table[self.paths]
-        table = bare.table.append_column(self.paths, paths)
-        return dataclasses.replace(bare, table=table)
+        """Returns the rows without the columns of features, but for paths of images."""
+        known_by = {HASH_COLUMN, KEY_COLUMN, self.paths}
+        names = [name for name in self.table.column_names if name in known_by]
+        return dataclasses.replace(self, table=self.table.select(names))
 
     def places(
         self, positions: npt.NDArray[np.int64]

@@ -85,7 +85,7 @@ class RecordLog:
         """Notes the rows of the records that `add` was given.
 
         Args:
-          rows: of the shard, without their values, which the log outlives.
+          rows: of the shard, without the features' columns: the log keeps them.
           positions: of n rows in their table.
           column_of: returns n values of a feature, by its key in records; labels as
             ids.

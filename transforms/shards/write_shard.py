@@ -249,7 +249,7 @@ def _write_once(
                 _write_rows(rows, layout, writer, out)
         facts = writer.facts()
     if encoded is None:
-        # Derived files need memory now that the values do not.
+        # The values go before the derived files are made.
         rows = rows.without_values()
         if task.size >= _LARGE_BYTES:
             return_freed_memory()
@@ -287,7 +287,7 @@ def _write_once(
 
 
 def _loaded(task: ShardTask, job: ShardJob) -> tuple[ShardRows, Iterable[Rejection]]:
-    """Returns the rows of a shard with numbers for labels, and those it cannot have."""
+    """Returns a shard's rows, with numbers for labels, and rejections of others."""
     loaded = job.load([task.source])
     (refused,) = loaded.refused
     features = job.layout.schema.features
@@ -368,10 +368,10 @@ def _write_rows(
     writer: TFRecordWriter,
     out: _Written,
 ) -> None:
+    placed = rows.without_values()
     # Places are of no use here, and to take them in another order costs as much as
     # to take a column.
     stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
-    placed = rows.without_values()
     rows = dataclasses.replace(rows, table=prepared(rows.table.select(stored), layout))
     making = ChunkRecords(rows.table, layout)
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)

@@ -376,7 +376,7 @@ class Store:
 def _ranges(segments: Sequence[Segment]) -> list[list[int]]:
     """Returns the places of segments in files, those together that one read gives.
 
-    First comes the range that holds the first segment.
+    Ranges are in the order of their first segments, so that few messages are held.
     """
     places = [place for place, each in enumerate(segments) if each.path]
     places.sort(key=lambda place: (segments[place].path, segments[place].offset))

@@ -22,13 +22,13 @@ from transforms.core.segment import (
 
 __all__ = ["ShardCounts", "ShardRows"]
 
-# Segments are joined into pieces of about this size while they are read, so that no
-# more than one piece is in memory twice.
-_JOINED_BYTES = 8 << 20
-# Longer values, by the mean of a column, stay in these pieces: joined once more, they
-# would take as much memory again.
+# Segments are joined into pieces while they are read: of this size, or of this part of
+# what is joined already, so that a large shard has no more pieces than a small one.
+_PIECE_BYTES, _PIECE_PART = 8 << 20, 16
+# Columns of shorter values, by their mean, are then joined once more. Where they hold
+# more than a piece, longer ones stay in pieces, or would take as much memory again.
 _LONG_VALUE_BYTES = 128
-# Still larger ones are not joined at all. They are taken one by one.
+# Larger values stay as they were read, and are taken one by one.
 _LARGE_VALUE_BYTES = 16 << 10
 # Words of a step that are looked at together, so that they stay in the cache.
 _PIECE = 1 << 14
@@ -113,14 +113,14 @@ class ShardRows:
 
         Args:
           segments: of one shard, or of several, one shard after another; at least
-            one. Each is let go before the next piece of them is read.
+            one. They are taken once, and let go piece by piece.
           seed: of the order.
           shuffle: whether rows are ordered by their keys.
           lengths: rows of each shard, where they are several. The rows of each are
             ordered among themselves.
         """
         left = iter(segments)
-        # What nobody else holds is free again before the rows are sorted.
+        # Where nobody else holds them, they are free again before the rows are sorted.
         del segments
         origins, sizes, table = _joined(left)
         starts = np.cumsum(sizes) - sizes
@@ -158,11 +158,12 @@ class ShardRows:
         return len(self.order)
 
     def without_values(self) -> Self:
-        """Returns the rows without what is written; where they are is still known."""
-        names = self.table.column_names
-        # As no feature's, the names of columns that say so begin with NUL.
-        places = [name for name in names if name.startswith("\0")]
-        return dataclasses.replace(self, table=self.table.select(places))
+        """Returns the rows without the columns of features.
+
+        `origin`, `places` and `sources` say the same of them.
+        """
+        names = [name for name in self.table.column_names if name in PLACE_COLUMNS]
+        return dataclasses.replace(self, table=self.table.select(names))
 
     def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Returns the rows from `start` to `stop` of the order, and their positions.
@@ -247,23 +248,25 @@ def _joined(
     origins, sizes = [], []
     pieces: list[pa.Table] = []
     batches: list[pa.RecordBatch] = []
-    size = 0
+    size = total = 0
     for origin, rows in segments:
+        if size >= max(_PIECE_BYTES, total // _PIECE_PART):
+            pieces.append(_piece(batches))
+            total, size = total + size, 0
         origins.append(origin)
         sizes.append(rows.num_rows)
         batches.append(rows)
-        size += rows.nbytes
+        size += rows.get_total_buffer_size()
         del rows
-        if size >= _JOINED_BYTES:
-            pieces.append(_piece(batches))
-            size = 0
-    if batches:
+    if pieces:
         pieces.append(_piece(batches))
+    else:
+        pieces.append(pa.Table.from_batches(batches))
+        batches.clear()
     count = len(pieces)
+    # Popped, so that only what joins its columns holds it.
     pieces[:] = [pa.concat_tables(pieces)]
-    table = in_one_piece(
-        pieces.pop(), most_bytes=_LONG_VALUE_BYTES, always=PLACE_COLUMNS
-    )
+    table = in_one_piece(pieces.pop(), but=_is_long if count > 1 else _is_large)
     if count > 1:
         # Arrow keeps what the pieces have freed, and has no use for it.
         pa.default_memory_pool().release_unused()
@@ -271,16 +274,34 @@ def _joined(
 
 
 def _piece(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Returns the rows of batches, of which it takes all from the list."""
-    rows = [pa.Table.from_batches(batches)]
+    """Joins batches, of which none is held any longer, but for their large values."""
+    rows = pa.Table.from_batches(batches)
     batches.clear()
-    return in_one_piece(rows.pop(), most_bytes=_LARGE_VALUE_BYTES)
+    columns = rows.columns
+    for index, name in enumerate(rows.schema.names):
+        if not _is_large(name, columns[index]):
+            # Copies a single array too, and lets go of the message that it is in.
+            columns[index] = pa.concat_arrays(columns[index].chunks)
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _is_large(_: str, column: pa.ChunkedArray) -> bool:
+    return bool(column.nbytes > _LARGE_VALUE_BYTES * len(column))
+
+
+def _is_long(name: str, column: pa.ChunkedArray) -> bool:
+    """Tells whether a column stays in pieces, which its readers have to expect."""
+    if _is_large(name, column):
+        return True
+    if name in PLACE_COLUMNS or pa.types.is_fixed_size_list(column.type):
+        return False
+    return bool(column.nbytes > max(_PIECE_BYTES, _LONG_VALUE_BYTES * len(column)))
 
 
 def _taken(
     column: pa.ChunkedArray, positions: npt.NDArray[np.int64]
 ) -> pa.ChunkedArray:
-    """Returns the values at positions.
+    """Returns the values of a column of several chunks at positions.
 
     Large values are not copied: each is in a chunk of its own. Others are copied twice,
     as are the lists of a packed column.
@@ -291,18 +312,22 @@ def _taken(
     found = np.searchsorted(ends, positions, side="right")
     places = positions - (ends - lengths)[found]
     is_packed = pa.types.is_fixed_size_list(column.type)
-    if column.nbytes > _LARGE_VALUE_BYTES * len(column) and not is_packed:
+    if not is_packed and _is_large("", column):
         pieces = [
             chunks[chunk].slice(place, 1)
             for chunk, place in zip(found.tolist(), places.tolist(), strict=True)
         ]
         return pa.chunked_array(pieces, column.type)
     order = np.argsort(found, kind="stable")
+    bounds = np.searchsorted(found[order], np.arange(len(chunks) + 1)).tolist()
+    places = places[order]
     pieces = [
-        chunks[chunk].take(pa.array(places[found == chunk]))
-        for chunk in np.unique(found).tolist()
+        chunk.take(pa.array(places[start:stop]))
+        for chunk, (start, stop) in zip(chunks, itertools.pairwise(bounds), strict=True)
+        if start < stop
     ]
-    back = np.argsort(order, kind="stable")
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
     whole = pa.chunked_array(pieces, column.type).combine_chunks()
     return pa.chunked_array([whole.take(pa.array(back))])
 

@@ -28,8 +28,8 @@ def with_dictionaries(table: pa.Table) -> pa.Table:
     """
     columns = table.columns
     for index, column in enumerate(columns):
-        if is_bytes(column.type) and column.num_chunks == 1:
-            found = _dictionary_of(column.chunk(0))
+        if is_bytes(column.type) and column.num_chunks:
+            found = _dictionary_of(column)
             if found is not None:
                 columns[index] = found
     # Of a packed column, the field says what is in it.
@@ -40,17 +40,18 @@ def with_dictionaries(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _dictionary_of(texts: pa.Array) -> pa.ChunkedArray | None:
+def _dictionary_of(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Returns texts as a dictionary, in one chunk; None if there are many different."""
-    sample = texts.slice(0, _SAMPLED)
+    sample = texts.chunk(0).slice(0, _SAMPLED)
     if pc.count_distinct(sample).as_py() >= min(_FEW, len(sample) // 4):
         return None
     pieces = []
-    for start in range(0, len(texts), _PIECE):
-        piece = texts.slice(start, _PIECE).dictionary_encode()
-        if len(piece.dictionary) > _FEW:
-            return None
-        pieces.append(piece)
+    for chunk in texts.chunks:
+        for start in range(0, len(chunk), _PIECE):
+            piece = chunk.slice(start, _PIECE).dictionary_encode()
+            if len(piece.dictionary) > _FEW:
+                return None
+            pieces.append(piece)
     whole = pa.chunked_array(pieces).unify_dictionaries()
     if len(whole.chunk(0).dictionary) > _FEW:
         return None

@@ -115,22 +115,31 @@ def test_segments_are_free_before_rows_are_sorted(
     assert sorted(rows.order.tolist()) == list(range(1_000))
 
 
-def test_long_values_are_in_memory_once() -> None:
-    """Segments are joined while they are read, and never all of them a second time."""
+@pytest.mark.parametrize("each", [1_000, 10_000])
+def test_long_values_are_in_memory_once(each: int) -> None:
+    """Segments are joined while they are read, and never all of them a second time.
+
+    None is held by what stays of it.
+    """
 
     def segments() -> Iterator[tuple[str, pa.RecordBatch]]:
-        for first in range(0, 64_000, 1_000):
-            texts = pa.array([b"%01000d" % n for n in range(first, first + 1_000)])
-            numbers = pa.array(np.arange(first, first + 1_000))
-            yield "x", pa.record_batch({"text": texts, ROW_COLUMN: numbers})
+        for first in range(0, 60_000, each):
+            texts = pa.array([b"%01000d" % n for n in range(first, first + each)])
+            numbers = pa.array(np.arange(first, first + each))
+            short = {f"short {i}": numbers for i in range(20)}
+            rows = pa.record_batch({"text": texts, **short, ROW_COLUMN: numbers})
+            message = rows.serialize()
+            yield "x", pa.ipc.read_record_batch(message, rows.schema)
 
+    size = 60_000 * (1_000 + 21 * 8)
     before = pa.default_memory_pool()
     pa.set_memory_pool(COUNTED)
     try:
         rows = ShardRows.of(segments(), seed=0, shuffle=True)
     finally:
         pa.set_memory_pool(before)
-    assert 64_000_000 < COUNTED.max_memory() < 64_000_000 * 1.4
+    assert size < COUNTED.bytes_allocated() < size * 1.1
+    assert COUNTED.max_memory() < size * 1.6
     taken, positions = rows.take(10, 20)
     assert taken["text"].to_pylist() == [b"%01000d" % at for at in positions]
 
@@ -207,11 +216,11 @@ def test_long_values_are_taken_from_pieces(
 
     segments = [(origin, lengthened(batch)) for origin, batch in segments_of(layout)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_rows, "_JOINED_BYTES", 1)
+        patch.setattr(shard_rows, "_PIECE_BYTES", 1)
         rows = ShardRows.of(segments, seed=0, shuffle=shuffle)
     chunks = dict(zip(rows.table.column_names, rows.table.columns, strict=True))
-    assert chunks["packed"].num_chunks == len(layout)
-    assert chunks["x"].num_chunks == chunks[ROW_COLUMN].num_chunks == 1
+    assert chunks.pop("long").num_chunks == len(layout)
+    assert {column.num_chunks for column in chunks.values()} == {1}
     everything = pa.Table.from_batches([batch for _, batch in segments])
     for at in range(0, len(rows), size):
         piece, positions = rows.take(at, at + size)
@@ -220,7 +229,10 @@ def test_long_values_are_taken_from_pieces(
 
 def test_values_go_while_places_stay() -> None:
     """Where a row is from is still known when its values are not."""
-    segments = [("a", numbered(0, 3)), ("b", numbered(0, 2))]
+    segments = [
+        (origin, rows.append_column("\0float", pa.array([[0.5]] * len(rows))))
+        for origin, rows in (("a", numbered(0, 3)), ("b", numbered(0, 2)))
+    ]
     rows = ShardRows.of(segments, seed=0, shuffle=False)
     bare = rows.without_values()
     assert bare.table.column_names == [ROW_COLUMN]

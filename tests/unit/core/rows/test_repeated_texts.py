@@ -29,6 +29,19 @@ def test_values_stay_as_they_are() -> None:
         assert after.cast(before.type).equals(before)
 
 
+def test_columns_in_chunks_repeat_too() -> None:
+    """Long texts of a large shard are in pieces; what repeats is joined."""
+    rows = pa.table(
+        {"few": ["cat", "dog"] * MANY, "many": list(map(str, range(2 * MANY)))}
+    )
+    chunked = pa.concat_tables([rows.slice(0, MANY), rows.slice(MANY)])
+    found = with_dictionaries(chunked)
+    assert pa.types.is_dictionary(found["few"].type)
+    assert [column.num_chunks for column in found.columns] == [1, 2]
+    assert found["few"].cast(pa.string()).equals(rows["few"])
+    assert found["many"].equals(rows["many"])
+
+
 @pytest.mark.parametrize(
     "texts",
     [
