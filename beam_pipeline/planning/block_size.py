@@ -14,9 +14,9 @@ def block_size(
 ) -> int:
     """Returns how many units a block has, where blocks are made of runs of an input.
 
-        >>> bounds = {"most_segments": 200_000, "least": 4096, "most": 131_072}
+        >>> bounds = {"most_segments": 50_000, "least": 4096, "most": 131_072}
         >>> block_size(10_000_000, 40 * 10**9, shard_bytes=150_000_000, **bounds)
-        16384
+        65536
 
     A block has at most one segment for each shard, so that with
     `total_bytes / shard_bytes` shards these are

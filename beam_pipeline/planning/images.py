@@ -31,7 +31,7 @@ __all__ = ["check_settings", "plan_images"]
 # A block of the most rows takes 0.1 GB while it is read, and one of the least 3 MB:
 # blocks may grow before there are many segments.
 _LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17
-_MOST_SEGMENTS = 200_000
+_MOST_SEGMENTS = 50_000
 _SHARD_BYTES = 150_000_000
 # What does for images what a setting does for tables.
 _WITH_A_TABLE = (
