@@ -323,6 +323,9 @@ def with_sparse_numbers(rows: pa.Table, able: Callable[[str], bool]) -> pa.Table
         if names is None or not len(rows):
             kept.append((field, column))
             continue
+        if not _may_be_sparse(column):
+            kept.append((field, column))
+            continue
         whole = _whole(column)
         few = _held_by_few(whole, np.fromiter(map(able, names), np.bool_, len(names)))
         if few is None:
@@ -349,11 +352,14 @@ def _valid_blocks(lists: pa.FixedSizeListArray) -> Iterator[tuple[int, Mask]]:
         yield start, numpy_mask(numbers.is_valid()).reshape(-1, each)
 
 
+def _may_be_sparse(lists: pa.ChunkedArray) -> bool:
+    """Tells whether enough values are null for the fewest columns to become sparse."""
+    gone = sum(flattened(chunk, None)[1].null_count for chunk in lists.chunks)
+    return bool(gone >= LEAST_COLUMNS * len(lists) * (1 - MOST_HELD))
+
+
 def _held_by_few(lists: pa.FixedSizeListArray, able: Mask) -> Mask | None:
     """Returns which of k columns become sparse; None for none."""
-    _, numbers = flattened(lists, None)
-    if numbers.null_count < LEAST_COLUMNS * len(lists) * (1 - MOST_HELD):
-        return None
     held = np.zeros(lists.type.list_size, np.int64)
     for _, valid in _valid_blocks(lists):
         held += valid.sum(axis=0)

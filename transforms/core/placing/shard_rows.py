@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -23,15 +23,15 @@ from transforms.core.segment import (
 __all__ = ["ShardCounts", "ShardRows"]
 
 # Segments are joined into pieces while they are read: of this size, or of this part of
-# what is joined already, so that a large shard has no more pieces than a small one.
-_PIECE_BYTES, _PIECE_PART = 8 << 20, 16
+# what is joined already, so that there are never many. No piece has 2 GiB of text.
+_PIECE_BYTES, _PIECE_PART, _MAX_PIECE_BYTES = 8 << 20, 16, 1 << 30
 # Columns of shorter values, by their mean, are then joined once more. Where they hold
 # more than a piece, longer ones stay in pieces, or would take as much memory again.
 _LONG_VALUE_BYTES = 128
 # Larger values stay as they were read, and are taken one by one.
 _LARGE_VALUE_BYTES = 16 << 10
 # Words of a step that are looked at together, so that they stay in the cache.
-_PIECE = 1 << 14
+_WORDS_TOGETHER = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -250,52 +250,60 @@ def _joined(
     batches: list[pa.RecordBatch] = []
     size = total = 0
     for origin, rows in segments:
-        if size >= max(_PIECE_BYTES, total // _PIECE_PART):
-            pieces.append(_piece(batches))
+        if size >= min(max(_PIECE_BYTES, total // _PIECE_PART), _MAX_PIECE_BYTES):
+            pieces.append(_piece(batches, stays=_is_large))
             total, size = total + size, 0
         origins.append(origin)
         sizes.append(rows.num_rows)
         batches.append(rows)
         size += rows.get_total_buffer_size()
+        # Else it is held while the next one is read.
         del rows
-    if pieces:
-        pieces.append(_piece(batches))
-    else:
-        pieces.append(pa.Table.from_batches(batches))
-        batches.clear()
-    count = len(pieces)
+    are_many = bool(pieces)
+    # The values of a single segment are not copied.
+    pieces.append(_piece(batches, stays=_is_large if are_many else _is_value))
     # Popped, so that only what joins its columns holds it.
     pieces[:] = [pa.concat_tables(pieces)]
-    table = in_one_piece(pieces.pop(), but=_is_long if count > 1 else _is_large)
-    if count > 1:
+    table = in_one_piece(pieces.pop(), but=_is_long if are_many else _is_large)
+    if are_many:
         # Arrow keeps what the pieces have freed, and has no use for it.
         pa.default_memory_pool().release_unused()
     return tuple(origins), np.array(sizes), table
 
 
-def _piece(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Joins batches, of which none is held any longer, but for their large values."""
-    rows = pa.Table.from_batches(batches)
+def _piece(
+    batches: list[pa.RecordBatch], *, stays: Callable[[str, pa.ChunkedArray], bool]
+) -> pa.Table:
+    """Joins batches and empties their list, so that their messages can be freed.
+
+    Columns for which `stays` is true stay in the messages.
+    """
+    are_many = len(batches) > 1
+    tables = [pa.Table.from_batches(batches)]
     batches.clear()
-    columns = rows.columns
-    for index, name in enumerate(rows.schema.names):
-        if not _is_large(name, columns[index]):
-            # Copies a single array too, and lets go of the message that it is in.
-            columns[index] = pa.concat_arrays(columns[index].chunks)
-    return pa.Table.from_arrays(columns, schema=rows.schema)
+    if are_many:
+        return in_one_piece(tables.pop(), but=stays)
+    table = tables.pop()
+    columns = [
+        column if stays(name, column) else pa.concat_arrays(column.chunks)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _is_value(name: str, _: pa.ChunkedArray) -> bool:
+    return name not in PLACE_COLUMNS
 
 
 def _is_large(_: str, column: pa.ChunkedArray) -> bool:
-    return bool(column.nbytes > _LARGE_VALUE_BYTES * len(column))
+    return bool(column.get_total_buffer_size() > _LARGE_VALUE_BYTES * len(column))
 
 
 def _is_long(name: str, column: pa.ChunkedArray) -> bool:
     """Tells whether a column stays in pieces, which its readers have to expect."""
-    if _is_large(name, column):
-        return True
-    if name in PLACE_COLUMNS or pa.types.is_fixed_size_list(column.type):
-        return False
-    return bool(column.nbytes > max(_PIECE_BYTES, _LONG_VALUE_BYTES * len(column)))
+    size = column.get_total_buffer_size()
+    least = max(_PIECE_BYTES, _LONG_VALUE_BYTES * len(column))
+    return size > least and name not in PLACE_COLUMNS
 
 
 def _taken(
@@ -381,9 +389,10 @@ def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     words |= np.arange(count, dtype=np.uint64)
     words.sort()
     same = np.empty(count - 1, np.bool_)
-    for start in range(0, count - 1, _PIECE):
-        piece = words[start : start + _PIECE + 1]
-        np.less(piece[1:] ^ piece[:-1], np.uint64(1 << bits), out=same[start:][:_PIECE])
+    for start in range(0, count - 1, _WORDS_TOGETHER):
+        piece = words[start : start + _WORDS_TOGETHER + 1]
+        few = same[start : start + _WORDS_TOGETHER]
+        np.less(piece[1:] ^ piece[:-1], np.uint64(1 << bits), out=few)
     words &= np.uint64((1 << bits) - 1)
     order = words.view(np.int64)
     if lost and same.any():

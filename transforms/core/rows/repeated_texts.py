@@ -11,8 +11,9 @@ from transforms.core.arrays import is_bytes
 
 __all__ = ["with_dictionaries"]
 
-# Values of one column that are looked at, and how many different ones count as few.
-_SAMPLED = 1 << 12
+# Values of one column that are looked at, and of how many bytes; how many different
+# ones count as few.
+_SAMPLED, _SAMPLED_BYTES = 1 << 12, 4 << 20
 _FEW = 1 << 8
 # Values that are numbered at a time: a column that begins like one of few may go on
 # with others.
@@ -42,17 +43,21 @@ def with_dictionaries(table: pa.Table) -> pa.Table:
 
 def _dictionary_of(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Returns texts as a dictionary, in one chunk; None if there are many different."""
-    sample = texts.chunk(0).slice(0, _SAMPLED)
+    first = texts.chunk(0)
+    mean = first.get_total_buffer_size() // max(len(first), 1)
+    sample = first.slice(0, min(_SAMPLED, _SAMPLED_BYTES // max(mean, 1)))
     if pc.count_distinct(sample).as_py() >= min(_FEW, len(sample) // 4):
         return None
     pieces = []
+    known = first.slice(0, 0)
     for chunk in texts.chunks:
         for start in range(0, len(chunk), _PIECE):
             piece = chunk.slice(start, _PIECE).dictionary_encode()
             if len(piece.dictionary) > _FEW:
                 return None
+            known = pa.concat_arrays([known, piece.dictionary]).unique()
+            if len(known) > _FEW:
+                return None
             pieces.append(piece)
     whole = pa.chunked_array(pieces).unify_dictionaries()
-    if len(whole.chunk(0).dictionary) > _FEW:
-        return None
     return pa.chunked_array([whole.combine_chunks()])

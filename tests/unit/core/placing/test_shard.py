@@ -117,10 +117,7 @@ def test_segments_are_free_before_rows_are_sorted(
 
 @pytest.mark.parametrize("each", [1_000, 10_000])
 def test_long_values_are_in_memory_once(each: int) -> None:
-    """Segments are joined while they are read, and never all of them a second time.
-
-    None is held by what stays of it.
-    """
+    """Segments are joined while they are read, and what is kept holds no message."""
 
     def segments() -> Iterator[tuple[str, pa.RecordBatch]]:
         for first in range(0, 60_000, each):
@@ -217,14 +214,38 @@ def test_long_values_are_taken_from_pieces(
     segments = [(origin, lengthened(batch)) for origin, batch in segments_of(layout)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shard_rows, "_PIECE_BYTES", 1)
+        patch.setattr(shard_rows, "_PIECE_PART", 1 << 30)
         rows = ShardRows.of(segments, seed=0, shuffle=shuffle)
     chunks = dict(zip(rows.table.column_names, rows.table.columns, strict=True))
-    assert chunks.pop("long").num_chunks == len(layout)
+    for name in ("long", "packed"):
+        assert chunks.pop(name).num_chunks == len(layout)
     assert {column.num_chunks for column in chunks.values()} == {1}
     everything = pa.Table.from_batches([batch for _, batch in segments])
     for at in range(0, len(rows), size):
         piece, positions = rows.take(at, at + size)
         assert piece.equals(everything.take(pa.array(positions)))
+
+
+def test_places_do_not_hold_the_values() -> None:
+    """Not those of a single segment either, of which all columns are views."""
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTED)
+    try:
+        held = COUNTED.bytes_allocated()
+        batch = numbered(0, 1000).append_column("text", pa.array(["x" * 9_000] * 1000))
+        segments = (
+            ("a", pa.ipc.read_record_batch(each.serialize(), each.schema))
+            for each in [batch]
+        )
+        del batch
+        rows = ShardRows.of(segments, seed=0, shuffle=False)
+        assert COUNTED.bytes_allocated() - held > 9_000_000
+        rows = rows.without_values()
+        del segments
+        assert COUNTED.bytes_allocated() - held < 100_000
+    finally:
+        pa.set_memory_pool(before)
+    assert rows.origin(7) == ("a", 7)
 
 
 def test_values_go_while_places_stay() -> None:
