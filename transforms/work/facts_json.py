@@ -4,10 +4,17 @@
     enum member      {"enum": its name, "value": value}
     tuple            {"tuple": [...]}
     bytes            {"bytes": base64}
-    mapping          {"map": [[key, value], ...]}, in its order
+    mapping          {"keys": [...], "values": [...]}, in its order
 
-Anything else is stored as itself. Reading returns only the types of `_TYPES`: the file
-may be of a run that died, or of another version.
+Anything else is stored as itself. A block has a segment for each of thousands of
+shards, so lists are stored by column where their items are alike:
+
+    dataclasses      {"each": their name, "fields": {field: [value, ...], ...}}
+    tuples           {"tuples": [[first value of each, ...], ...]}, all of one length
+    equal texts      {"same": text or bytes, "times": their number}
+
+Reading returns only the types of `_TYPES`: the file may be of a run that died, or of
+another version.
 """
 
 import base64
@@ -49,6 +56,7 @@ _FIELDS = {
     if dataclasses.is_dataclass(kind)
 }
 _THEMSELVES = frozenset((type(None), bool, int, float, str))
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def to_json(value: Any) -> bytes:
@@ -57,9 +65,7 @@ def to_json(value: Any) -> bytes:
     Raises:
       TypeError: there is something else among them.
     """
-    return json.dumps(_plain(value), separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
+    return _ENCODER.encode(_plain(value)).encode("utf-8", "surrogatepass")
 
 
 def from_json(data: bytes) -> Any:
@@ -70,7 +76,7 @@ def from_json(data: bytes) -> Any:
     """
     try:
         return _rich(json.loads(data))
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"not the facts of a run: {error}") from error
 
 
@@ -81,8 +87,13 @@ def _plain(value: Any) -> Any:
     if kind in _FIELDS:
         facts = {"=": kind.__name__}
         for name in _FIELDS[kind]:
-            facts[name] = _plain(getattr(value, name))
+            field = getattr(value, name)
+            facts[name] = field if type(field) in _THEMSELVES else _plain(field)
         return facts
+    if kind is tuple:
+        return {"tuple": _plain_list([*value])}
+    if kind is list:
+        return _plain_list(value)
     if isinstance(value, enum.Enum) and kind.__name__ in _TYPES:
         return {"enum": _known(kind), "value": value.value}
     if isinstance(value, str | float):
@@ -92,16 +103,31 @@ def _plain(value: Any) -> Any:
         return int(value)
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, tuple):
-        return {"tuple": _plain([*value])}
     if isinstance(value, Mapping):
-        return {"map": [[_plain(k), _plain(v)] for k, v in value.items()]}
-    if isinstance(value, list):
-        # A table's facts are lists of 10,000 such values.
-        if _THEMSELVES.issuperset(map(type, value)):
-            return value
-        return [_plain(item) for item in value]
+        keys, values = _plain_list([*value]), _plain_list([*value.values()])
+        return {"keys": keys, "values": values}
     raise TypeError(f"Facts must be plain values; found {kind.__name__}.")
+
+
+def _plain_list(values: list[Any]) -> Any:
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and len(values) > 1:
+        (kind,) = kinds
+        if kind in (int, float):
+            return values
+        if kind in (str, bytes) and values.count(values[0]) == len(values):
+            return {"same": _plain(values[0]), "times": len(values)}
+        if kind in _FIELDS:
+            fields = {
+                name: _plain_list([getattr(value, name) for value in values])
+                for name in _FIELDS[kind]
+            }
+            return {"each": kind.__name__, "fields": fields}
+        if kind is tuple and len(set(map(len, values))) == 1 and values[0]:
+            columns = zip(*values, strict=True)
+            return {"tuples": [_plain_list([*column]) for column in columns]}
+    # A table's facts are lists of 10,000 plain values.
+    return values if kinds <= _THEMSELVES else list(map(_plain, values))
 
 
 def _known(kind: type) -> str:
@@ -126,4 +152,12 @@ def _rich(value: Any) -> Any:
         return base64.b64decode(value["bytes"], validate=True)
     if "tuple" in value:
         return tuple(_rich(value["tuple"]))
-    return {_rich(key): _rich(item) for key, item in value["map"]}
+    if "same" in value:
+        return [_rich(value["same"])] * value["times"]
+    if "tuples" in value:
+        return list(zip(*map(_rich, value["tuples"]), strict=True))
+    if "each" in value:
+        kind, columns = _TYPES[value["each"]], value["fields"]
+        rows = zip(*map(_rich, columns.values()), strict=True)
+        return [kind(**dict(zip(columns, row, strict=True))) for row in rows]
+    return dict(zip(_rich(value["keys"]), _rich(value["values"]), strict=True))
