@@ -113,8 +113,6 @@ def _plain_list(values: list[Any]) -> Any:
     kinds = set(map(type, values))
     if len(kinds) == 1 and len(values) > 1:
         (kind,) = kinds
-        if kind in (int, float):
-            return values
         if kind in (str, bytes) and values.count(values[0]) == len(values):
             return {"same": _plain(values[0]), "times": len(values)}
         if kind in _FIELDS:
