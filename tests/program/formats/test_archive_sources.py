@@ -600,6 +600,9 @@ def test_small_tables_together_are_what_each_is(
         return len(blocks), sorted(map(repr, rows)), sorted(map(repr, bad)), skipped
 
     count, *together = read()
+    # Members of a packed tar that are too large to be sorted are read one by one.
+    monkeypatch.setattr(tables, "_MOST_SORTED_BYTES", 0)
+    assert read() == (count, *together)
     monkeypatch.setattr(tables, "_FEWEST_MEMBERS", 1000)
     alone, *apart = read()
     assert together == apart
@@ -607,6 +610,21 @@ def test_small_tables_together_are_what_each_is(
     assert together[2] == {"other_suffix": 1}
     if name != "a.tar.gz":
         assert count == 3 < alone
+
+
+@pytest.mark.parametrize("order", ["sorted", "unsorted"])
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
+def test_small_tables_are_parsed_together(
+    name: str, order: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever order the archive has them, and however it is packed."""
+    members = [(f"{i * 7919 % 1000:03}.csv", csv_of(i, 1)) for i in range(100)]
+    source = write(tmp_path / name, sorted(members) if order == "sorted" else members)
+    batches = [
+        reading.batch for _, reading in readings(plan(source, tmp_path), tmp_path)
+    ]
+    assert len(batches) == 1
+    assert batches[0].origins.to_pylist() == [f"{name}/{n}" for n, _ in sorted(members)]
 
 
 def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:

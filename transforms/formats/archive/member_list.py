@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from transforms.core.model import Reason
 from transforms.formats.archive.model import Member, is_litter, shown_name
+from transforms.storage.row_spool import RowSorter
 
 __all__ = ["MemberList", "identity_of", "repeated"]
 
@@ -119,6 +120,31 @@ class MemberList(Sequence[Member]):
                 places.append(place)
         chosen = self._places if len(places) == len(self) else places
         return MemberList(self._store, chosen, check or self._check)
+
+    def is_by_origin(self) -> bool:
+        """Whether the members are sorted by their origins."""
+        origins = (member.origin for member in self)
+        return all(one <= other for one, other in itertools.pairwise(origins))
+
+    def by_origin(self) -> "MemberList":
+        """Returns the members sorted by their origins, which must be text.
+
+        Raises:
+          OSError: the temporary file cannot be written.
+        """
+        if self.is_by_origin():
+            return self
+        sorter = RowSorter(_SCHEMA.append(pa.field("origin", pa.binary())), "origin")
+        remaining = iter(self)
+        while some := list(itertools.islice(remaining, _BATCH_MEMBERS)):
+            keys = pa.array([member.origin.encode() for member in some], pa.binary())
+            sorter.add(_columns_of(some).append_column("origin", keys))
+        store = _Store()
+        sorted_rows = sorter.sorted().batches()
+        remaining = itertools.chain.from_iterable(map(_members_of, sorted_rows))
+        while some := list(itertools.islice(remaining, _BATCH_MEMBERS)):
+            store.add(some)
+        return MemberList(store, range(len(self)), _as_it_is)
 
     def names(self) -> Iterator[str]:
         """Yields the names of all members of the archive, selected or not.

@@ -8,6 +8,7 @@ its members cannot be reached one by one.
 A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """
 
+import array
 import collections
 import contextlib
 import dataclasses
@@ -17,7 +18,7 @@ import os
 import posixpath
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, ClassVar, Self
+from typing import IO, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,12 @@ from transforms import files
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.base import ArchiveReaderBase
-from transforms.formats.archive.listing import ArchiveListing, list_archive
+from transforms.formats.archive.listing import (
+    ArchiveListing,
+    is_sequential,
+    list_archive,
+)
+from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import iter_members, stream_member
 from transforms.formats.archive.model import (
     Content,
@@ -56,6 +62,15 @@ _HELD_MEMBERS = 256
 _FEWEST_MEMBERS = 16
 # A sample reads this many members, spread evenly: each is unpacked as a whole.
 _SAMPLE_MEMBERS = 8
+# Listings that are kept until it is known which members are the sample: each may have
+# a temporary file.
+_KEPT_LISTS = 8
+# Members of a packed tar that are sorted by way of a temporary file; larger ones are
+# read one by one.
+_MOST_SORTED_BYTES = 1 << 30
+
+# A member, to be held as a file in memory.
+_Memory = contextlib.AbstractContextManager[InputFile]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,7 +140,8 @@ class ArchiveTables(ArchiveReaderBase):
         if listing.is_sequential:
             rows = 0
             if limit_rows is not None:
-                for memory in self._unpacked(file, members.values(), file.position):
+                numbers = [member.number for member in members]
+                for memory in self._unpacked(file, numbers, file.position):
                     with memory as inner:
                         rows += self._count(inner, limit_rows - rows)
                     if rows == limit_rows:
@@ -133,11 +149,10 @@ class ArchiveTables(ArchiveReaderBase):
             yield file.whole(rows=rows)
             return
         if self.gathers and left is None:
-            in_order = [members[origin] for origin in sorted(members)]
-            for start, stop in _runs(in_order, block_bytes):
+            for start, stop in _runs(self._by_origin(file), block_bytes):
                 yield file.block(start, stop, rows=0)
             return
-        for origin, member in members.items():
+        for member in members:
             rows = 0
             if left is not None:
                 with self._member_file(file, member, file.position) as inner:
@@ -145,7 +160,7 @@ class ArchiveTables(ArchiveReaderBase):
                 left -= rows
             before = min(member.offset, file.size)
             block = file.block(0, member.size, rows=rows, before=before)
-            yield dataclasses.replace(block, origin=origin)
+            yield dataclasses.replace(block, origin=_origin(file, member))
             if left == 0:
                 return
 
@@ -156,27 +171,24 @@ class ArchiveTables(ArchiveReaderBase):
         archive = _archive_of(file, block)
         listing = self.listing(archive)
         members = self._tables(archive)
-        in_order = sorted(members) if self.gathers else [*members]
         is_run = block.origin == archive.origin and not listing.is_sequential
-        is_first = block.start == 0 if is_run else _is_first(archive, in_order, block)
+        is_first = block.start == 0 if is_run else _is_first(archive, members, block)
         skipped = self._skipped(listing) if is_first else {}
-        found: Iterable[contextlib.AbstractContextManager[InputFile]]
-        if listing.is_sequential:
-            found = self._unpacked(archive, members.values(), block.position)
-        elif is_run:
-            run = [members[origin] for origin in in_order[block.start : block.stop]]
-            size = files.size_of(archive.path)
-            found = (
-                self._member_file(
-                    archive, member, block.position + min(member.offset, size)
-                )
-                for member in run
-            )
+        gathers = self.gathers and not block.rows
+        if is_run:
+            found = self._run(archive, block)
+        elif not listing.is_sequential:
+            member = members[self._places(archive)[block.origin]]
+            found = iter([self._member_file(archive, member, block.position)])
+            gathers = False
         else:
-            member = members[block.origin]
-            found = [self._member_file(archive, member, block.position)]
-        # Rows keep the order of their members' names only where pieces of them do.
-        gathers = self.gathers and (is_run or [*members] == in_order)
+            unpacked = self._unpacked
+            # Rows keep the order of their members' names only where pieces of them do.
+            if gathers and not members.is_by_origin():
+                gathers = sum(member.size for member in members) <= _MOST_SORTED_BYTES
+                unpacked = self._sorted if gathers else unpacked
+            numbers = [member.number for member in members]
+            found = unpacked(archive, numbers, block.position)
         for raw in self._rows(found, columns, block.rows or None, gathers=gathers):
             placed = dataclasses.replace(raw.block, stamp=block.stamp)
             yield _also_skipped(dataclasses.replace(raw, block=placed), skipped)
@@ -184,19 +196,25 @@ class ArchiveTables(ArchiveReaderBase):
         if skipped:
             # All members are empty.
             none = {name: pa.nulls(0, pa.string()) for name in columns}
-            numbers = np.zeros(0, np.int64)
-            yield RawRows(block, none, numbers, skipped=skipped)
+            yield RawRows(block, none, np.zeros(0, np.int64), skipped=skipped)
+
+    def _run(self, archive: SourceFile, block: Block) -> Iterator[_Memory]:
+        """Yields the members of a run."""
+        size = files.size_of(archive.path)
+        for member in self._by_origin(archive)[block.start : block.stop]:
+            position = block.position + min(member.offset, size)
+            yield self._member_file(archive, member, position)
 
     def _rows(
         self,
-        found: Iterable[contextlib.AbstractContextManager[InputFile]],
+        found: Iterable[_Memory],
         columns: Sequence[str],
         limit: int | None,
         *,
         gathers: bool,
     ) -> Iterator[RawRows]:
         """Yields the rows of members, up to a limit; small ones gathered if asked."""
-        if gathers and limit is None:
+        if gathers:
             for held in self._together(found):
                 raws = self.inner.read_whole(held, columns, block_bytes=_BLOCK_BYTES)
                 yield from gathered(raws, most_bytes=_BLOCK_BYTES)
@@ -215,9 +233,7 @@ class ArchiveTables(ArchiveReaderBase):
                         if left is not None:
                             left -= raw.block.rows
 
-    def _together(
-        self, found: Iterable[contextlib.AbstractContextManager[InputFile]]
-    ) -> Iterator[list[InputFile]]:
+    def _together(self, found: Iterable[_Memory]) -> Iterator[list[InputFile]]:
         """Yields members that are read together; they are held until the next ones.
 
         What their names say of the rows is the same for all.
@@ -250,11 +266,21 @@ class ArchiveTables(ArchiveReaderBase):
         found = self.inner.blocks(inner, block_bytes=_BLOCK_BYTES, limit_rows=limit)
         return sum(block.rows for block in found)
 
-    def _tables(self, file: SourceFile) -> Mapping[str, Member]:
-        """Returns origin -> member to read; raises InputError where one cannot be."""
-        return _tables_of(
-            file.path, file.origin, file.stamp, self.zip_encoding or "", self.format
-        )
+    def _tables(self, file: SourceFile) -> MemberList:
+        """Returns the members to read; raises InputError where one cannot be."""
+        return _tables_of(self._known(file))
+
+    def _by_origin(self, file: SourceFile) -> MemberList:
+        """Returns the members to read, sorted: a run is a part of them."""
+        return _by_origin(self._known(file))
+
+    def _places(self, file: SourceFile) -> Mapping[str, int]:
+        """Returns the place of each member to read by its origin."""
+        return _places_of(self._known(file))
+
+    def _known(self, file: SourceFile) -> "_Known":
+        encoding = self.zip_encoding or ""
+        return _Known(file.path, file.origin, file.stamp, encoding, self.format)
 
     def _skipped(self, listing: ArchiveListing) -> dict[str, int]:
         """Returns how many members are left out, by reason."""
@@ -268,7 +294,7 @@ class ArchiveTables(ArchiveReaderBase):
         """Holds a member of a zip or plain tar as a file in memory."""
         with contextlib.ExitStack() as stack:
             with file.open() as stream:
-                origin = f"{file.origin}/{member.origin}"
+                origin = _origin(file, member)
                 chunks = stream_member(stream, file.origin, member)
                 try:
                     inner = stack.enter_context(_in_memory(origin, chunks, position))
@@ -280,10 +306,30 @@ class ArchiveTables(ArchiveReaderBase):
             yield inner
 
     def _unpacked(
-        self, file: SourceFile, members: Iterable[Member], position: int
-    ) -> Iterator[contextlib.AbstractContextManager[InputFile]]:
-        """Yields members of a packed tar as files in memory, to be entered."""
-        wanted = {member.number for member in members}
+        self, file: SourceFile, numbers: Iterable[int], position: int
+    ) -> Iterator[_Memory]:
+        """Yields members of a packed tar, by their numbers, as files in memory."""
+        for origin, data in self._contents(file, numbers):
+            yield _in_memory(origin, [data], position)
+
+    def _sorted(
+        self, file: SourceFile, numbers: Iterable[int], position: int
+    ) -> Iterator[_Memory]:
+        """Yields the same by their origins, from a temporary file without a name."""
+        places: list[tuple[str, int, int]] = []
+        with tempfile.TemporaryFile() as spool:
+            for origin, data in self._contents(file, numbers):
+                places.append((origin, spool.tell(), len(data)))
+                spool.write(data)
+            for origin, start, size in sorted(places):
+                spool.seek(start)
+                yield _in_memory(origin, [spool.read(size)], position)
+
+    def _contents(
+        self, file: SourceFile, numbers: Iterable[int]
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yields members of a packed tar in its order: their origins and contents."""
+        wanted = frozenset(numbers)
 
         def skip(member: Member) -> Skipped | None:
             return None if member.number in wanted else Skipped.NOT_SELECTED
@@ -293,31 +339,40 @@ class ArchiveTables(ArchiveReaderBase):
                 stream, file.origin, name_encoding=self.zip_encoding or "", skip=skip
             ):
                 if isinstance(found, Content):
-                    origin = f"{file.origin}/{found.member.origin}"
-                    yield _in_memory(origin, [found.data], position)
+                    yield _origin(file, found.member), found.data
 
     @contextlib.contextmanager
     def _opened(
         self, archives: Sequence[InputFile]
     ) -> Iterator[tuple[list[InputFile], "_Sampled"]]:
         """Holds some members of all archives; says what all of them are like."""
-        listed = [
-            (file, self.listing(file).is_sequential, [*self._tables(file).values()])
-            for file in archives
-        ]
-        sizes = [member.size for _, _, members in listed for member in members]
+        # Of thousands of archives, those that the sample needs are listed again.
+        kept: list[MemberList] = []
+        numbers, sizes, stops = array.array("q"), array.array("q"), [0]
+        for file in archives:
+            members = self._tables(file)
+            if len(kept) < _KEPT_LISTS:
+                kept.append(members)
+            for member in members:
+                numbers.append(member.number)
+                sizes.append(member.size)
+            stops.append(len(sizes))
         step = -(-len(sizes) // _SAMPLE_MEMBERS) or 1
         with contextlib.ExitStack() as stack:
             held: list[InputFile] = []
-            before = 0
-            for file, is_sequential, members in listed:
-                mine = members[-before % step :: step]
-                before += len(members)
-                if is_sequential and mine:
-                    found = self._unpacked(file, mine, file.position)
+            for number, file in enumerate(archives):
+                start, stop = stops[number : number + 2]
+                chosen = range(-(-start // step) * step, stop, step)
+                if not chosen:
+                    continue
+                if is_sequential(file.path):
+                    wanted = [numbers[place] for place in chosen]
+                    found = self._unpacked(file, wanted, file.position)
                     held.extend(map(stack.enter_context, found))
                     continue
-                for member in mine:
+                members = kept[number] if number < len(kept) else self._tables(file)
+                for place in chosen:
+                    member = members[place - start]
                     inner = self._member_file(file, member, file.position)
                     held.append(stack.enter_context(inner))
             share = 1 if step == 1 else sum(sizes[::step]) / sum(sizes)
@@ -376,20 +431,48 @@ class _MemberInMemory(InputFile):
         return self.position
 
 
+class _Known(NamedTuple):
+    """What the tables in an archive depend on."""
+
+    path: str
+    origin: str
+    stamp: int
+    encoding: str
+    format: str
+
+
 # Asked for every block of an archive: see `list_archive`.
 @functools.lru_cache(maxsize=2)
-def _tables_of(
-    path: str, origin: str, stamp: int, encoding: str, format_name: str
-) -> Mapping[str, Member]:
+def _tables_of(known: _Known) -> MemberList:
     """Returns the tables in an archive; see `ArchiveTables._tables`."""
-    found: dict[str, Member] = {}
-    for member in list_archive(path, origin, stamp, encoding).members:
-        if _skip_reason(member, format_name) is not None:
-            continue
+
+    def is_table(member: Member) -> bool:
+        if _skip_reason(member, known.format) is not None:
+            return False
         if member.fault is not None:
-            raise InputError(f"{origin}: {member.message}")
-        found[f"{origin}/{member.origin}"] = member
-    return found
+            raise InputError(f"{known.origin}: {member.message}")
+        return True
+
+    listing = list_archive(known.path, known.origin, known.stamp, known.encoding)
+    return listing.members.select(is_table)
+
+
+@functools.lru_cache(maxsize=2)
+def _by_origin(known: _Known) -> MemberList:
+    return _tables_of(known).by_origin()
+
+
+# Only for members that are read one by one, which are few or large.
+@functools.lru_cache(maxsize=2)
+def _places_of(known: _Known) -> Mapping[str, int]:
+    return {
+        f"{known.origin}/{member.origin}": place
+        for place, member in enumerate(_tables_of(known))
+    }
+
+
+def _origin(archive: SourceFile, member: Member) -> str:
+    return f"{archive.origin}/{member.origin}"
 
 
 def _runs(members: Sequence[Member], block_bytes: int) -> Iterator[tuple[int, int]]:
@@ -459,5 +542,6 @@ def _archive_of(file: SourceFile, block: Block) -> SourceFile:
     return SourceFile(origin, path, stamp=block.stamp)
 
 
-def _is_first(archive: SourceFile, origins: Sequence[str], block: Block) -> bool:
-    return block.origin in (archive.origin, *origins[:1])
+def _is_first(archive: SourceFile, members: MemberList, block: Block) -> bool:
+    first = (_origin(archive, member) for member in members[:1])
+    return block.origin in (archive.origin, *first)

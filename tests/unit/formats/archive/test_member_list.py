@@ -6,6 +6,7 @@ import tracemalloc
 import zipfile
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.archives import faults, found_in, tar_of, zip_of
@@ -14,6 +15,7 @@ from transforms.errors import DamageError, InputError
 from transforms.formats.archive import member_list
 from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.model import Member, MemberFault, bounded_image
+from transforms.storage import row_spool
 
 # Two batches of columns in memory, two in the file, and a rest of objects.
 COUNT = 4 * 4096 + 100
@@ -82,6 +84,26 @@ def test_selected_members() -> None:
     assert [*found] == expected
     assert found[100:200] == expected[100:200]
     assert {member.fault for member in found} == {None, Reason.TOO_MANY_BYTES}
+
+
+@pytest.mark.parametrize("count", [0, 1, 50, COUNT])
+def test_members_by_origin(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of their code points, with all that is known of them."""
+    # Sorted in several runs, which are merged.
+    monkeypatch.setattr(row_spool, "_RUN_ROWS", 5000)
+    ends = np.arange(count) + 7
+    text = [member._replace(fault=None) for member in odd_members(count)]
+    text = [m._replace(name=m.name.replace("\udcff", "\uffff")) for m in text]
+    random.Random(1).shuffle(text)
+    listed = MemberList.of(text).with_ends(ends)
+    chosen = listed.select(lambda member: member.number % 3 != 1)
+    expected = sorted(chosen, key=lambda member: member.origin)
+    found = chosen.by_origin()
+    assert [*found] == expected
+    assert found[10:30] == expected[10:30]
+    assert found.by_origin() is found
+    assert chosen.is_by_origin() == (count < 2)
+    assert all(member.end == member.number + 7 for member in found)
 
 
 def test_readers_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
