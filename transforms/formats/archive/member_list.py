@@ -21,7 +21,7 @@ from transforms.core.model import Reason
 from transforms.formats.archive.model import Member, is_litter, shown_name
 from transforms.storage.row_spool import RowSorter
 
-__all__ = ["MemberList", "identity_of", "repeated"]
+__all__ = ["MemberList", "identity_of", "places_of_equals", "repeated"]
 
 _BATCH_MEMBERS = 4096
 # Batches that stay in memory, of half a megabyte each.
@@ -49,6 +49,13 @@ def identity_of(member: Member) -> str | None:
     if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
         return None
     return member.origin.casefold()
+
+
+def places_of_equals(hashes: npt.NDArray[np.int64]) -> list[int]:
+    """Returns the places of values that are there more than once, in order."""
+    ordered = np.sort(hashes)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    return np.flatnonzero(np.isin(hashes, again)).tolist() if len(again) else []
 
 
 def repeated(member: Member, earlier: int) -> Member:
@@ -215,14 +222,12 @@ class _Store:
 
     def find_repeats(self, hashes: npt.NDArray[np.int64]) -> None:
         """Finds members whose name an earlier one has, by hashes of all identities."""
-        ordered = np.sort(hashes)
-        again = ordered[1:][ordered[1:] == ordered[:-1]]
-        if not len(again):
+        places = places_of_equals(hashes)
+        if not places:
             return
         # Equal hashes may be of names that differ.
         first: dict[str, int] = {}
         repeats = np.full(len(hashes), -1, np.int64)
-        places = np.flatnonzero(np.isin(hashes, again)).tolist()
         for place, member in zip(places, self.members(places), strict=True):
             identity = identity_of(member)
             if identity is None:

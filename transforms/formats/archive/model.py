@@ -35,7 +35,7 @@ __all__ = [
 ARCHIVE_SUFFIXES = FORMATS["archive"].suffixes
 # Read by nothing here, but archives all the same: never data of their own.
 _FOREIGN_SUFFIXES = (".7z", ".rar", ".tar.lz4", ".tar.lzma", ".tar.z", ".cab", ".cpio")
-_LITTER = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
+_LITTER = re.compile(r"(?:^|/)(?:\.|(?:__MACOSX|Thumbs\.db|desktop\.ini)(?:/|\Z))")
 _DRIVE = re.compile("[A-Za-z]:")
 _SHOWN_CHARS = 100
 
@@ -160,7 +160,7 @@ def bounded_image(member: Member, limit: int) -> Member:
 
 def is_litter(name: str) -> bool:
     """Whether a path has a hidden part or one that operating systems leave behind."""
-    return any(part.startswith(".") or part in _LITTER for part in name.split("/"))
+    return _LITTER.search(name) is not None
 
 
 def decode_name(raw: bytes, encoding: str) -> tuple[str, bool]:

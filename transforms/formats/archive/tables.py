@@ -1,9 +1,9 @@
 """Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
 
-The reader of its own format reads each member from a file in memory. Nothing is
-extracted to disk, and memory is bounded by one member. A member is one block, or a run
-of small ones in the order of their names. A packed tar is one block as a whole, because
-its members cannot be reached one by one.
+The reader of its own format reads each member from a file in memory, which is bounded
+by one member. A member is one block, or a run of small ones in the order of their
+names. A packed tar is one block as a whole, because its members cannot be reached one
+by one: small ones in another order are sorted in a temporary file without a name.
 
 A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """

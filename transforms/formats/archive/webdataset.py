@@ -43,7 +43,8 @@ from transforms.formats.archive.webdataset_samples import (
     MERGED,
     TEXTS,
     Sample,
-    grouped,
+    SampleList,
+    contents_of,
     is_whole_number,
     json_types,
     key_and_column,
@@ -76,10 +77,8 @@ _Read = tuple[Sample, list[Content]]
 
 # Asked for every block of an archive: see `list_archive`.
 @functools.lru_cache(maxsize=2)
-def _samples_in(
-    path: str, origin: str, stamp: int, encoding: str
-) -> tuple[Sample, ...]:
-    return tuple(grouped(list_archive(path, origin, stamp, encoding).members))
+def _samples_in(path: str, origin: str, stamp: int, encoding: str) -> SampleList:
+    return SampleList(list_archive(path, origin, stamp, encoding).members)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class WebDataset(RowArchive[_Read]):
         )
         return Planned(reader, table, _features_of(columns))
 
-    def listed_rows(self, file: SourceFile) -> Sequence[Sample]:
+    def listed_rows(self, file: SourceFile) -> SampleList:
         """Returns the samples of a shard."""
         return _samples_in(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
@@ -178,10 +177,7 @@ class WebDataset(RowArchive[_Read]):
                     read_member(stream, file.origin, self.bounded(member))
                     for member in sample.members
                 )
-                fault = sample.fault
-                for read, contents in samples_of(items):
-                    read.number, read.fault = sample.number, fault or read.fault
-                    yield read, contents
+                yield sample, contents_of(sample, items)
 
     def _sequential(
         self,

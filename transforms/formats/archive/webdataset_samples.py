@@ -1,17 +1,22 @@
 """Samples of a WebDataset: consecutive members with one key, as columns."""
 
+import array
 import collections
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Reason, Skipped
 from transforms.core.nesting import parse_json
 from transforms.core.reasons import Fault, FaultError
+from transforms.formats.archive.member_list import MemberList, places_of_equals
 from transforms.formats.archive.model import (
     Content,
     Found,
@@ -27,7 +32,8 @@ __all__ = [
     "MERGED",
     "TEXTS",
     "Sample",
-    "grouped",
+    "SampleList",
+    "contents_of",
     "is_whole_number",
     "json_types",
     "key_and_column",
@@ -44,6 +50,10 @@ MERGED = "image"
 INTEGERS = frozenset("cls cls2 class count index inx id".split())
 TEXTS = frozenset("txt text transcript caption".split())
 JSON = frozenset("json jsn".split())
+_REPEATED = Fault(
+    Reason.DUPLICATE_NAME,
+    "the members of a sample must stand in a row; its key came before",
+)
 _NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 
 
@@ -55,9 +65,13 @@ def key_and_column(name: str) -> tuple[str, str] | None:
 
 def skip_reason(member: Member) -> Skipped | None:
     """Returns why a member belongs to no sample; None if it belongs to one."""
-    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+    if _is_hidden(member):
         return Skipped.HIDDEN
     return None if key_and_column(member.name) else Skipped.OTHER_SUFFIX
+
+
+def _is_hidden(member: Member) -> bool:
+    return member.fault is not Reason.UNSAFE_PATH and is_litter(member.name)
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,10 +94,9 @@ class Sample:
         return self.members[0].offset
 
 
-def grouped(members: Iterable[Member]) -> Iterator[Sample]:
-    """Yields the samples of a shard; a key that comes again has a fault."""
+def _grouped(members: Iterable[Member]) -> Iterator[Sample]:
+    """Yields the samples of members that stand in a row."""
     current: Sample | None = None
-    seen: set[str] = set()
     number = 0
     for member in members:
         if skip_reason(member) is not None:
@@ -95,15 +108,88 @@ def grouped(members: Iterable[Member]) -> Iterator[Sample]:
                 yield current
             current = Sample(found[0], number)
             number += 1
-            if found[0] in seen:
-                current.fault = Fault(
-                    Reason.DUPLICATE_NAME,
-                    "the members of a sample must stand in a row; its key came before",
-                )
-            seen.add(found[0])
         current.members.append(member)
     if current is not None:
         yield current
+
+
+class SampleList(Sequence[Sample]):
+    """The samples of a shard, made from its members as they are looked at.
+
+    A key that comes again has a fault.
+
+        >>> names = ["a.jpg", "a.cls", "b.jpg"]
+        >>> members = [Member(i, b"", name, 9, 0) for i, name in enumerate(names)]
+        >>> found = SampleList(MemberList.of(members))
+        >>> [(sample.key, len(sample.members)) for sample in found]
+        [('a', 2), ('b', 1)]
+    """
+
+    def __init__(self, members: MemberList) -> None:
+        """Groups the members of a shard, without those that belong to no sample."""
+        # Where the members of each sample begin, and where the last one's end.
+        starts, hashes = array.array("q"), array.array("q")
+        count, key = 0, None
+
+        def belongs(member: Member) -> bool:
+            nonlocal count, key
+            if _is_hidden(member) or (found := key_and_column(member.name)) is None:
+                return False
+            if found[0] != key:
+                key = found[0]
+                starts.append(count)
+                hashes.append(hash(key))
+            count += 1
+            return True
+
+        self._members = members.select(belongs)
+        starts.append(count)
+        self._starts = starts
+        self._repeats = frozenset[int]()
+        self._repeats = frozenset(self._find_repeats(np.frombuffer(hashes, np.int64)))
+
+    def _find_repeats(self, hashes: npt.NDArray[np.int64]) -> Iterator[int]:
+        """Yields the samples whose key an earlier one has, by hashes of all keys."""
+        seen: set[str] = set()
+        # Equal hashes may be of keys that differ.
+        for number in places_of_equals(hashes):
+            key = self[number].key
+            if key in seen:
+                yield number
+            seen.add(key)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._samples(self._members, range(len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Sample]: ...
+
+    def __getitem__(self, place: int | slice) -> Sample | list[Sample]:
+        chosen = range(len(self))[place]
+        if isinstance(chosen, int):
+            (sample,) = self[chosen : chosen + 1]
+            return sample
+        if chosen.step != 1:
+            return [self[number] for number in chosen]
+        start, stop = self._starts[chosen.start], self._starts[chosen.stop]
+        return [*self._samples(self._members[start:stop], chosen)]
+
+    def _samples(self, members: Iterable[Member], numbers: range) -> Iterator[Sample]:
+        """Yields samples that stand in a row, from their members."""
+        left = iter(members)
+        for number in numbers:
+            count = self._starts[number + 1] - self._starts[number]
+            own = list(itertools.islice(left, count))
+            found = key_and_column(own[0].name)
+            assert found is not None
+            fault = _REPEATED if number in self._repeats else None
+            yield Sample(found[0], number, own, fault)
 
 
 def samples_of(items: Iterable[Found]) -> Iterator[tuple[Sample, list[Content]]]:
@@ -112,6 +198,7 @@ def samples_of(items: Iterable[Found]) -> Iterator[tuple[Sample, list[Content]]]
     Args:
       items: the members that belong to samples, in the shard's order.
     """
+    seen: set[str] = set()
     pending: collections.deque[Found] = collections.deque()
 
     def members() -> Iterator[Member]:
@@ -119,15 +206,27 @@ def samples_of(items: Iterable[Found]) -> Iterator[tuple[Sample, list[Content]]]
             pending.append(item)
             yield item.member
 
-    for sample in grouped(members()):
-        contents = []
-        for _ in sample.members:
-            item = pending.popleft()
-            if isinstance(item, Content):
-                contents.append(item)
-            elif isinstance(item, MemberFault) and sample.fault is None:
-                sample.fault = Fault(item.reason, item.message)
-        yield sample, contents
+    for sample in _grouped(members()):
+        if sample.key in seen:
+            sample.fault = _REPEATED
+        seen.add(sample.key)
+        yield sample, contents_of(sample, (pending.popleft() for _ in sample.members))
+
+
+def contents_of(sample: Sample, items: Iterable[Found]) -> list[Content]:
+    """Returns what could be read of a sample; a first fault becomes the sample's.
+
+    Args:
+      sample: without the faults that reading finds.
+      items: its members as they were read.
+    """
+    contents = []
+    for item in items:
+        if isinstance(item, Content):
+            contents.append(item)
+        elif isinstance(item, MemberFault) and sample.fault is None:
+            sample.fault = Fault(item.reason, item.message)
+    return contents
 
 
 def sample_row(
