@@ -257,6 +257,34 @@ def test_fault_122_zip_encoding(tmp_path: Folder) -> None:
     assert [r["label"] for r in rows_of(planned, tmp_path)] == ["개", "cat"]
 
 
+def test_names_in_an_encoding_that_has_half_surrogates(tmp_path: Folder) -> None:
+    """They are no text; UTF-7 says nothing against them."""
+    members = [("b+2AA-.csv", csv_of(0, 1)), ("a+AOQ-.csv", csv_of(1, 1))]
+    path = write(tmp_path / "a.zip", members)
+    with pytest.raises(SourceError, match=r"names of members must be UTF-8.*2AA"):
+        plan(path, tmp_path, zip_encoding="utf-7")
+    planned = plan(write(path, members[1:]), tmp_path, zip_encoding="utf-7")
+    ((_, reading),) = readings(planned, tmp_path)
+    assert reading.batch.block.origin == "a.zip/aä.csv"
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_tables_that_are_all_empty(count: int, tmp_path: Folder) -> None:
+    """Few are the sample; of many it is a part."""
+    path = write(tmp_path / "a.zip", [(f"{i}.csv", b"") for i in range(count)])
+    with pytest.raises(SourceError, match=r"a\.zip/0\.csv: no header"):
+        plan(path, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
+def test_a_limit_counts_what_is_skipped(name: str, tmp_path: Folder) -> None:
+    """Whether or not the rows that are read are of the first name."""
+    members = [(f"{i:02}.csv", csv_of(i, 1)) for i in reversed(range(30))]
+    planned = plan(write(tmp_path / name, [*members, ("x", b"")]), tmp_path, limit=3)
+    assert [row["id"] for row in rows_of(planned, tmp_path)] == [29, 28, 27]
+    assert skipped(planned, tmp_path) == {"other_suffix": 1}
+
+
 def test_fault_125_archive_changes_after_planning(tmp_path: Folder) -> None:
     """An archive that was replaced or removed before it is read is an error."""
     path = write(tmp_path / "a.zip", PETS)

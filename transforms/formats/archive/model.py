@@ -166,9 +166,12 @@ def is_litter(name: str) -> bool:
 def decode_name(raw: bytes, encoding: str) -> tuple[str, bool]:
     """Returns a stored name as text, and whether it is text in that encoding."""
     try:
-        return raw.decode(encoding), True
-    except UnicodeDecodeError:
+        text = raw.decode(encoding)
+        # UTF-7 can state half a surrogate pair, which is no text.
+        text.encode()
+    except UnicodeError:
         return raw.decode("utf-8", "surrogateescape"), False
+    return text, True
 
 
 def path_of(name: str) -> str:

@@ -375,8 +375,9 @@ class ArchiveTables(ArchiveReaderBase):
                     member = members[place - start]
                     inner = self._member_file(file, member, file.position)
                     held.append(stack.enter_context(inner))
-            share = 1 if step == 1 else sum(sizes[::step]) / sum(sizes)
-            yield held, _Sampled(share, len(sizes), sum(sizes))
+            total = sum(sizes)
+            share = sum(sizes[::step]) / total if total else 1
+            yield held, _Sampled(share, len(sizes), total)
 
     def _scaled(
         self,
