@@ -1,7 +1,9 @@
 """Archives as sources: images, WebDataset samples and tables, from plan to records."""
 
 import collections
+import contextlib
 import csv
+import errno
 import functools
 import gzip
 import io
@@ -11,7 +13,7 @@ import pathlib
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -653,6 +655,59 @@ def test_small_tables_are_parsed_together(
     ]
     assert len(batches) == 1
     assert batches[0].origins.to_pylist() == [f"{name}/{n}" for n, _ in sorted(members)]
+
+
+def test_no_room_to_sort_small_tables(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the temporary file cannot be made or written, each is read by itself."""
+    members = [(f"{i * 7919 % 1000:03}.csv", csv_of(i, 1)) for i in range(60)]
+    planned = plan(write(tmp_path / "a.tar.gz", members), tmp_path)
+    expected = rows_of(planned, tmp_path)
+
+    class Full(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if self.tell() + len(data) > 100:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(data)
+
+    for broken in (Full, functools.partial(open, tmp_path / "gone" / "x", "wb")):
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda b=broken, **_: b())
+        batches = [reading.batch for _, reading in readings(planned, tmp_path)]
+        assert len(batches) == 60
+        rows = [row for batch in batches for row in batch.rows.to_pylist()]
+        assert sorted(row["id"] for row in rows) == sorted(r["id"] for r in expected)
+
+
+@pytest.mark.parametrize("name", ["zip", "tar", "tar.gz"])
+def test_a_sample_is_spread_over_all_archives(
+    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third of 24 tables in ten archives, most of whose listings are not kept."""
+    monkeypatch.setattr(tables, "_KEPT_LISTS", 2)
+    number = 0
+    for archive in range(10):
+        count = (3, 2, 1, 4)[archive % 4]
+        members = [
+            (f"{number + i:02}.csv", csv_of(number + i, 1)) for i in range(count)
+        ]
+        write(tmp_path / "in" / f"{archive}.{name}", members)
+        number += count
+    looked_at: list[str] = []
+    real = tables.ArchiveTables._opened
+
+    @contextlib.contextmanager
+    def opened(self: Any, archives: Any) -> Iterator[Any]:
+        with real(self, archives) as found:
+            looked_at.extend(file.origin for file in found[0])
+            yield found
+
+    monkeypatch.setattr(tables.ArchiveTables, "_opened", opened)
+    plan(tmp_path / "in", tmp_path)
+    step = -(-number // 8)
+    assert [origin.rpartition("/")[2] for origin in looked_at] == [
+        f"{i:02}.csv" for i in range(0, number, step)
+    ]
 
 
 def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:

@@ -118,7 +118,7 @@ class MemberList(Sequence[Member]):
         """Returns those members that `keep` holds for.
 
         Args:
-          keep: is asked once for each.
+          keep: is asked once for each, in order.
           check: returns a member as it is to be seen, perhaps with a fault.
         """
         places = array.array("q")

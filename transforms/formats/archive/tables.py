@@ -1,9 +1,10 @@
 """Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
 
-The reader of its own format reads each member from a file in memory, which is bounded
-by one member. A member is one block, or a run of small ones in the order of their
-names. A packed tar is one block as a whole, because its members cannot be reached one
-by one: small ones in another order are sorted in a temporary file without a name.
+The reader of its own format reads each member from a file in memory. At most 16 MiB of
+members, or one larger member, are in memory. A member is one block, or a run of small
+ones in the order of their names. A packed tar is one block as a whole, because its
+members cannot be reached one by one: small ones in another order are sorted in a
+temporary file without a name.
 
 A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """
@@ -65,12 +66,14 @@ _SAMPLE_MEMBERS = 8
 # Listings that are kept until it is known which members are the sample: each may have
 # a temporary file.
 _KEPT_LISTS = 8
-# Members of a packed tar that are sorted by way of a temporary file; larger ones are
-# read one by one.
+# The members of a packed tar are sorted through a temporary file up to this many bytes
+# in all.
 _MOST_SORTED_BYTES = 1 << 30
 
 # A member, to be held as a file in memory.
 _Memory = contextlib.AbstractContextManager[InputFile]
+# The origin of a member, and where it begins in a file, and its bytes.
+_Place = tuple[str, int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,25 +173,20 @@ class ArchiveTables(ArchiveReaderBase):
         """Yields the rows of a member, of a run, or of all of a packed tar."""
         archive = _archive_of(file, block)
         listing = self.listing(archive)
-        members = self._tables(archive)
-        is_run = block.origin == archive.origin and not listing.is_sequential
-        is_first = block.start == 0 if is_run else _is_first(archive, members, block)
-        skipped = self._skipped(listing) if is_first else {}
-        gathers = self.gathers and not block.rows
-        if is_run:
+        gathers = is_first = False
+        found: Iterator[_Memory]
+        if listing.is_sequential:
+            is_first = True
+            found, gathers = self._packed(archive, block)
+        elif block.origin == archive.origin:
+            is_first, gathers = block.start == 0, True
             found = self._run(archive, block)
-        elif not listing.is_sequential:
-            member = members[self._places(archive)[block.origin]]
-            found = iter([self._member_file(archive, member, block.position)])
-            gathers = False
         else:
-            unpacked = self._unpacked
-            # Rows keep the order of their members' names only where pieces of them do.
-            if gathers and not members.is_by_origin():
-                gathers = sum(member.size for member in members) <= _MOST_SORTED_BYTES
-                unpacked = self._sorted if gathers else unpacked
-            numbers = [member.number for member in members]
-            found = unpacked(archive, numbers, block.position)
+            place = self._places(archive)[block.origin]
+            is_first = place == 0
+            member = self._tables(archive)[place]
+            found = iter([self._member_file(archive, member, block.position)])
+        skipped = self._skipped(listing) if is_first else {}
         for raw in self._rows(found, columns, block.rows or None, gathers=gathers):
             placed = dataclasses.replace(raw.block, stamp=block.stamp)
             yield _also_skipped(dataclasses.replace(raw, block=placed), skipped)
@@ -312,18 +310,47 @@ class ArchiveTables(ArchiveReaderBase):
         for origin, data in self._contents(file, numbers):
             yield _in_memory(origin, [data], position)
 
-    def _sorted(
-        self, file: SourceFile, numbers: Iterable[int], position: int
-    ) -> Iterator[_Memory]:
-        """Yields the same by their origins, from a temporary file without a name."""
-        places: list[tuple[str, int, int]] = []
-        with tempfile.TemporaryFile() as spool:
-            for origin, data in self._contents(file, numbers):
-                places.append((origin, spool.tell(), len(data)))
-                spool.write(data)
-            for origin, start, size in sorted(places):
-                spool.seek(start)
-                yield _in_memory(origin, [spool.read(size)], position)
+    def _packed(
+        self, archive: SourceFile, block: Block
+    ) -> tuple[Iterator[_Memory], bool]:
+        """Returns the members of a packed tar, and whether to gather their rows.
+
+        Rows keep the order of their members' names only where pieces of them do.
+        """
+        members = self._tables(archive)
+        numbers = [member.number for member in members]
+        gathers = self.gathers and not block.rows
+        if gathers and not members.is_by_origin():
+            size = sum(member.size for member in members)
+            if size <= _MOST_SORTED_BYTES and (spooled := self._spooled(archive)):
+                return _from_spool(*spooled, block.position), True
+            gathers = False
+        return self._unpacked(archive, numbers, block.position), gathers
+
+    def _spooled(self, archive: SourceFile) -> tuple[IO[bytes], list[_Place]] | None:
+        """Writes the members of a packed tar end to end into a temporary file.
+
+        Returns:
+          The file, which has no name, and where each member is; None where the file
+          cannot be written, for lack of room perhaps.
+        """
+        numbers = (member.number for member in self._tables(archive))
+        places: list[_Place] = []
+        start = 0
+        with contextlib.ExitStack() as stack:
+            try:
+                spool = stack.enter_context(tempfile.TemporaryFile(buffering=0))
+            except OSError:
+                return None
+            for origin, data in self._contents(archive, numbers):
+                try:
+                    _write(spool, data)
+                except OSError:
+                    return None
+                places.append((origin, start, len(data)))
+                start += len(data)
+            stack.pop_all()
+        return spool, places
 
     def _contents(
         self, file: SourceFile, numbers: Iterable[int]
@@ -463,7 +490,7 @@ def _by_origin(known: _Known) -> MemberList:
     return _tables_of(known).by_origin()
 
 
-# Only for members that are read one by one, which are few or large.
+# Only for members that are read one by one: they are few or large, or there is a limit.
 @functools.lru_cache(maxsize=2)
 def _places_of(known: _Known) -> Mapping[str, int]:
     return {
@@ -495,6 +522,23 @@ def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
     return dataclasses.replace(raw, skipped=dict(both))
 
 
+def _from_spool(
+    spool: IO[bytes], places: list[_Place], position: int
+) -> Iterator[_Memory]:
+    """Yields the members in a temporary file in the order of their origins."""
+    with spool:
+        for origin, start, size in sorted(places):
+            spool.seek(start)
+            yield _in_memory(origin, [spool.read(size)], position)
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    """Writes all of the data to a file without a buffer."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
 @contextlib.contextmanager
 def _in_memory(
     origin: str, chunks: Iterable[bytes], position: int
@@ -512,9 +556,7 @@ def _in_memory(
             path = file.name
         size = 0
         for chunk in chunks:
-            view = memoryview(chunk)
-            while view:
-                view = view[file.write(view) :]
+            _write(file, chunk)
             size += len(chunk)
         stamp = files.stamp_of(file.fileno())
         yield _MemberInMemory(origin, path, size, position, stamp=stamp)
@@ -541,8 +583,3 @@ def _archive_of(file: SourceFile, block: Block) -> SourceFile:
         if not origin:
             raise FileNotFoundError(errno.ENOENT, "No such file", file.path)
     return SourceFile(origin, path, stamp=block.stamp)
-
-
-def _is_first(archive: SourceFile, members: MemberList, block: Block) -> bool:
-    first = (_origin(archive, member) for member in members[:1])
-    return block.origin in (archive.origin, *first)

@@ -95,7 +95,7 @@ class Sample:
 
 
 def _grouped(members: Iterable[Member]) -> Iterator[Sample]:
-    """Yields the samples of members that stand in a row."""
+    """Yields the samples of consecutive members."""
     current: Sample | None = None
     number = 0
     for member in members:
@@ -181,7 +181,7 @@ class SampleList(Sequence[Sample]):
         return [*self._samples(self._members[start:stop], chosen)]
 
     def _samples(self, members: Iterable[Member], numbers: range) -> Iterator[Sample]:
-        """Yields samples that stand in a row, from their members."""
+        """Yields consecutive samples, from their members."""
         left = iter(members)
         for number in numbers:
             count = self._starts[number + 1] - self._starts[number]

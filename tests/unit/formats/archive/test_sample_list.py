@@ -80,7 +80,7 @@ def test_samples_are_runs_of_equal_keys() -> None:
 
 
 def test_keys_whose_hashes_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hashes say where to look, and no more."""
+    """Keys are compared where hashes are equal."""
     monkeypatch.setattr(webdataset_samples, "hash", lambda _: 1, raising=False)
     found = SampleList(
         MemberList.of(member(i, name) for i, name in enumerate(("a.x", "b.x", "a.y")))
@@ -89,14 +89,14 @@ def test_keys_whose_hashes_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_reader_finds_stays_with_the_reader() -> None:
-    """Samples are made anew, so that a fault of reading is not kept."""
+    """Each access makes a new sample, so a fault found while reading is not kept."""
     found = SampleList(MemberList.of([member(0, "a.jpg")]))
     found[0].members.clear()
     assert found[0].members == [member(0, "a.jpg")]
 
 
 def test_no_sample_at_all() -> None:
-    """Neither of no member nor of those that belong to none."""
+    """An archive without members has none, nor has one of other files."""
     for members in ([], [member(0, "readme")]):
         found = SampleList(MemberList.of(members))
         assert len(found) == 0
@@ -104,7 +104,7 @@ def test_no_sample_at_all() -> None:
 
 
 def test_memory_of_many_samples() -> None:
-    """It is some 30 bytes a member; samples as objects took 900."""
+    """A member takes about 30 bytes. As objects they took 900."""
 
     def members(count: int) -> Iterator[Member]:
         for number in range(count):
