@@ -7,8 +7,8 @@
 
 Memory is bounded by one member's content; where members are read in turn, also by their
 names, which have to differ. Nothing here writes content to disk. What concerns one
-member is a value, a `MemberFault`; what casts doubt on the rest of the archive is an error that
-names the member before it.
+member is a value, a `MemberFault`; what casts doubt on the rest of the archive is an
+error that names the member before it.
 """
 
 import enum
