@@ -322,19 +322,21 @@ class ArchiveTables(ArchiveReaderBase):
         gathers = self.gathers and not block.rows
         if gathers and not members.is_by_origin():
             size = sum(member.size for member in members)
-            if size <= _MOST_SORTED_BYTES and (spooled := self._spooled(archive)):
+            fits = size <= _MOST_SORTED_BYTES
+            if fits and (spooled := self._spooled(archive, numbers)):
                 return _from_spool(*spooled, block.position), True
             gathers = False
         return self._unpacked(archive, numbers, block.position), gathers
 
-    def _spooled(self, archive: SourceFile) -> tuple[IO[bytes], list[_Place]] | None:
-        """Writes the members of a packed tar end to end into a temporary file.
+    def _spooled(
+        self, archive: SourceFile, numbers: Iterable[int]
+    ) -> tuple[IO[bytes], list[_Place]] | None:
+        """Writes members of a packed tar, by their numbers, into a temporary file.
 
         Returns:
           The file, which has no name, and where each member is; None where the file
           cannot be written, for lack of room perhaps.
         """
-        numbers = (member.number for member in self._tables(archive))
         places: list[_Place] = []
         start = 0
         with contextlib.ExitStack() as stack:
