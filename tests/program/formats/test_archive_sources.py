@@ -1,133 +1,39 @@
-"""Archives as sources: images, WebDataset samples and tables, from plan to records."""
+"""Archives as sources: images and samples, plans and blocks, and the program."""
 
 import collections
-import contextlib
-import csv
-import errno
-import functools
-import gzip
 import io
 import json
 import os
 import pathlib
 import sys
 import tarfile
-import zipfile
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
-from beam_pipeline.planning.inputs import PlannedSource, find_inputs
-from beam_pipeline.planning.tables import plan_tables
-from beam_pipeline.settings.spec import make_spec
+from tests.support.archive_sources import (
+    ARCHIVES,
+    PETS,
+    csv_of,
+    plan,
+    png,
+    readings,
+    rejected,
+    rows_of,
+    skipped,
+    write,
+)
 from tests.support.outputs import payloads, rejects
 from tests.support.runs import convert, refused
 from transforms.core.example import messages
-from transforms.core.model import Block, Reading
-from transforms.errors import DamageError, SourceError, SpecError
+from transforms.errors import DamageError, SourceError
 from transforms.formats.archive import base, listing, tables
 from transforms.formats.archive.webdataset_samples import key_and_column
-from transforms.formats.listing import write_listing
-from transforms.formats.source import Source
 
 # The stages' own code: what is tested here is not up to Beam.
 pytestmark = pytest.mark.usefixtures("without_runner")
 
 Folder = pathlib.Path
-
-
-@functools.cache
-def png(number: int) -> bytes:
-    """A small image of its own colour."""
-    out = io.BytesIO()
-    colour = (number * 40 % 256, number * 7 % 256, 9)
-    Image.new("RGB", (4 + number % 3, 3), colour).save(out, "PNG")
-    return out.getvalue()
-
-
-def write(path: Folder, members: Iterable[tuple[str, bytes]]) -> Folder:
-    """Writes an archive of the kind that its name says."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
-            for name, data in members:
-                made.writestr(name, data)
-        return path
-    mode = {".tar": "w", ".gz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz"}[path.suffix]
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
-
-
-def plan(source: Folder | str, tmp: Folder, **settings: Any) -> PlannedSource:
-    given = {"source": str(source), "output": str(tmp / "out"), **settings}
-    spec = make_spec(given)
-    return plan_tables(spec, find_inputs(spec))
-
-
-def source_of(planned: PlannedSource, tmp: Folder) -> Source:
-    listing = str(tmp / "listing.arrow")
-    write_listing(planned.listing, listing, attempts=str(tmp))
-    return planned.make(listing)
-
-
-def readings(planned: PlannedSource, tmp: Folder) -> list[tuple[Block, Reading]]:
-    source = source_of(planned, tmp)
-    blocks = [b for number in source.inputs() for b in source.blocks(number)]
-    found = [(block, item) for block in blocks for item in source.read(block)]
-    places = [(item.batch.block.origin, item.batch.block.start) for _, item in found]
-    assert len(set(places)) == len(places)
-    return found
-
-
-def rows_of(planned: PlannedSource, tmp: Folder) -> list[dict[str, Any]]:
-    """Every row with its origin, number and split."""
-    out = []
-    for _, reading in readings(planned, tmp):
-        batch = reading.batch
-        rows = batch.rows.to_pylist()
-        assert len(rows) == len(batch.numbers)
-        for i, row in enumerate(rows):
-            origin = batch.block.origin
-            row["__origin"] = (
-                origin if batch.origins is None else batch.origins[i].as_py()
-            )
-            row["__row"] = int(batch.numbers[i])
-            if batch.splits is not None:
-                row["__split"] = batch.splits[i].as_py()
-            out.append(row)
-    return out
-
-
-def rejected(planned: PlannedSource, tmp: Folder) -> dict[str, str]:
-    found = readings(planned, tmp)
-    return {r.source: str(r.reason) for _, item in found for r in item.rejections}
-
-
-def skipped(planned: PlannedSource, tmp: Folder) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for _, item in readings(planned, tmp):
-        for reason, count in item.skipped.items():
-            total[reason] = total.get(reason, 0) + count
-    return total
-
-
-ARCHIVES = ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz"]
-PETS = [
-    ("cat/1.png", png(1)),
-    ("cat/2.png", png(2)),
-    ("dog/고양이.png", png(3)),
-    ("README.txt", b"about"),
-    ("cat/.DS_Store", b"litter"),
-]
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
@@ -268,23 +174,6 @@ def test_names_in_an_encoding_that_has_half_surrogates(tmp_path: Folder) -> None
     planned = plan(write(path, members[1:]), tmp_path, zip_encoding="utf-7")
     ((_, reading),) = readings(planned, tmp_path)
     assert reading.batch.block.origin == "a.zip/aä.csv"
-
-
-@pytest.mark.parametrize("count", [3, 20])
-def test_tables_that_are_all_empty(count: int, tmp_path: Folder) -> None:
-    """Few are the sample; of many it is a part."""
-    path = write(tmp_path / "a.zip", [(f"{i}.csv", b"") for i in range(count)])
-    with pytest.raises(SourceError, match=r"a\.zip/0\.csv: no header"):
-        plan(path, tmp_path)
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_a_limit_counts_what_is_skipped(name: str, tmp_path: Folder) -> None:
-    """Whether or not the rows that are read are of the first name."""
-    members = [(f"{i:02}.csv", csv_of(i, 1)) for i in reversed(range(30))]
-    planned = plan(write(tmp_path / name, [*members, ("x", b"")]), tmp_path, limit=3)
-    assert [row["id"] for row in rows_of(planned, tmp_path)] == [29, 28, 27]
-    assert skipped(planned, tmp_path) == {"other_suffix": 1}
 
 
 def test_fault_125_archive_changes_after_planning(tmp_path: Folder) -> None:
@@ -471,40 +360,7 @@ def test_webdataset_cut_into_blocks(
         assert [r["key"] for r in rows_of(limited, tmp_path)] == keys[:7]
 
 
-# --- tables -----------------------------------------------------------------------
-
-
-def csv_of(first: int, count: int) -> bytes:
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(["id", "name", "weight"])
-    for i in range(first, first + count):
-        writer.writerow([i, f'a "quoted"\nname, {i}', i / 4])
-    return out.getvalue().encode()
-
-
-@pytest.mark.parametrize("name", ARCHIVES)
-@pytest.mark.parametrize("packed", [False, True])
-def test_csv_in_archives(name: str, packed: bool, tmp_path: Folder) -> None:
-    """Members are tables of one schema; a row's origin is its member."""
-    suffix = ".csv.gz" if packed else ".csv"
-    members = []
-    for i in range(3):
-        data = csv_of(100 * i, 100)
-        data = gzip.compress(data) if packed else data
-        members.append((f"data/part{i}{suffix}", data))
-    members.append(("README", b"about"))
-    planned = plan(write(tmp_path / name, members), tmp_path)
-    rows = rows_of(planned, tmp_path)
-    assert [(r["id"], r["name"], r["weight"]) for r in rows] == [
-        (i, f'a "quoted"\nname, {i}', i / 4) for i in range(300)
-    ]
-    assert [(r["__origin"], r["__row"]) for r in rows] == [
-        (f"{name}/data/part{i // 100}{suffix}", i % 100) for i in range(300)
-    ]
-    assert skipped(planned, tmp_path) == {"other_suffix": 1}
-    limited = plan(tmp_path / name, tmp_path, limit=150)
-    assert [r["id"] for r in rows_of(limited, tmp_path)] == list(range(150))
+# --- plans and blocks -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["images.zip", "images.tar", "samples.tar"])
@@ -553,211 +409,6 @@ def test_a_plan_looks_at_each_archive_once(
     plan(tmp_path / "in", tmp_path)
     streams = {"stream_member": 4} if name.endswith(".zip") else {}
     assert seen == {"list_members": 4, **streams}
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
-def test_parquet_in_archives(name: str, tmp_path: Folder) -> None:
-    """A format that has to seek is read from memory."""
-    members = []
-    for i in range(2):
-        out = io.BytesIO()
-        table = pa.table({"id": np.arange(50) + 50 * i, "x": np.arange(50) / 8})
-        pq.write_table(table, out, row_group_size=20)
-        members.append((f"{i}.parquet", out.getvalue()))
-    rows = rows_of(plan(write(tmp_path / name, members), tmp_path), tmp_path)
-    assert [r["id"] for r in rows] == list(range(100))
-
-
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
-def test_json_lines_in_archives(name: str, tmp_path: Folder) -> None:
-    """JSON lines, and a folder of a name beside."""
-    members = []
-    for i in range(2):
-        lines = [json.dumps({"id": 10 * i + j, "x": f"n{j}"}) for j in range(10)]
-        members.append((f"d/{i}.jsonl", ("\n".join(lines) + "\n").encode()))
-    rows = rows_of(plan(write(tmp_path / name, members), tmp_path), tmp_path)
-    assert [(r["id"], r["x"]) for r in rows] == [(i, f"n{i % 10}") for i in range(20)]
-
-
-def _messy_tables(count: int) -> list[tuple[str, bytes]]:
-    """Small CSV files in folders, some empty, with other line ends or bad rows."""
-    made = []
-    for number in range(count):
-        rows = [f"{number * 10 + row},{'x' if row == 3 else row}" for row in range(4)]
-        end = "\r\n" if number % 5 == 4 else "\n"
-        text = end.join(["id,height", *rows[: number % 6]])
-        if number % 7 == 3:
-            text += f"{end}1,2,3"
-        mark = b"\xef\xbb\xbf" if number % 4 == 1 else b""
-        name = f"{'ab'[number % 2]}/{number * 7919 % 1000:03}.csv"
-        made.append((name, mark + text.encode() + end.encode()))
-    return [*made, ("readme.txt", b"")]
-
-
-@pytest.mark.parametrize("order", ["sorted", "unsorted"])
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_small_tables_together_are_what_each_is(
-    name: str, order: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows, their order, positions and rejects are those of members read one by one."""
-    members = _messy_tables(60)
-    source = write(tmp_path / name, sorted(members) if order == "sorted" else members)
-    monkeypatch.setattr(tables, "_RUN_MEMBERS", 25)
-    monkeypatch.setattr(tables, "_HELD_MEMBERS", 7)
-
-    def read() -> tuple[int, list[str], list[str], Any]:
-        planned = plan(source, tmp_path, features={"height": {"kind": "int64"}})
-        rows, bad = [], []
-        skipped: collections.Counter[str] = collections.Counter()
-        blocks = set()
-        for block, reading in readings(planned, tmp_path):
-            blocks.add(block)
-            batch = reading.batch
-            positions, values = batch.positions, batch.rows.to_pylist()
-            if positions is None:
-                positions = batch.block.positions_of(batch.numbers)
-            places = zip(batch.numbers.tolist(), positions.tolist(), strict=True)
-            for at, (number, position) in enumerate(places):
-                origin = batch.block.origin
-                if batch.origins is not None:
-                    origin = batch.origins[at].as_py()
-                rows.append((origin, number, position, *values[at].values()))
-            bad += [
-                (r.source, r.row, r.line, r.reason, r.message, r.raw)
-                for r in reading.rejections
-            ]
-            skipped.update(reading.skipped)
-        return len(blocks), sorted(map(repr, rows)), sorted(map(repr, bad)), skipped
-
-    count, *together = read()
-    # Members of a packed tar that are too large to be sorted are read one by one.
-    monkeypatch.setattr(tables, "_MOST_SORTED_BYTES", 0)
-    assert read() == (count, *together)
-    monkeypatch.setattr(tables, "_FEWEST_MEMBERS", 1000)
-    alone, *apart = read()
-    assert together == apart
-    assert len(together[1]) > 10
-    assert together[2] == {"other_suffix": 1}
-    if name != "a.tar.gz":
-        assert count == 3 < alone
-
-
-@pytest.mark.parametrize("order", ["sorted", "unsorted"])
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_small_tables_are_parsed_together(
-    name: str, order: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In whatever order the archive has them, and however it is packed."""
-    members = [(f"{i * 7919 % 1000:03}.csv", csv_of(i, 1)) for i in range(100)]
-    source = write(tmp_path / name, sorted(members) if order == "sorted" else members)
-    batches = [
-        reading.batch for _, reading in readings(plan(source, tmp_path), tmp_path)
-    ]
-    assert len(batches) == 1
-    assert batches[0].origins.to_pylist() == [f"{name}/{n}" for n, _ in sorted(members)]
-
-
-def test_no_room_to_sort_small_tables(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the temporary file cannot be made or written, each is read by itself."""
-    members = [(f"{i * 7919 % 1000:03}.csv", csv_of(i, 1)) for i in range(60)]
-    planned = plan(write(tmp_path / "a.tar.gz", members), tmp_path)
-    expected = rows_of(planned, tmp_path)
-
-    class Full(io.BytesIO):
-        def write(self, data: Any) -> int:
-            if self.tell() + len(data) > 100:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return super().write(data)
-
-    for broken in (Full, functools.partial(open, tmp_path / "gone" / "x", "wb")):
-        monkeypatch.setattr("tempfile.TemporaryFile", lambda b=broken, **_: b())
-        batches = [reading.batch for _, reading in readings(planned, tmp_path)]
-        assert len(batches) == 60
-        rows = [row for batch in batches for row in batch.rows.to_pylist()]
-        assert sorted(row["id"] for row in rows) == sorted(r["id"] for r in expected)
-
-
-@pytest.mark.parametrize("name", ["zip", "tar", "tar.gz"])
-def test_a_sample_is_spread_over_all_archives(
-    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every third of 24 tables in ten archives, most of whose listings are not kept."""
-    monkeypatch.setattr(tables, "_KEPT_LISTS", 2)
-    number = 0
-    for archive in range(10):
-        count = (3, 2, 1, 4)[archive % 4]
-        members = [
-            (f"{number + i:02}.csv", csv_of(number + i, 1)) for i in range(count)
-        ]
-        write(tmp_path / "in" / f"{archive}.{name}", members)
-        number += count
-    looked_at: list[str] = []
-    real = tables.ArchiveTables._opened
-
-    @contextlib.contextmanager
-    def opened(self: Any, archives: Any) -> Iterator[Any]:
-        with real(self, archives) as found:
-            looked_at.extend(file.origin for file in found[0])
-            yield found
-
-    monkeypatch.setattr(tables.ArchiveTables, "_opened", opened)
-    plan(tmp_path / "in", tmp_path)
-    step = -(-number // 8)
-    assert [origin.rpartition("/")[2] for origin in looked_at] == [
-        f"{i:02}.csv" for i in range(0, number, step)
-    ]
-
-
-def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:
-    """Dialects are for tables in archives, and refused for images."""
-    path = write(tmp_path / "a.zip", [("a.csv", b"id;x\n1;a\n2;b\n")])
-    rows = rows_of(plan(path, tmp_path, delimiter=";"), tmp_path)
-    assert [(r["id"], r["x"]) for r in rows] == [(1, "a"), (2, "b")]
-    with pytest.raises(SpecError, match="delimiter is not for images"):
-        plan(write(tmp_path / "b.zip", PETS), tmp_path, delimiter=";")
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
-def test_tables_in_archives_are_trimmed(name: str, tmp_path: Folder) -> None:
-    """Spaces around names and cells go as in a plain file; other members refuse it."""
-    text = b" id , x \n 1 , a b \n2,\n"
-    path = write(tmp_path / name, [("a.csv", text), ("b.csv", text)])
-    rows = rows_of(plan(path, tmp_path, trim=True), tmp_path)
-    assert [(r["id"], r["x"]) for r in rows] == [(1, "a b"), (2, None)] * 2
-    with pytest.raises(SpecError, match="trim is not for images in archives"):
-        plan(write(tmp_path / "b.zip", PETS), tmp_path, trim=True)
-
-
-def test_bad_rows_of_tables_in_archives(tmp_path: Folder) -> None:
-    """A reject names the member, the row and the line in it."""
-    text = "id,x\n" + "".join(f"{i},a\n" for i in range(500)) + "oops,b\n1,2,3\n"
-    path = write(tmp_path / "a.tar.gz", [("t.csv", text.encode())])
-    planned = plan(path, tmp_path)
-    found = [r for _, item in readings(planned, tmp_path) for r in item.rejections]
-    assert [(r.source, r.row, r.line, str(r.reason)) for r in found] == [
-        ("a.tar.gz/t.csv", 501, 502, "not_an_integer"),
-        ("a.tar.gz/t.csv", 502, 503, "field_count"),
-    ]
-
-
-def test_fault_118_damaged_tables_are_errors(tmp_path: Folder) -> None:
-    """A table that is damaged or of another kind: no rows are lost."""
-    path = write(
-        tmp_path / "a.zip", [("a.csv", csv_of(0, 100)), ("b.csv", csv_of(0, 9))]
-    )
-    data = bytearray(path.read_bytes())
-    data[60] ^= 8
-    path.write_bytes(bytes(data))
-    with pytest.raises(DamageError, match=r"a\.zip: member 'a\.csv'"):
-        plan(path, tmp_path)
-    write(path, [("a.csv", csv_of(0, 3)), ("b.parquet", b"")])
-    with pytest.raises(SourceError, match="of one format; found csv, parquet"):
-        plan(path, tmp_path)
-    write(path, [("a.csv", csv_of(0, 3)), ("../b.csv", csv_of(0, 3))])
-    with pytest.raises(SourceError, match="must be relative paths"):
-        plan(path, tmp_path)
 
 
 def test_nothing_is_written_to_disk(
