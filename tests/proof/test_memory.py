@@ -176,6 +176,14 @@ def test_what_is_measured(tmp_path: Folder) -> None:
     assert 10**8 < peak.process < 1.5 * 10**8
 
 
+def test_a_peak_at_the_end_is_measured(tmp_path: Folder) -> None:
+    """A program that is gone before the next look shows its last peak, too."""
+    code = "import os, time; time.sleep(0.2); x = bytes(1) * 10**8; os._exit(0)"
+    for _ in range(5):
+        peak = run_measured([sys.executable, "-c", code], cwd=tmp_path)
+        assert 10**8 < peak.process < 1.5 * 10**8
+
+
 @pytest.mark.stress
 @pytest.mark.parametrize("option", ["--label-column", "--stratify-column"])
 def test_as_many_classes_as_rows(option: str, tmp_path: Folder) -> None:
