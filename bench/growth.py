@@ -120,7 +120,7 @@ LINES = (
         commands=("convert", "plan", "unchanged", "rejects"),
     ),
     Line("row_groups", "row group of 200 rows", 50_000, 20_000),
-    Line("json_depth", "level of 400,000 rows", 60, 60),
+    Line("json_depth", "level of 600,000 rows", 60, 60),
     Line("zip_members", "member", 100_000, 30_000),
     Line("tar_members", "member", 100_000, 30_000),
     Line("zip_tables", "table of one row in a zip", 100_000, 10_000),
@@ -145,11 +145,11 @@ LINES = (
     ),
     Line(
         "own_keys",
-        "key, of which each of 20,000 rows has ten",
+        "key, of which each of 30,000 rows has ten",
         10_000,
         3_000,
         bottom=10,
-        options=lambda count: ["--rows", "20000", "--keys", str(count)],
+        options=lambda count: ["--rows", "30000", "--keys", str(count)],
         commands=OWN_COMMANDS,
     ),
     Line(

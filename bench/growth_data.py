@@ -170,10 +170,10 @@ def row_groups(folder: pathlib.Path, count: int) -> None:
 
 
 def json_depth(folder: pathlib.Path, count: int) -> None:
-    """Writes JSON lines of 400,000 rows; a number is `count` objects deep."""
+    """Writes JSON lines of 600,000 rows; a number is `count` objects deep."""
     begin, end = '{"in":' * (count - 1), "}" * (count - 1)
     with (folder / "deep.jsonl").open("w") as file:
-        for number in range(400_000):
+        for number in range(600_000):
             file.write(f'{begin}{{"id":{number}}}{end}\n')
 
 

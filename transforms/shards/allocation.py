@@ -1,11 +1,15 @@
 """Tell the C library and Arrow when to keep freed memory, where they can be told."""
 
+import collections
 import ctypes
 import functools
 
 import pyarrow as pa
 
-__all__ = ["keep_freed_memory", "return_freed_memory"]
+__all__ = ["keep_freed_memory", "return_freed_memory", "spare_buffers"]
+
+spare_buffers: collections.deque[memoryview] = collections.deque()
+"""Buffers for images that no shard uses: a new one costs as much as many images."""
 
 # Parameters of mallopt(3) in glibc's <malloc.h>.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -38,10 +42,12 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Returns what this process has freed to the system, which takes a millisecond.
+    """Returns what this process does not use to the system, which takes a millisecond.
 
-    Arrow and glibc keep most of it, and a forked worker starts with all of that.
+    Arrow and glibc keep most of what is freed, and a forked worker starts with all of
+    that.
     """
+    spare_buffers.clear()
     pa.default_memory_pool().release_unused()
     library = _glibc()
     if library is not None:

@@ -6,7 +6,6 @@ A plain JPEG goes from the buffer to its shard without a copy; see `plain_jpegs`
 is unusual about a file, or cannot be read this way, is left to `load_image`.
 """
 
-import collections
 import concurrent.futures
 import itertools
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from transforms import files
 from transforms.core.image.notes import contradicts_suffix
 from transforms.core.image.plain_jpegs import PlainJpeg, find_plain_jpegs
 from transforms.core.image.policy import ImagePolicy
+from transforms.shards.allocation import spare_buffers
 from transforms.shards.image_reading import full_path, load_image, prepare
 from transforms.shards.load_pace import HERE, LoadTimes
 from transforms.shards.loaded_images import ImageColumn, LoadedImage, Payload
@@ -29,10 +29,6 @@ _WINDOW_BYTES = 16 << 20
 _FIRST_ROWS, _MAX_ROWS = 512, 4096
 # Files are checked together that fit into the processor's cache.
 _GROUP_BYTES = 1 << 19
-
-
-# Buffers that no shard uses: a new one costs as much as many images.
-_spare: collections.deque[memoryview] = collections.deque()
 
 
 class ImageWindows:
@@ -57,7 +53,7 @@ class ImageWindows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _spare.extend(self._buffers)
+        spare_buffers.extend(self._buffers)
         self._buffers.clear()
 
     @staticmethod
@@ -112,7 +108,7 @@ class ImageWindows:
 
 def _spare_buffer() -> memoryview:
     try:
-        return _spare.pop()
+        return spare_buffers.pop()
     except IndexError:
         return memoryview(bytearray(_WINDOW_BYTES))
 

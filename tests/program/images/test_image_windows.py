@@ -52,7 +52,7 @@ def test_windows_change_no_byte(
     source = _source(tmp_path / "in")
     monkeypatch.setattr(image_loading, "_times", _Here())
     spare: collections.deque[memoryview] = collections.deque()
-    monkeypatch.setattr(image_window, "_spare", spare)
+    monkeypatch.setattr(image_window, "spare_buffers", spare)
     found = []
     for way in ("windows", "single"):
         output = tmp_path / way / "out"

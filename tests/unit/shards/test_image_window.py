@@ -99,7 +99,7 @@ def test_a_window_loads_what_a_reader_of_single_images_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, group: int
 ) -> None:
     """Images, faults, notes and derived values, whatever the size of the buffer."""
-    monkeypatch.setattr(image_window, "_spare", deque())
+    monkeypatch.setattr(image_window, "spare_buffers", deque())
     monkeypatch.setattr(image_window, "_WINDOW_BYTES", window)
     monkeypatch.setattr(image_window, "_GROUP_BYTES", group)
     paths, stamps = _tree(tmp_path)
