@@ -145,11 +145,11 @@ LINES = (
     ),
     Line(
         "own_keys",
-        "key, of which each of 30,000 rows has ten",
-        10_000,
+        "key, of which each of 20,000 rows has ten",
+        30_000,
         3_000,
         bottom=10,
-        options=lambda count: ["--rows", "30000", "--keys", str(count)],
+        options=lambda count: ["--rows", "20000", "--keys", str(count)],
         commands=OWN_COMMANDS,
     ),
     Line(
