@@ -83,8 +83,8 @@ def _shards(
 
 def cut_batch(
     batch: Batch, sharding: Sharding, splits: Splits | None = None
-) -> list[tuple[ShardKey, pa.RecordBatch]]:
-    """Returns the rows of each shard touched, in source order, as `segment` packs them.
+) -> Iterator[tuple[ShardKey, pa.RecordBatch]]:
+    """Returns the rows of each shard touched, in source order, as `segment` has them.
 
     Args:
       batch: n rows under `Schema.row_schema`, packed or not.
@@ -111,7 +111,7 @@ def cut_batch(
         keyed=sharding.keyed,
     )
     rows = pa.record_batch(columns, schema=schema)
-    return [(shards[i], part) for i, part in segment.cut(rows, index)]
+    return ((shards[i], part) for i, part in segment.cut(rows, index))
 
 
 def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]]:
@@ -147,10 +147,11 @@ def _rejection(batch: Batch, row: int) -> Rejection:
 class PlaceRows(beam.PTransform):
     """Stores the rows of each batch as one segment for every shard touched.
 
-    Input: batches; at most one a piece of a block. Outputs: `segments`, keyed by
-    shard; `facts`, a PlaceFacts a batch; `rejects`, a RejectLog for each batch with
-    rows that no split takes; `fingerprints`, of the rows' units, where asked for. A
-    retry writes the same files again. Counters: rows_placed, rows_rejected.
+    Input: batches; at most one a piece of a block. Outputs: `segments`, packed and
+    keyed by shard; `facts`, a PlaceFacts a batch; `rejects`, a RejectLog for each
+    batch with rows that no split takes; `fingerprints`, of the rows' units, where
+    asked for. A retry writes the same files again. Counters: rows_placed,
+    rows_rejected.
 
     Attributes:
       schema: of the rows.
@@ -179,7 +180,7 @@ class PlaceRows(beam.PTransform):
         beside = () if self.strata is None else (self.strata,)
         return batches | "Cut by shard" >> (
             beam.ParDo(cutting, *beside)
-            .with_output_types(tuple[ShardKey, Segment])
+            .with_output_types(tuple[ShardKey, bytes])
             .with_outputs(FACTS, REJECTS, FINGERPRINTS, main="segments")
         )
 
@@ -224,13 +225,16 @@ class _CutByShard(beam.DoFn):
             task = task_of("place", block.origin, block.start)
             log = self.store.put_rejects(task, rejections)
             yield beam.pvalue.TaggedOutput(REJECTS, log)
-        cut = cut_batch(batch, self.sharding, splits)
-        parts = [(rows.num_rows, segment.serialize(rows)) for _, rows in cut]
+        counts: dict[ShardKey, int] = {}
+        parts = []
+        for key, rows in cut_batch(batch, self.sharding, splits):
+            counts[key] = rows.num_rows
+            parts.append((rows.num_rows, segment.serialize(rows)))
         stored = self.store.put(block.origin, block.start, parts) if parts else []
         facts = PlaceFacts(
             origin=block.origin,
             start=block.start,
-            rows={key: rows.num_rows for key, rows in cut},
+            rows=counts,
             labels={
                 name: put_names(_distinct(batch.rows[name]), self.store.put_pieces)
                 for name in self.labels
@@ -246,11 +250,12 @@ class _CutByShard(beam.DoFn):
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, prints)
         segments = tuple(
             (key, dataclasses.replace(each, input_digest=input_digest))
-            for (key, _), each, input_digest in zip(
-                cut, stored, self._input_digest(batch, parts), strict=True
+            for key, each, input_digest in zip(
+                counts, stored, self._input_digest(batch, parts), strict=True
             )
         )
-        yield from segments
+        for key, each in segments:
+            yield key, segment.pack(each)
         if piece is not None and strata is None and not self.store.inline:
             logs = tuple(each for each in (piece.rejects, log) if each is not None)
             done = PieceDone(piece.facts, facts, logs, segments, prints)

@@ -6,6 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from transforms.core import segment
 from transforms.core.model import Block
 from transforms.formats.source import Source
 from transforms.work.receipts import find_block
@@ -72,7 +73,7 @@ class _LookUp(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(FACTS, fact)
             for log in piece.rejects:
                 yield beam.pvalue.TaggedOutput(REJECTS, log)
-            for keyed in piece.segments:
-                yield beam.pvalue.TaggedOutput(SEGMENTS, keyed)
+            for key, each in piece.segments:
+                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(each)))
             if piece.fingerprints is not None:
                 yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)

@@ -142,7 +142,7 @@ class _HashClasses(beam.DoFn):
         counts, rows = hash_classes(batch, self.rule, self.lock)
         self.rows_counted.inc(batch.rows.num_rows)
         buckets = _buckets(rows["class"])
-        cut = segment.cut(rows, buckets)
+        cut = [*segment.cut(rows, buckets)]
         summed, *stored = self.store.put(
             f"classes\0{batch.block.origin}",
             batch.block.start,

@@ -40,11 +40,11 @@ _MAY_HEAL = frozenset((Reason.UNREADABLE, Reason.CHANGED_DURING_RUN))
 class WriteShards(beam.PTransform):
     """Writes each shard as one TFRecord file.
 
-    Input: (shard, its segments) after the GroupByKey. Outputs: `shards`, a ShardFile
-    for each; `rejects`, a RejectLog for each shard with rejects; `catalogue`, (part,
-    (shard, its rows)) for each where there is a catalogue. Small shards are made
-    durable in groups. A retry writes the same bytes under the same name. Counters:
-    rows_written, rows_rejected.
+    Input: (shard, its packed segments) after the GroupByKey. Outputs: `shards`, a
+    ShardFile for each; `rejects`, a RejectLog for each shard with rejects;
+    `catalogue`, (part, (shard, its rows)) for each where there is a catalogue. Small
+    shards are made durable in groups. A retry writes the same bytes under the same
+    name. Counters: rows_written, rows_rejected.
 
     Attributes:
       layout: what decides the bytes.
@@ -59,9 +59,7 @@ class WriteShards(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(
-        self, shards: beam.PCollection[tuple[ShardKey, Iterable[Segment]]]
-    ) -> Any:
+    def expand(self, shards: beam.PCollection[tuple[ShardKey, Iterable[bytes]]]) -> Any:
         """Writes each shard by itself."""
         return shards | "Write file" >> (
             beam.ParDo(_WriteFile(self.layout, self.store), self.shard_counts)
@@ -87,9 +85,9 @@ class _WriteFile(beam.DoFn):
         self._discard()
 
     def process(
-        self, element: tuple[ShardKey, Iterable[Segment]], shard_counts: ShardCounts
+        self, element: tuple[ShardKey, Iterable[bytes]], shard_counts: ShardCounts
     ) -> Iterator[Any]:
-        key, segments = element[0], in_source_order(list(element[1]))
+        key, segments = element[0], in_source_order(element[1])
         if self.group is None:
             load = functools.partial(
                 load_segments, layout=self.layout, store=self.store

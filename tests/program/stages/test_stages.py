@@ -32,6 +32,7 @@ from transforms.core.placing.placement import (
     hash_rows,
 )
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.segment import unpack
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import (
     BeamTFRecordError,
@@ -613,7 +614,9 @@ def test_place_as_a_stage(inline_store: Store) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         batches = pipeline | beam.Create([batch_of(50)]).with_output_types(Batch)
         placed = batches | PlaceRows(SCHEMA, sharding, inline_store)
-        keys = placed.segments | "Rows" >> beam.MapTuple(lambda k, s: (k, s.rows))
+        keys = placed.segments | "Rows" >> beam.MapTuple(
+            lambda k, s: (k, unpack(s).rows)
+        )
         facts = placed.facts | "Facts" >> beam.Map(lambda fact: dict(fact.rows))
         wanted = {key: len(rows) for key, rows in cut(batch_of(50), sharding).items()}
         assert_that(keys, equal_to(list(wanted.items())), label="keys")

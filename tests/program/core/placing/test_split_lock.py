@@ -9,6 +9,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from tests.support.placing import SCHEMA, batch_of, said_of
 from transforms.core.model import Batch, Reason
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.core.segment import unpack
 from transforms.stages import place
 from transforms.stages.leak_check import CheckLeaks
 from transforms.work.split_ids import read_split_ids
@@ -48,7 +49,9 @@ def test_ids_as_stages(store: Store, tmp_path: Folder) -> None:
             )
         )
         checked = placed.fingerprints | CheckLeaks(store, keyed=True, table=table)
-        rows = placed.segments | beam.MapTuple(lambda key, piece: (key, piece.rows))
+        rows = placed.segments | beam.MapTuple(
+            lambda key, piece: (key, unpack(piece).rows)
+        )
         assert_that(rows, equal_to([(("train", 0), 1), (("test", 0), 1)]), label="rows")
         logs = placed.rejects | "Counts" >> beam.Map(lambda log: dict(log.counts))
         assert_that(logs, equal_to([{Reason.BAD_SPLIT: 1}]), label="rejects")

@@ -24,6 +24,7 @@ from transforms.core.placing.placement import (
 )
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import SplitTables
+from transforms.core.segment import unpack
 from transforms.stages import place
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.stratify import AwaitStrata, TakeStrata
@@ -66,7 +67,7 @@ def test_stratified_as_stages(store: Store) -> None:
         )
         rows = (
             placed.segments
-            | beam.MapTuple(lambda key, piece: (key[0], piece.rows))
+            | beam.MapTuple(lambda key, piece: (key[0], unpack(piece).rows))
             | beam.CombinePerKey(sum)
         )
         assert_that(rows, equal_to(list(wanted.items())))
