@@ -92,6 +92,25 @@ def test_source_order_is_one_order(arrived: list[tuple[str, int]]) -> None:
     assert [(piece.origin, piece.start) for piece in found] == wanted
 
 
+@given(
+    st.builds(
+        Segment,
+        origin=st.text(),
+        start=st.integers(0, 2**62),
+        rows=st.integers(0, 2**40),
+        size=st.integers(0, 2**40),
+        payload=st.binary(),
+        path=st.text(),
+        offset=st.integers(0, 2**62),
+        crc32c=st.integers(0, 2**32 - 1),
+        input_digest=st.text(),
+    )
+)
+def test_a_packed_segment_is_whole(piece: Segment) -> None:
+    """All that is known of a segment passes between the stages."""
+    assert segment.unpack(segment.pack(piece)) == piece
+
+
 def test_no_rows_no_segments() -> None:
     """An empty batch touches no shard."""
     assert not [*segment.cut(rows_of([]), np.array([], np.int64))]
