@@ -13,9 +13,9 @@ begin with a NUL character, which no feature's name has:
 A segment file, one for each placed batch, is the messages one after another, in the
 order of their shards. A `Segment` states the offset and size of its own.
 
-Between the stages a `Segment` is bytes, for a runner in one process holds those of all
-blocks and shards until it has grouped them: 220 bytes each, where the object and what
-it refers to take 450 to 500.
+Between the stages a `Segment` is bytes (`pack`), for a runner in one process holds
+those of all blocks and shards until it has grouped them: 220 bytes each, where the
+object and what it refers to take 450 to 500. A message does not change by that.
 """
 
 import dataclasses
