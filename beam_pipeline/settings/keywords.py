@@ -199,7 +199,7 @@ class Keywords(TypedDict, total=False):
     """Write a table of the records [for images]; `no_catalogue` for none."""
 
     max_reject_rate: float | None
-    """Tolerated share of rejects [0.01, and one of 10 items or more]."""
+    """Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more]."""
 
     keep_rejected_bytes: bool
     """Store rejected items beside their reasons."""

@@ -418,7 +418,7 @@ class Settings:
     )
     max_reject_rate: Annotated[float, Limits(ge=0, le=1)] | None = _output(
         None,
-        "Tolerated share of rejects [0.01, and one of 10 items or more].",
+        "Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more].",
         "SHARE",
         decides_bytes=False,
     )
