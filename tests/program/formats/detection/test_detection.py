@@ -19,8 +19,10 @@ from tests.support.format_sources import (
     values,
     write_coco,
 )
+from tests.support.image_sources import write_images
+from tests.support.manifest_sources import write_rows
 from tests.support.outputs import account, payloads, rejects, split_sizes
-from tests.support.runs import convert, refused
+from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
 
 Folder = pathlib.Path
@@ -160,3 +162,58 @@ def test_voc_with_its_image_sets(tmp_path: Folder) -> None:
     lists = tmp_path / "VOC2007/ImageSets/Main/val.txt"
     lists.write_text("2007_000004\n")
     assert job_digest(tmp_path / "VOC2007", out) != before
+
+
+def bad_coco(root: Folder) -> Folder:
+    return write_coco(root, [*BOXES, (8, 8, 0, 16)])
+
+
+def bad_voc(root: Folder) -> Folder:
+    write_voc(root)
+    path = root / "Annotations/2007_000001.xml"
+    path.write_text(path.read_text("utf-8").replace("<xmax>24<", "<xmax>8<"), "utf-8")
+    return root
+
+
+def bad_rows(root: Folder) -> Folder:
+    write_images(root, ["a.png", "b.png"])
+    rows = [
+        ["TRAIN", name, "car", 0.1, 0.1, "", "", right, 0.2, "", ""]
+        for name, right in (("a.png", 0.1), ("b.png", 0.2))
+    ]
+    return write_rows(root / "m.csv", rows)
+
+
+@pytest.mark.parametrize(
+    ("write", "counts", "place", "rate"),
+    [
+        (bad_coco, (5, 1), "instances_val2017.json, row 4: annotation 4", "0.2"),
+        (bad_voc, (3, 1), "Annotations/2007_000001.xml: ", "0.34"),
+        (bad_rows, (2, 1), "m.csv, row 1, line 1: ", "0.5"),
+    ],
+)
+def test_too_many_bad_boxes_commit_nothing(
+    tmp_path: Folder, write: Any, counts: tuple[int, int], place: str, rate: str
+) -> None:
+    """Each time: the first box and the rate are named, the rejects are left beside."""
+    source, out = write(tmp_path / "in"), tmp_path / "out"
+    report = tmp_path / "report.json"
+    for _ in range(2):
+        message = refused(3, source, out, "--report-json", report)
+        assert message.endswith(f"--max-reject-rate {rate}.\n")
+        assert "bad_box: " in message
+        assert place in message
+        assert not out.exists()
+        found = json.loads(report.read_text())
+        boxes = found["parts"]["boxes"]
+        assert (boxes["read"], boxes["rejected"]) == counts
+        (left,) = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
+        assert json.loads(left)["part"] == "boxes"
+    shown = command("rejects", out).out
+    assert "1 boxes rejected alone" in shown
+    convert(source, out, "--max-reject-rate", rate)
+    assert account(out)["parts"] == {"boxes": boxes}
+    assert not (tmp_path / "out.rejects.jsonl").exists()
+    # The rate is no part of the digest: it is looked at where nothing is done.
+    refused(3, source, out, "--max-reject-rate", 0)
+    convert(source, out)
