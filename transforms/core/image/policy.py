@@ -27,6 +27,7 @@ from transforms.core.image.choices import (
     MAX_SECONDS,
     Check,
 )
+from transforms.core.image.exif import turns
 from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.notes import (
     ImageNote,
@@ -43,6 +44,7 @@ __all__ = [
     "ImagePolicy",
     "Prepare",
     "PreparedImage",
+    "header_size",
     "prepare_image",
     "too_many_bytes",
 ]
@@ -142,6 +144,8 @@ class PreparedImage(NamedTuple):
       source: of the image that was passed in.
       geometry: maps relative boxes of the source, as stored, to the result.
       notes: in the order of `ImageNote`.
+      upright: maps relative boxes of the source to the result, where they are of the
+        source as it is turned; differs from `geometry` where the policy turned it.
     """
 
     data: bytes
@@ -149,6 +153,7 @@ class PreparedImage(NamedTuple):
     source: SourceImage
     geometry: Geometry = AS_STORED
     notes: tuple[ImageNote, ...] = ()
+    upright: Geometry = AS_STORED
 
 
 Prepare = Callable[[bytes, ImagePolicy], PreparedImage | Fault]
@@ -203,6 +208,34 @@ def prepare_image(
         return Fault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
     except DamageError as error:
         return Fault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+
+
+def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
+    """Returns width and height as the policy's `exif` has them, from the header alone.
+
+    Args:
+      data: the whole encoded file.
+      policy: whether the image is turned, and its limit of pixels.
+    """
+    found = check_image(data, "none", policy.max_pixels)
+    opened: SourceImage | image_foreign.Opened
+    try:
+        if isinstance(found, ImageFacts):
+            info = found.info
+            opened = SourceImage(
+                info.format, info.height, info.width, found.orientation, found.bits
+            )
+        elif name := image_foreign.name_format(data):
+            opened = image_foreign.open_lazily(data, name, policy.max_pixels)
+        else:
+            return found
+    except (image_foreign.TooManyPixelsError, image_foreign.UnsupportedKindError):
+        return found
+    except DamageError as error:
+        return Fault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+    if policy.exif == "apply" and turns(opened.orientation):
+        return opened.height, opened.width
+    return opened.width, opened.height
 
 
 def too_many_bytes(size: int, limit: int) -> Fault:
@@ -310,9 +343,9 @@ def _finish(
     if plan is not None or output == "jpeg":
         image = image_pixels.to_eight_bits(image)
     image = image_pixels.to_channels(image, channels)
-    geometry = AS_STORED
+    geometry = upright = AS_STORED
     if plan is not None:
-        geometry = plan.geometry
+        geometry, upright = plan.geometry, plan.upright
         image = image_pixels.place(
             image,
             layout=plan.layout,
@@ -339,7 +372,7 @@ def _finish(
         policy.quality,
         orientation=source.orientation if policy.exif == "keep" else 1,
     )
-    return PreparedImage(data, info, source, geometry, notes)
+    return PreparedImage(data, info, source, geometry, notes, upright)
 
 
 def _kept_format(source: SourceImage, policy: ImagePolicy) -> Literal["jpeg", "png"]:

@@ -31,7 +31,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.core.boxes import BoxPolicy
+from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import (
@@ -39,10 +41,12 @@ from transforms.formats.detection.boxed_rows import (
     place_boxes,
     row_ranges,
     sample_of,
+    size_of_image,
 )
 from transforms.formats.detection.coco_annotations import Annotations, judge
 from transforms.formats.detection.coco_images import (
     image_folder,
+    sized,
     unusable,
     whole_pixels,
 )
@@ -52,6 +56,7 @@ from transforms.formats.detection.fields import (
     box_policy,
     detection_features,
     list_of,
+    root_of,
 )
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
@@ -87,6 +92,7 @@ class CocoReader(TableReader):
         empty to look where they usually are.
       folders: by file, the folder of its images as `images_root` says it, once it is
         known.
+      image_policy: what the job does to images: turned ones have another size.
     """
 
     title: ClassVar[str] = "COCO JSON"
@@ -95,6 +101,7 @@ class CocoReader(TableReader):
     bad_box: str = "box"
     images_root: str = ""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
 
     def __post_init__(self) -> None:
         box_policy(self.bad_box)
@@ -173,12 +180,21 @@ class CocoReader(TableReader):
         policy = box_policy(self.bad_box)
         known = coco.images.take(pa.array(rows))
         chosen, counts = coco.annotations_of(rows)
+        paths = self._paths(file, known)
+        named = numpy_mask(pc.fill_null(pc.not_equal(known["file_name"], ""), False))
+        known, unread = sized(
+            known,
+            (counts > 0) & named,
+            lambda i: size_of_image(
+                root_of(file), paths[i].as_py(), self.image_policy if block else None
+            ),
+        )
         parents = np.repeat(np.arange(len(rows)), counts)
-        found = judge(coco, chosen, rows[parents], _ranks(coco), policy)
+        found = judge(coco, chosen, known, parents, _ranks(coco), policy)
         boxed = place_boxes(
             found,
             parents,
-            unusable(known, found, parents),
+            unusable(known, found, parents) | unread,
             images=len(rows),
             policy=policy,
             is_box=found.is_box,
@@ -214,18 +230,21 @@ class CocoReader(TableReader):
     def _image_columns(
         self, file: SourceFile, images: pa.RecordBatch
     ) -> dict[str, pa.Array]:
-        names = images["file_name"]
-        folder = self.images_root.rstrip("/") or self.folders.get(file.origin, "")
-        prefix = f"{folder}/" if folder else ""
-        fixed = pc.starts_with(names, "/")
-        paths = pc.binary_join_element_wise(prefix, names, "")
         return {
-            "image/encoded": pc.if_else(fixed, names, paths),
-            "image/filename": names,
+            "image/encoded": self._paths(file, images),
+            "image/filename": images["file_name"],
             "image/source_id": images["id"].cast(pa.string()),
             "image/stated_height": whole_pixels(images["height"]),
             "image/stated_width": whole_pixels(images["width"]),
         }
+
+    def _paths(self, file: SourceFile, images: pa.RecordBatch) -> pa.StringArray:
+        """Returns the path of each image, relative to the root where it can be."""
+        names = images["file_name"]
+        folder = self.images_root.rstrip("/") or self.folders.get(file.origin, "")
+        prefix = f"{folder}/" if folder else ""
+        fixed = pc.starts_with(names, "/")
+        return pc.if_else(fixed, names, pc.binary_join_element_wise(prefix, names, ""))
 
 
 def _runs(coco: CocoFile, rows: Numbers) -> list[Numbers]:
@@ -286,7 +305,8 @@ def _as_json(values: Mapping[str, Any]) -> bytes:
 def _part_rejection(
     file: SourceFile, row: int | None, found: Annotations, index: int
 ) -> Rejection:
-    raw = _as_json(found.raw.slice(index, 1).to_pylist()[0])
+    # The text of an annotation is for messages: most have none.
+    raw = _as_json(found.raw.drop_columns("written").slice(index, 1).to_pylist()[0])
     return rejection_of(
         file.origin,
         (row or 0, *found.complaint(index)),
@@ -299,7 +319,7 @@ def _part_rejection(
 def _strays(file: SourceFile, coco: CocoFile) -> list[Rejection]:
     """Returns a rejection for each annotation of no image."""
     rows = np.full(len(coco.strays), -1)
-    found = judge(coco, coco.strays, rows, _ranks(coco), BoxPolicy.BOX)
+    found = judge(coco, coco.strays, coco.images, rows, _ranks(coco), BoxPolicy.BOX)
     if not found.is_box.all():
         lost = int(np.flatnonzero(~found.is_box)[0])
         raw = found.raw.slice(lost, 1).to_pylist()[0]

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from transforms import files as storage
 from transforms.core.boxes import BoxPolicy
+from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.errors import SpecError
@@ -38,11 +39,13 @@ from transforms.formats.detection.boxed_rows import (
     even_rows,
     place_boxes,
     sample_of,
+    size_of_image,
 )
 from transforms.formats.detection.fields import (
     BOXES,
     box_policy,
     detection_features,
+    root_of,
 )
 from transforms.formats.detection.voc_objects import Objects, judge
 from transforms.formats.detection.voc_places import image_path, image_sets
@@ -80,6 +83,7 @@ class VocReader(FileRunReader):
         once they are known.
       first_pixel: the number of the first pixel of a row or column: 0 or 1.
       split_column: see `TableReader`.
+      image_policy: what the job does to images: turned ones have another size.
     """
 
     title: ClassVar[str] = "Pascal VOC XML"
@@ -90,6 +94,7 @@ class VocReader(FileRunReader):
     labels: tuple[str, ...] = ()
     first_pixel: int = 0
     split_column: str = ""
+    image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
 
     def __post_init__(self) -> None:
         box_policy(self.bad_box)
@@ -123,6 +128,7 @@ class VocReader(FileRunReader):
             Block("", 0, len(chosen), rows=len(chosen)),
             [splits[place] for place in chosen],
             [loaded[place] for place in chosen],
+            is_sample=True,
         )
         sample = sample_of(
             [raw], total_rows=len(files), complete=len(chosen) == len(files)
@@ -151,6 +157,8 @@ class VocReader(FileRunReader):
         block: Block,
         splits: Sequence[_Split],
         entries: Sequence["_Loaded | None"],
+        *,
+        is_sample: bool = False,
     ) -> RawRows:
         """Returns the images of files; entries of files that are skipped are unused."""
         places = [i for i, (_, skip) in enumerate(splits) if not skip]
@@ -165,13 +173,25 @@ class VocReader(FileRunReader):
                 refused.append((place, *entry.found))
         at = np.array(read, np.int64)
         images = [e.found for e in loaded if isinstance(e.found, VocImage)]
+        unread: dict[int, Fault] = {}
+        for i, image in enumerate(images):
+            if image.lacks_size and image.objects:
+                size = self._size_of(image, files[read[i]], is_sample=is_sample)
+                if isinstance(size, Fault):
+                    unread[i] = size
+                else:
+                    images[i] = image.with_size(*size)
         counts = [len(image.objects) for image in images]
         parents = np.repeat(np.arange(len(images)), counts)
         policy = box_policy(self.bad_box)
         clip = policy is BoxPolicy.CLIP
         found = judge(images, self.labels, first_pixel=self.first_pixel, clip=clip)
         boxed = place_boxes(
-            found, parents, found.unsized, images=len(images), policy=policy
+            found,
+            parents,
+            {**found.unsized, **unread},
+            images=len(images),
+            policy=policy,
         )
         gone = boxed.gone
         refused += [(int(at[i]), *fault) for i, fault in boxed.refused.items()]
@@ -199,11 +219,18 @@ class VocReader(FileRunReader):
             places=at[~gone],
         )
 
+    def _size_of(
+        self, image: VocImage, file: SourceFile, *, is_sample: bool
+    ) -> tuple[int, int] | Fault:
+        root = root_of(file)
+        path = image_path(root, file.origin, image.filename, self.images_root)
+        return size_of_image(root, path, None if is_sample else self.image_policy)
+
     def _image_columns(
         self, images: Sequence[VocImage], rows: Sequence[tuple[SourceFile, str | None]]
     ) -> dict[str, pa.Array]:
         paths = [
-            image_path(_root(file), file.origin, image.filename, self.images_root)
+            image_path(root_of(file), file.origin, image.filename, self.images_root)
             for image, (file, _) in zip(images, rows, strict=True)
         ]
         names = [
@@ -252,10 +279,6 @@ def _load(file: SourceFile) -> _Loaded:
         return _Loaded(Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
 
 
-def _root(file: SourceFile) -> str:
-    return file.path[: len(file.path) - len(file.origin)]
-
-
 def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
     """Returns the split of each file, and whether it is to be skipped."""
     sets: dict[str, Mapping[str, str] | None] = {}
@@ -263,7 +286,7 @@ def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
     for file in files:
         folder, name = posixpath.split(file.origin)
         if folder not in sets:
-            sets[folder] = image_sets(_root(file), folder)
+            sets[folder] = image_sets(root_of(file), folder)
         known = sets[folder]
         if known is None:
             out.append((split_in_path(folder) or None, False))

@@ -19,6 +19,7 @@ Source: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html
 
 import dataclasses
 import math
+from typing import Self
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -66,6 +67,18 @@ class VocImage:
     height: int | None
     stated: tuple[str | None, str | None]
     objects: tuple[VocObject, ...]
+
+    @property
+    def lacks_size(self) -> bool:
+        """Whether no size is stated: its sides are absent, zero, or no numbers."""
+        numbers = [_number(text) for text in self.stated]
+        return any(number == 0 or math.isnan(number) for number in numbers)
+
+    def with_size(self, width: int, height: int) -> Self:
+        """Returns the image with this size, for sides that are not stated."""
+        return dataclasses.replace(
+            self, width=self.width or width, height=self.height or height
+        )
 
 
 def parse_voc(data: bytes) -> VocImage:
