@@ -128,7 +128,7 @@ def turned_box_remarks(
     """
     if not turned or not any(feature.kind is Kind.BOX for feature in features):
         return []
-    what = "1 image has" if turned == 1 else f"{turned:,} images have"
+    what = "1 image" if turned == 1 else f"{turned:,} images"
     meant = (
         "boxes are taken as drawn on the turned image, unless the stated size is that "
         "of the stored one alone"
@@ -138,8 +138,8 @@ def turned_box_remarks(
         "--exif apply puts them right"
     )
     return [
-        f"{what} boxes or may have some, and an EXIF orientation that turns them: "
-        f"{meant}. Look at a few"
+        f"EXIF turns {what} of a dataset with boxes, and nothing says on which view "
+        f"boxes were drawn: {meant}. Look at a few"
     ]
 
 

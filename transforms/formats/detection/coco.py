@@ -6,8 +6,8 @@
 A row is an image of the file's list, in its order, with lists that run parallel: of
 boxes, names and ids of classes, areas, crowd flags. An image without annotations has
 empty lists. Class ids are those of the file where they are all positive; otherwise they
-count from 1 in the order of the file's ids. Outlines, keypoints and panoptic segments
-are not read.
+count from 1 in the order of the file's ids. Outlines and key points are not read: notes
+say how many there are.
 
 A box that is bad (`transforms.core.boxes`), or of a class that is not there, or of no
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
@@ -20,8 +20,11 @@ Sources: https://cocodataset.org/#format-data; research/object_detection/dataset
 create_coco_tf_record.py of tensorflow/models.
 """
 
+import collections
 import dataclasses
+import heapq
 import json
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -75,11 +78,20 @@ _SAMPLE_ROWS = 2000
 # Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16
 _CAPTION = "image/caption"
-# One of COCO's top-level keys, near the start of a file. Images and annotations may
-# come in either order, so any of the five will do.
-_BEGINNING = re.compile(rb'"(info|images|annotations|categories|licenses)"\s*:\s*[\[{]')
+# COCO's top-level keys: images and annotations come in either order, and the others may
+# be all that is near the start of a file.
+_KEYS = frozenset((b"images", b"annotations", b"categories", b"info", b"licenses"))
+# Strings, with a colon those that are keys, and brackets of JSON.
+_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|[\[{]|[\]}]')
+# Of an item of a list that evaluation tools take.
+_RESULT = re.compile(rb'\A\s*\[\s*\{[^{}]*"image_id"\s*:')
+# How many JSON files are looked into, the largest: COCO keeps a dataset in one.
+_LOOKED_AT = 64
+# COCO's own names of files that list images which another file lists with its boxes.
+_BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 
 Numbers = npt.NDArray[np.int64]
+_Loaded = tuple[InputFile, CocoFile]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +104,7 @@ class CocoReader(TableReader):
         empty to look where they usually are.
       folders: by file, the folder of its images as `images_root` says it, once it is
         known.
+      recognised: whether nobody has said that the files are COCO's.
       image_policy: what the job does to images: turned ones have another size.
     """
 
@@ -101,6 +114,7 @@ class CocoReader(TableReader):
     bad_box: str = "box"
     images_root: str = ""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    recognised: bool = False
     image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
 
     def __post_init__(self) -> None:
@@ -110,9 +124,10 @@ class CocoReader(TableReader):
         """Samples the images of all files evenly; finds the classes and the images.
 
         Raises:
-          InputError: files disagree on a class, or the images are not to be found.
+          InputError: files disagree on a class, list the same images or captions
+            alone, or the images are not to be found.
         """
-        loaded = [(file, load_coco(file.path, file.stamp)) for file in files]
+        loaded = self._chosen(files)
         total = sum(len(coco.images) for _, coco in loaded)
         pieces = []
         for file, coco in loaded:
@@ -134,12 +149,38 @@ class CocoReader(TableReader):
         folders = {}
         if not self.images_root:
             folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
+        _check_apart(loaded, folders)
+        notes = _notes(files, loaded)
         return Planned(
-            dataclasses.replace(self, folders=folders),
-            dataclasses.replace(sample, columns=columns),
+            dataclasses.replace(self, folders=folders, recognised=False),
+            dataclasses.replace(sample, columns=columns, notes=notes),
             detection_features(columns),
             classes,
+            files=[file for file, _ in loaded],
         )
+
+    def _chosen(self, files: Sequence[InputFile]) -> list[_Loaded]:
+        """Returns the files to read: those that have boxes, if any have.
+
+        COCO's own folder has several files of each image. Those with the usual names of
+        the others are not even parsed where a file of another name has boxes.
+        """
+        beside = [f for f in files if _BESIDE.match(posixpath.basename(f.origin))]
+        captioned: list[_Loaded] = []
+        for some in ([f for f in files if f not in beside], beside):
+            loaded = [(file, load_coco(file.path, file.stamp)) for file in some]
+            boxed = [each for each in loaded if _has_boxes(each[1])]
+            if boxed:
+                listed = [each for each in boxed if len(each[1].annotations)]
+                return (listed or boxed) if some is beside else boxed
+            captioned += loaded
+        if self.recognised:
+            raise InputError(
+                f"COCO JSON must hold boxes; {captioned[0][0].path!r} holds captions. "
+                f"Name a file of instances, or give --format coco to store captions "
+                f"as lists of texts."
+            )
+        return captioned
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -247,6 +288,40 @@ class CocoReader(TableReader):
         return pc.if_else(fixed, names, pc.binary_join_element_wise(prefix, names, ""))
 
 
+def _check_apart(loaded: Sequence[_Loaded], folders: Mapping[str, str]) -> None:
+    """Raises InputError where two files list the same images."""
+    listed: dict[tuple[str, frozenset[str]], InputFile] = {}
+    for file, coco in loaded:
+        names = frozenset(coco.images["file_name"].to_pylist())
+        first = listed.setdefault((folders.get(file.origin, ""), names), file)
+        if first is not file:
+            raise InputError(
+                f"Each image must be in one file; {first.origin!r} and {file.origin!r} "
+                f"list the same images. Give one of them as SOURCE, or leave one out "
+                f"with --exclude."
+            )
+
+
+def _notes(files: Sequence[InputFile], loaded: Sequence[_Loaded]) -> tuple[str, ...]:
+    """Returns notes on files that are not read, and on what is not read of others."""
+    read = {file.origin for file, _ in loaded}
+    others = [file.origin for file in files if file.origin not in read]
+    notes = []
+    if others:
+        notes.append(
+            f"{len(others):,} of {len(files):,} JSON files not read, such as "
+            f"{others[0]!r:.80}: they have no boxes, or list the same images as "
+            f"others; name one as SOURCE to read it instead"
+        )
+    counts = sum((coco.left_out for _, coco in loaded), collections.Counter())
+    for what, count in sorted(counts.items()):
+        notes.append(
+            f"{count:,} annotations have {what}, which are left out: only boxes are "
+            f"read"
+        )
+    return tuple(notes)
+
+
 def _runs(coco: CocoFile, rows: Numbers) -> list[Numbers]:
     """Returns images in runs that have about as many annotations as are taken at once.
 
@@ -281,7 +356,7 @@ def _ranks(coco: CocoFile) -> Mapping[int, int]:
     return {number: number for number in numbers}
 
 
-def _classes_of(loaded: Sequence[tuple[InputFile, CocoFile]]) -> dict[int, str]:
+def _classes_of(loaded: Sequence[_Loaded]) -> dict[int, str]:
     """Returns class id -> name of all files; InputError where they disagree."""
     out: dict[int, str] = {}
     for file, coco in loaded:
@@ -354,10 +429,21 @@ def _named(coco: CocoFile, row: int) -> str:
 def recognise(
     files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
 ) -> tuple[str, ...] | None:
-    """Returns the files that begin like COCO's, None if none do; raises OSError."""
-    found = [
-        path
-        for path, _ in files
-        if path.lower().endswith(".json") and _BEGINNING.search(head(path))
-    ]
+    """Returns files that begin like COCO's, None if none do; raises OSError."""
+    named = [each for each in files if each[0].lower().endswith(".json")]
+    looked_at = heapq.nlargest(_LOOKED_AT, named, key=lambda each: each[1])
+    found = [path for path, _ in looked_at if _is_coco(head(path))]
     return tuple(found) or None
+
+
+def _is_coco(start: bytes) -> bool:
+    """Whether JSON has one of COCO's keys at its top, or is a list of results."""
+    depth = 0
+    for token in _TOKEN.finditer(start):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+        elif token[0] in (b"]", b"}"):
+            depth -= 1
+        elif depth == 1 and token[2] and token[1] in _KEYS:
+            return True
+    return _RESULT.match(start) is not None

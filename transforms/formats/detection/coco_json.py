@@ -60,7 +60,7 @@ _ANNOTATION = {
     "iscrowd": pa.int64(),
     "caption": pa.string(),
 }
-# The text of an annotation of which a value could not be read as it is written.
+# The text of an annotation without a box, or that Arrow could not read.
 _WRITTEN = {"written": pa.string()}
 _CATEGORY = {"id": pa.int64(), "name": pa.string()}
 _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
@@ -109,12 +109,12 @@ class CocoFile:
       images: id (int64 or string), file_name, height, width; n rows in the file's
         order.
       annotations: id, image_id, category_id, bbox, area, iscrowd, caption, and the
-        text of those with a value that could not be read; m rows in the file's order.
+        text of those that Arrow could not read; m rows in the file's order.
       categories: (id, name) by id.
       order: int64 array of m: annotations by the image they belong to; those of no
         image come first.
       starts: int64 array of n + 1: where in `order` those of each image begin.
-      left_out: what annotations have and is not read -> how many have it.
+      left_out: what annotations have and is not read: how many have it.
     """
 
     images: pa.RecordBatch
@@ -122,7 +122,7 @@ class CocoFile:
     categories: tuple[tuple[int, str], ...]
     order: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
-    left_out: Mapping[str, int]
+    left_out: collections.Counter[str]
 
     @property
     def strays(self) -> npt.NDArray[np.int64]:
@@ -377,10 +377,8 @@ def _with_boxes(items: pa.RecordBatch, parse: Callable[[], Any]) -> pa.RecordBat
     if not lacking.any():
         return items
     objects = parse()
-    boxes, texts = items["bbox"].to_pylist(), [None] * len(items)
-    if _WRITTEN.keys() <= {*items.schema.names}:
-        texts = items["written"].to_pylist()
-        items = items.drop_columns("written")
+    boxes = items["bbox"].to_pylist()
+    texts: list[str | None] = [None] * len(items)
     for i in np.flatnonzero(lacking).tolist():
         if "segments_info" in objects[i]:
             raise ValueError("panoptic segments (segments_info), which are not read")
@@ -397,9 +395,9 @@ def _box_around(outline: Any) -> list[float] | None:
     if not isinstance(outline, list):
         return None
     polygons = [outline] if outline and not isinstance(outline[0], list) else outline
-    points = [number for polygon in polygons for number in _numbers(polygon) or [None]]
-    finite = [n for n in points if n is not None and math.isfinite(n)]
-    if not points or len(finite) < len(points) or any(len(p) % 2 for p in polygons):
+    read = [_numbers(polygon) or [None] for polygon in polygons]
+    points = [n for each in read for n in each if n is not None and math.isfinite(n)]
+    if not points or len(points) < sum(map(len, read)) or any(len(p) % 2 for p in read):
         return None
     left, top = min(points[::2]), min(points[1::2])
     return [left, top, max(points[::2]) - left, max(points[1::2]) - top]
@@ -480,21 +478,12 @@ def _parse_objects(data: bytes) -> dict[str, pa.Table]:
             names=list(fields),
         )
         if name == "annotations":
-            texts = [_shown(item) if _is_cut(item) else None for item in items]
-            listed = listed.append_column("written", pa.array(texts, pa.string()))
             listed = _with_boxes(listed, functools.partial(list, items))
+            listed = listed.select([*fields])
+            texts = pa.array(map(_shown, items), pa.string())
+            listed = listed.append_column("written", texts)
         lists[name] = pa.Table.from_batches([listed])
     return lists
-
-
-def _is_cut(annotation: Any) -> bool:
-    """Whether a number of an annotation cannot be read as it is written."""
-    if not isinstance(annotation, dict):
-        return True
-    box = annotation.get("bbox")
-    values = [*(box if isinstance(box, list) else [box])]
-    values += [annotation.get(field) for field in ("category_id", "area", "iscrowd")]
-    return any(value is not None and _number(value) is None for value in values)
 
 
 def _column(

@@ -22,6 +22,7 @@ tensorflow/models.
 
 import dataclasses
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
@@ -33,7 +34,7 @@ from transforms.core.boxes import BoxPolicy
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, Reason, Skipped
-from transforms.errors import SpecError
+from transforms.errors import InputError, SpecError
 from transforms.formats.detection.boxed_rows import (
     BoxedRows,
     even_rows,
@@ -49,8 +50,9 @@ from transforms.formats.detection.fields import (
 )
 from transforms.formats.detection.voc_objects import Objects, judge
 from transforms.formats.detection.voc_places import image_path, image_sets
-from transforms.formats.detection.voc_xml import VocImage, parse_voc
+from transforms.formats.detection.voc_xml import IS_CVAT, VocImage, parse_voc
 from transforms.formats.file_runs import FileRunReader
+from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
     Complaint,
@@ -66,6 +68,7 @@ __all__ = ["SPLIT_COLUMN", "VocReader", "recognise"]
 
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
+_ROOT = re.compile(rb"<(annotations?)[\s>]")
 
 # Of a file: its split where one is known, and whether it is to be skipped.
 _Split = tuple[str | None, bool]
@@ -136,7 +139,7 @@ class VocReader(FileRunReader):
         columns = dict(sample.columns)
         if columns[SPLIT_COLUMN].null_count == sample.rows:
             del columns[SPLIT_COLUMN]
-        sample = dataclasses.replace(sample, columns=columns)
+        sample = dataclasses.replace(sample, columns=columns, notes=_mask_notes(files))
         label_map = dict(enumerate(reader.labels, start=1))
         return Planned(reader, sample, detection_features(columns), label_map)
 
@@ -279,6 +282,19 @@ def _load(file: SourceFile) -> _Loaded:
         return _Loaded(Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
 
 
+def _mask_notes(files: Sequence[SourceFile]) -> tuple[str, ...]:
+    """Returns a note on class masks beside the first file's folder."""
+    if not files:
+        return ()
+    above = posixpath.dirname(posixpath.dirname(files[0].origin))
+    folder = posixpath.join(root_of(files[0]), above, "SegmentationClass")
+    if not storage.is_folder(folder):
+        return ()
+    count = sum(map(is_image_name, storage.names_in(folder)))
+    what = f"{count:,} class masks in {folder!r:.80} are left out"
+    return (f"{what}: only boxes are read",) if count else ()
+
+
 def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
     """Returns the split of each file, and whether it is to be skipped."""
     sets: dict[str, Mapping[str, str] | None] = {}
@@ -338,6 +354,16 @@ def _rejecter(
 def recognise(
     files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
 ) -> tuple[str, ...] | None:
-    """Returns the first file if it begins like VOC's, else None; raises OSError."""
+    """Returns the first file if it begins like VOC's, else None.
+
+    Raises:
+      InputError: it begins like one of CVAT.
+      OSError: it cannot be read.
+    """
     first = next((path for path, _ in files if path.lower().endswith(".xml")), None)
-    return (first,) if first and b"<annotation" in head(first) else None
+    found = _ROOT.search(head(first)) if first else None
+    if first is None or found is None:
+        return None
+    if found[1] == b"annotations":
+        raise InputError(f"XML must be Pascal VOC's; {first!r} is {IS_CVAT}.")
+    return (first,)

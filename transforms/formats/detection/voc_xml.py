@@ -23,7 +23,10 @@ from typing import Self
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-__all__ = ["VocImage", "VocObject", "parse_voc"]
+__all__ = ["IS_CVAT", "VocImage", "VocObject", "parse_voc"]
+
+IS_CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
+"""Of a file whose root is `<annotations>`."""
 
 # Real files have a few KB; a larger one is no annotation.
 _MAX_BYTES = 16 << 20
@@ -89,7 +92,10 @@ def parse_voc(data: bytes) -> VocImage:
     """
     root = _parse(data)
     if root.tag != "annotation":
-        raise ValueError(f"its root must be <annotation>, it is <{root.tag[:60]}>")
+        hint = f": {IS_CVAT}" if root.tag == "annotations" else ""
+        raise ValueError(
+            f"its root must be <annotation>, it is <{root.tag[:60]}>{hint}"
+        )
     width, height = root.findtext("size/width"), root.findtext("size/height")
     return VocImage(
         (root.findtext("filename") or "").strip(),
