@@ -132,28 +132,20 @@ def _geometries(
     loaded: Sequence[Loaded] | ImageColumn, stated: Mapping[str, list[int | None]]
 ) -> list[Geometry]:
     """Returns how boxes move with the image of each row, if it has one."""
-    items: Iterable[LoadedImage | None]
     if isinstance(loaded, ImageColumn):
-        # Plain JPEGs are stored as they are.
-        items = map(loaded.others.get, range(len(loaded)))
+        shapes = loaded.geometries
+        items = [*loaded.others.items()]
     else:
-        items = (next(iter(loaded_items(row)), None) for row in loaded)
-    shapes = [AS_STORED] * len(loaded)
-    for row, item in enumerate(items):
-        if item is not None:
-            said = {side: values[row] for side, values in stated.items()}
-            shapes[row] = _geometry(item.prepared, said)
+        shapes = [AS_STORED] * len(loaded)
+        items = [(row, i) for row, e in enumerate(loaded) for i in loaded_items(e)[:1]]
+    for row, item in items:
+        source = item.prepared.source
+        said = {side: values[row] for side, values in stated.items()}
+        is_of_stored = turns(source.orientation) and not _is_size(
+            said, source.width, source.height
+        )
+        shapes[row] = item.prepared.geometry if is_of_stored else item.prepared.upright
     return shapes
-
-
-def _geometry(image: PreparedImage, said: Mapping[str, int | None]) -> Geometry:
-    """Returns how boxes move with an image of which the source states a size."""
-    source = image.source
-    is_of_stored = _is_size(said, source.height, source.width)
-    is_of_turned = not turns(source.orientation) or _is_size(
-        said, source.width, source.height
-    )
-    return image.geometry if is_of_stored and not is_of_turned else image.upright
 
 
 def bytes_of(image: Feature, loaded: Sequence[Loaded]) -> pa.Array:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transforms.core.image.check import ImageInfo
+from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.notes import ImageNote, SourceImage, contradicts_suffix
 from transforms.core.image.plain_jpegs import PlainJpeg
 from transforms.core.image.policy import PreparedImage
@@ -223,6 +224,14 @@ class ImageColumn:
         return Statistics(
             len(sizes), min(sizes, default=None), max(sizes, default=None)
         )
+
+    @property
+    def geometries(self) -> list[Geometry]:
+        """How boxes move with each image."""
+        shapes = [AS_STORED] * len(self)
+        for row, image in self.others.items():
+            shapes[row] = image.prepared.geometry
+        return shapes
 
     def derived(self, name: str) -> list[int | str]:
         """Returns the values of a feature that is derived from the images."""

@@ -100,13 +100,13 @@ def spellings(path: str) -> tuple[str, ...]:
     The path as it is comes first. Tables say é with one character where the file
     system has two, or the reverse; those of Windows have backslashes between folders.
     """
-    forms = ("NFC", "NFD")
-    plain_forms = [unicodedata.normalize(form, path) for form in forms]
-    return tuple(
-        dict.fromkeys(
-            [path, *plain_forms, *(text.replace("\\", "/") for text in plain_forms)]
-        )
-    )
+    found = [path]
+    for text in (path, path.replace("\\", "/")):
+        found += [
+            unicodedata.normalize("NFC", text),
+            unicodedata.normalize("NFD", text),
+        ]
+    return tuple(dict.fromkeys(found))
 
 
 def is_remote(path: str) -> bool:

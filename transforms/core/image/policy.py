@@ -8,7 +8,7 @@ other formats as PNG. The result depends on the bytes and the policy alone.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from PIL import Image
@@ -159,6 +159,13 @@ class PreparedImage(NamedTuple):
 Prepare = Callable[[bytes, ImagePolicy], PreparedImage | Fault]
 
 _DEFAULT = ImagePolicy()
+# Why an image is refused, by what is raised.
+_REASONS: Mapping[type[Exception], Reason] = {
+    image_foreign.TooManyPixelsError: Reason.TOO_MANY_PIXELS,
+    image_foreign.UnsupportedKindError: Reason.UNSUPPORTED_FORMAT,
+    image_pixels.UnsupportedPixelsError: Reason.UNSUPPORTED_FORMAT,
+    DamageError: Reason.DAMAGED_IMAGE,
+}
 
 
 def prepare_image(
@@ -199,15 +206,13 @@ def prepare_image(
         if found.reason is not Reason.UNSUPPORTED_FORMAT:
             return found
         return _prepare_foreign(data, policy, found, foreign)
-    except image_foreign.TooManyPixelsError as error:
-        return Fault(Reason.TOO_MANY_PIXELS, bounded(str(error)))
-    except (
-        image_foreign.UnsupportedKindError,
-        image_pixels.UnsupportedPixelsError,
-    ) as error:
-        return Fault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
-    except DamageError as error:
-        return Fault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+    except tuple(_REASONS) as error:
+        return _fault_of(error)
+
+
+def _fault_of(error: Exception) -> Fault:
+    reason = next(r for kind, r in _REASONS.items() if isinstance(error, kind))
+    return Fault(reason, bounded(str(error)))
 
 
 def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
@@ -229,10 +234,8 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
             opened = image_foreign.open_lazily(data, name, policy.max_pixels)
         else:
             return found
-    except (image_foreign.TooManyPixelsError, image_foreign.UnsupportedKindError):
-        return found
-    except DamageError as error:
-        return Fault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+    except tuple(_REASONS) as error:
+        return _fault_of(error)
     if policy.exif == "apply" and turns(opened.orientation):
         return opened.height, opened.width
     return opened.width, opened.height

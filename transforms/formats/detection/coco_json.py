@@ -303,7 +303,7 @@ def _parse_columns(file: _Counted) -> dict[str, pa.Table]:
             table[name].combine_chunks().flatten()
         )
         if name == "annotations":
-            fields = fields | _WRITTEN
+            fields = {**fields, **_WRITTEN}
             listed = _with_boxes(listed, lambda: parse_json(text)["annotations"])
         out[name] = pa.Table.from_batches(
             [_with_fields(part, fields) for part in _in_place(listed, runs)]
