@@ -78,11 +78,10 @@ _SAMPLE_ROWS = 2000
 # Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16
 _CAPTION = "image/caption"
-# COCO's top-level keys: images and annotations come in either order, and the others may
-# be all that is near the start of a file.
-_KEYS = frozenset((b"images", b"annotations", b"categories", b"info", b"licenses"))
-# Strings, with a colon those that are keys, and brackets of JSON.
-_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|[\[{]|[\]}]')
+# COCO's lists of objects, which come in any order.
+_KEYS = frozenset((b"images", b"annotations", b"categories"))
+# Strings, those that name a list with its bracket, and brackets of JSON.
+_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:\s*\[)?|[\[{]|[\]}]')
 # Of an item of a list that evaluation tools take.
 _RESULT = re.compile(rb'\A\s*\[\s*\{[^{}]*"image_id"\s*:')
 # How many JSON files are looked into, the largest: COCO keeps a dataset in one.
@@ -314,11 +313,11 @@ def _notes(files: Sequence[InputFile], loaded: Sequence[_Loaded]) -> tuple[str, 
             f"others; name one as SOURCE to read it instead"
         )
     counts = sum((coco.left_out for _, coco in loaded), collections.Counter())
-    for what, count in sorted(counts.items()):
-        notes.append(
-            f"{count:,} annotations have {what}, which are left out: only boxes are "
-            f"read"
-        )
+    notes += [
+        f"{what} of {count:,} annotation{'s' if count > 1 else ''} left out: only "
+        f"boxes are read"
+        for what, count in sorted(counts.items())
+    ]
     return tuple(notes)
 
 
@@ -437,13 +436,15 @@ def recognise(
 
 
 def _is_coco(start: bytes) -> bool:
-    """Whether JSON has one of COCO's keys at its top, or is a list of results."""
+    """Whether JSON has one of COCO's lists at its top, or is a list of results."""
     depth = 0
     for token in _TOKEN.finditer(start):
         if token[0] in (b"[", b"{"):
             depth += 1
         elif token[0] in (b"]", b"}"):
             depth -= 1
-        elif depth == 1 and token[2] and token[1] in _KEYS:
-            return True
+        elif token[2]:
+            if depth == 1 and token[1] in _KEYS:
+                return True
+            depth += 1
     return _RESULT.match(start) is not None

@@ -291,7 +291,7 @@ def _mask_notes(files: Sequence[SourceFile]) -> tuple[str, ...]:
     if not storage.is_folder(folder):
         return ()
     count = sum(map(is_image_name, storage.names_in(folder)))
-    what = f"{count:,} class masks in {folder!r:.80} are left out"
+    what = f"{count:,} class mask{'s' if count > 1 else ''} in {folder!r:.80} left out"
     return (f"{what}: only boxes are read",) if count else ()
 
 

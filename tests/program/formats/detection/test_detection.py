@@ -219,7 +219,24 @@ def test_boxes_of_a_file_of_any_name(tmp_path: Folder, name: str) -> None:
     for row in values(tmp_path / "out"):
         assert row[f"{OBJECT}/bbox/xmax"] == [0.375]
         assert row[f"{OBJECT}/class/text"] == [b"dog"]
-    assert "3 annotations have key points" in run.out
+    assert "key points of 3 annotations" in run.out
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"shapes": [], "imagePath": "1.jpg", "flags": {"images": []}},
+        {"title": "photos", "info": {"year": 1}, "licenses": [{"name": "CC0-1.0"}]},
+        {"images": 3, "annotations": "none"},
+        [{"images": []}],
+    ],
+)
+def test_json_that_is_no_coco(tmp_path: Folder, content: Any) -> None:
+    """JSON beside images is not COCO's for a word in it."""
+    images = {f"cat/{n}.jpg": marked((64, 48), (1, 1, 9, 9)) for n in (1, 2)}
+    write_files(tmp_path / "in", images | {"a.json": json.dumps(content).encode()})
+    convert(tmp_path / "in", tmp_path / "out")
+    assert [row["label"] for row in values(tmp_path / "out")] == [[0]] * 2
 
 
 OTHER_KINDS = {
@@ -262,8 +279,10 @@ def test_boxes_and_exif(tmp_path: Folder, size: str, apply: bool) -> None:
     root = tmp_path / "in"
     content = json.loads(_instances("", 1)[1])
     stated = stored[::-1] if size == "turned" else stored
-    sides = (None, None) if size == "absent" else stated
-    content["images"][0].update(width=sides[0], height=sides[1])
+    if size != "absent":
+        content["images"][0].update(width=stated[0], height=stated[1])
+    else:
+        del content["images"][0]["width"]
     turned = marked(stored, (8, 12, 16, 24), exif=exif)
     tree = {"1.jpg": turned, "a.json": json.dumps(content).encode()}
     write_files(root, tree)
@@ -304,7 +323,7 @@ def test_backslashes_between_folders(tmp_path: Folder, name: str, text: str) -> 
         (root / f"images/{number}.jpg").unlink()
     options = ["--format", "csv"] if "width\n" in text else []
     if name == "l.csv":
-        options = ["--labels", root / name, "--id-column", "id"]
+        options = ["--labels", str(root / name), "--id-column", "id"]
     convert(root, tmp_path / "out", *options)
     (row,) = values(tmp_path / "out")
     key = next(key for key in row if key in ("image", "image/encoded", "image_raw"))

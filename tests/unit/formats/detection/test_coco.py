@@ -360,9 +360,9 @@ def test_what_is_left_out_is_counted(root: Folder) -> None:
         categories=[{"id": 1, "name": "a", "keypoints": ["nose"]}],
     )
     planned = CocoReader().plan(inputs(tree(root, content), ".json"))
-    assert [note.partition(",")[0] for note in planned.sample.notes] == [
-        "1 annotations have key points",
-        "2 annotations have outlines (segmentation)",
+    assert [note.partition(" left out")[0] for note in planned.sample.notes] == [
+        "key points of 1 annotation",
+        "outlines (segmentation) of 2 annotations",
     ]
 
 

@@ -295,7 +295,7 @@ def test_class_masks_are_counted(root: Folder) -> None:
     """Class masks beside the annotations are left out, and a note says how many."""
     write_image(example(root) / "SegmentationClass/2007_01.png")
     (note,) = VocReader().plan(inputs(root, ".xml")).sample.notes
-    assert note.startswith("1 class masks in")
+    assert note.startswith("1 class mask in")
 
 
 def test_image_sets(root: Folder) -> None:
