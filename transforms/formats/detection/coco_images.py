@@ -91,28 +91,23 @@ def sized(
     """Returns images with the sizes that they do not state, and why some have none.
 
     Args:
-      images: n of them; null and 0 state no size.
+      images: n of them; a side that is null or 0 states no size.
       needed: n bools, whether the size of each is needed.
       size_of: gives width and height of the image at a position.
     """
+    columns = {name: images[name] for name in ("width", "height")}
+    zero = [pc.fill_null(pc.equal(column, 0), True) for column in columns.values()]
+    lacking = np.flatnonzero(numpy_mask(pc.or_(*zero)) & needed).tolist()
     faults: dict[int, Fault] = {}
-    sides = {name: images[name] for name in ("width", "height")}
-    unsaid = {
-        name: numpy_mask(pc.fill_null(pc.equal(column, 0), True))
-        for name, column in sides.items()
-    }
-    lacking = np.flatnonzero((unsaid["width"] | unsaid["height"]) & needed).tolist()
     if not lacking:
         return images, faults
-    values = {name: column.to_pylist() for name, column in sides.items()}
+    values = {name: column.to_pylist() for name, column in columns.items()}
     for i in lacking:
         size = size_of(i)
         if isinstance(size, Fault):
             faults[i] = size
-            continue
-        for name, value in zip(sides, size, strict=True):
-            if unsaid[name][i]:
-                values[name][i] = value
+        else:
+            values["width"][i], values["height"][i] = size
     for name, column in values.items():
         index = images.schema.get_field_index(name)
         images = images.set_column(index, name, pa.array(column, pa.float64()))

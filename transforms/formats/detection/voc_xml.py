@@ -73,15 +73,13 @@ class VocImage:
 
     @property
     def lacks_size(self) -> bool:
-        """Whether no size is stated: its sides are absent, zero, or no numbers."""
+        """Whether no size is stated: a side is absent, zero, or no number."""
         numbers = [_number(text) for text in self.stated]
         return any(number == 0 or math.isnan(number) for number in numbers)
 
     def with_size(self, width: int, height: int) -> Self:
-        """Returns the image with this size, for sides that are not stated."""
-        return dataclasses.replace(
-            self, width=self.width or width, height=self.height or height
-        )
+        """Returns the image with this size."""
+        return dataclasses.replace(self, width=width, height=height)
 
 
 def parse_voc(data: bytes) -> VocImage:
