@@ -223,22 +223,19 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
       policy: whether the image is turned, and its limit of pixels.
     """
     found = check_image(data, "none", policy.max_pixels)
-    opened: SourceImage | image_foreign.Opened
     try:
         if isinstance(found, ImageFacts):
-            info = found.info
-            opened = SourceImage(
-                info.format, info.height, info.width, found.orientation, found.bits
-            )
+            size = found.info.width, found.info.height
+            orientation = found.orientation
         elif name := image_foreign.name_format(data):
             opened = image_foreign.open_lazily(data, name, policy.max_pixels)
+            size, orientation = (opened.width, opened.height), opened.orientation
         else:
             return found
     except tuple(_REASONS) as error:
         return _fault_of(error)
-    if policy.exif == "apply" and turns(opened.orientation):
-        return opened.height, opened.width
-    return opened.width, opened.height
+    is_turned = policy.exif == "apply" and turns(orientation)
+    return size[::-1] if is_turned else size
 
 
 def too_many_bytes(size: int, limit: int) -> Fault:
