@@ -80,8 +80,8 @@ _ANNOTATIONS_AT_ONCE = 1 << 16
 _CAPTION = "image/caption"
 # COCO's lists of objects, which come in any order.
 _KEYS = frozenset((b"images", b"annotations", b"categories"))
-# Strings, those that name a list with its bracket, and brackets of JSON. The last string
-# may be cut: it is taken to the end, or each quote in it would be tried as a beginning.
+# Strings, those that name a list with its bracket, and brackets of JSON. A string that
+# is cut goes to the end: else each quote in it would be tried as a beginning.
 _TOKEN = re.compile(
     rb'"((?:[^"\\]|\\.)*+)(?:"(\s*:\s*\[)?|\\?\Z)|[\[{]|[\]}]', re.DOTALL
 )
