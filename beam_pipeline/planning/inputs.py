@@ -54,8 +54,8 @@ from transforms.storage.paths import absolute, common_folder, is_remote
 from transforms.storage.row_spool import RowSpool
 from transforms.storage.visibility import Witness
 
-# Enough to tell a format by.
-_HEAD_BYTES = 4096
+# Enough to tell a format by: the keys of a JSON object may come after long values.
+_HEAD_BYTES = 1 << 16
 # TFDS keeps each version of a dataset in a folder of its own.
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 

@@ -306,6 +306,10 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         given["images_root"] = spec.images_root
     if "max_image_bytes" in fields:
         given["max_image_bytes"] = spec.image_policy.max_bytes
+    if "recognised" in fields:
+        given["recognised"] = spec.format == "auto"
+    if "image_policy" in fields:
+        given["image_policy"] = spec.image_policy
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
     if "layout" in given:

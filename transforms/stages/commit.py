@@ -47,6 +47,7 @@ from transforms.core.remarks import (
     rounding_remarks,
     share_remarks,
     step_remarks,
+    turned_box_remarks,
 )
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
@@ -288,7 +289,13 @@ def commit_dataset(
 
 def _slips(manifest: Manifest) -> list[str]:
     """Returns remarks on probable slips: typos in names, labels that are missing."""
-    out = padding_remarks([facts.feature for facts in manifest.features])
+    features = [facts.feature for facts in manifest.features]
+    out = padding_remarks(features)
+    out += turned_box_remarks(
+        features,
+        manifest.image_notes.get("orientation", 0),
+        applied=manifest.settings.get("exif") == "apply",
+    )
     for facts in manifest.features:
         if facts.feature.is_label:
             lacking = manifest.records - facts.statistics.present
