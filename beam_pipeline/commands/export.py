@@ -41,8 +41,8 @@ TableFormat = Literal["csv", "parquet"]
 _ROWS = 65_536
 _PLAIN = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 _SINGLE = (*_PLAIN, pa.types.is_string, pa.types.is_timestamp, pa.types.is_dictionary)
-# Features called "filename" of these kinds name images; TFRecord files of other programs
-# hold texts as bytes.
+# Features called "filename" of these kinds name images: other programs store texts as
+# bytes.
 _NAMES = frozenset([Kind.TEXT, Kind.BYTES, Kind.LABEL, Kind.INT64])
 # A file system refuses a name so: too long, of characters or bytes that it lacks.
 _NO_NAME = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
@@ -213,7 +213,9 @@ def _write_images(
             if error.errno not in _NO_NAME:
                 raise
             written.refused += 1
-            where = f"{printable(split)}, row {number:,}" if split else f"row {number:,}"
+            where = (
+                f"{printable(split)}, row {number:,}" if split else f"row {number:,}"
+            )
             shown = f"{where}, {shortened(stem)!r}: {error.strerror}"
             written.example = written.example or shown
             continue

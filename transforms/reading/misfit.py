@@ -38,7 +38,9 @@ def located(error: ExampleError, records: Records, position: int) -> ExampleErro
     """Returns the error of one record with its file and its number there."""
     path, record = records.origin(position)
     what = str(error).removeprefix("example 0: ").rstrip(".")
-    advice = "Check the file with 'beam-tfrecord verify', or describe it with features=."
+    advice = (
+        "Check the file with 'beam-tfrecord verify', or describe it with features=."
+    )
     if isinstance(error, RecordKindError):
         # Its message says what to do.
         return RecordKindError(f"{path}: record {record:,}: {what}.")

@@ -144,8 +144,10 @@ def _has_entries(data: bytes) -> bool:
 
 
 def _is_entry(data: bytes) -> bool:
-    """Whether a message is an entry of a map: a name and a value."""
+    """Whether a message is an entry of a map: a name and a value, or empty."""
     values = dict(_fields(data))
+    if not values:
+        return True
     if not isinstance(values.get(1), bytes) or not isinstance(values.get(2), bytes):
         return False
     values[1].decode()
