@@ -64,20 +64,20 @@ class Recognised(NamedTuple):
 
     Attributes:
       kind: the message.
-      count: its feature lists or its Examples; 0 for other kinds.
+      number: its feature lists or its Examples; 0 for other kinds.
     """
 
     kind: RecordKind
-    count: int = 0
+    number: int = 0
 
     @property
     def words(self) -> str:
-        """The message and the count; empty for an Example, and for what is unknown."""
-        plural = "" if self.count == 1 else "s"
+        """The message and the number; empty for an Example, and for what is unknown."""
+        plural = "" if self.number == 1 else "s"
         if self.kind is RecordKind.SEQUENCE:
-            return f"a SequenceExample with {self.count:,} feature list{plural}"
+            return f"a SequenceExample with {self.number:,} feature list{plural}"
         if self.kind is RecordKind.RANKING:
-            return f"an ExampleListWithContext with {self.count:,} Example{plural}"
+            return f"an ExampleListWithContext with {self.number:,} Example{plural}"
         return ""
 
 
