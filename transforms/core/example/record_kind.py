@@ -44,7 +44,7 @@ _ADVICE = (
 )
 
 # The first four tags of an ExampleListWithContext, behind Examples without features:
-# where an Example has the first letter of a name. 0.1 us, so each record is asked.
+# where an Example has the first letter of a name. 0.2 us, so each record is asked.
 begins_with_list = re.compile(
     rb"(?:\n\x00|\n\x02\n\x00)*(?:\n[\x80-\xff]*[\x00-\x7f]){3}\n"
 ).match
