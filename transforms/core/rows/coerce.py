@@ -33,6 +33,7 @@ __all__ = [
     "DECIMAL",
     "INTEGER",
     "MISSING_WORDS",
+    "NULL_IN_LIST",
     "NUMBER_WORD",
     "ZERO_LED",
     "cast_plain",
@@ -84,6 +85,8 @@ _TARGETS: Mapping[Kind, pa.DataType] = {
     Kind.BOOL: pa.bool_(),
 }
 
+# No list of a tf.train.Example holds nulls, and `fill` fills whole lists only.
+NULL_IN_LIST = 'a list must hold no nulls; put "" or 0 in their place in the source'
 _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
     (Kind.INT64, Reason.NOT_AN_INTEGER): (
         "not an integer (a whole decimal number, no leading zeros)"
@@ -167,8 +170,17 @@ def without_unheld(found: Column, column: pa.Array, feature: Feature) -> Column:
     return Column(rest.values, first_fault(rest.faults, found.faults))
 
 
-def complaint(feature: Feature, reason: Reason) -> str:
-    """Returns what is wrong with a cell, to follow "column 'x' holds 'y': "."""
+def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
+    """Returns what is wrong with a cell, to follow "column 'x' holds 'y': ".
+
+    Args:
+      feature: that the cell does not fit.
+      reason: why.
+      absent: whether the cell is missing, and not a value in its list.
+    """
+    has_items = feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR)
+    if reason is Reason.MISSING_VALUE and has_items and not absent:
+        return NULL_IN_LIST
     if (feature.kind, reason) in _COMPLAINTS:
         return _COMPLAINTS[feature.kind, reason]
     if reason in _COMMON_COMPLAINTS:
