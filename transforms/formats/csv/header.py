@@ -18,7 +18,12 @@ from transforms.formats.csv.dialect import (
     file_encoding,
     is_scannable,
 )
-from transforms.formats.csv.records import count_fields, parse, trimmed
+from transforms.formats.csv.records import (
+    count_fields,
+    malformed,
+    parse,
+    trimmed,
+)
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
 __all__ = [
@@ -69,6 +74,11 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
         return dialect.columns
     if not dialect.header:
         return _numbered(count)
+    if len(malformed(record, dialect)):
+        raise InputError(
+            f"{origin}: text follows a closing quote ({dialect.quote}) in the header. "
+            f"Correct it; where quotes are part of the names, say --quote ''"
+        )
     names = _fields(record, count, dialect)
     if count == 1:
         _check_delimiter(names[0], dialect, origin)

@@ -25,6 +25,7 @@ from transforms.formats.csv.records import (
     END_MARK,
     Records,
     locate,
+    malformed,
     parse,
     parse_bytes,
     trimmed,
@@ -105,8 +106,12 @@ def read_raw(
     # Numbers repeat no header, which `parse_floats` sees to.
     no_rows = _no_rows(source, records, texts, columns) if has_texts else {}
     skipped = {Skipped.END_MARK: len(records.end_marks)}
+    unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records
-    unread = np.zeros(len(numbers), np.bool_)
+    refused += [
+        (number, Reason.MALFORMED, _loose(dialect))
+        for number in numbers[unread].tolist()
+    ]
     for skip, these in no_rows.items():
         skipped[skip] = skipped.get(skip, 0) + int(these.sum())
         unread |= these
@@ -269,6 +274,13 @@ def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
     if undecodable is not None:
         text = pc.if_else(pa.array(undecodable), pa.scalar(None, text.type), text)
     return text.cast(pa.string()) if pa.types.is_binary(text.type) else text
+
+
+def _loose(dialect: CsvDialect) -> str:
+    return (
+        f"text follows a closing quote ({dialect.quote}) in this row; where quotes are "
+        f"part of the text, say --quote ''"
+    )
 
 
 def _miscount(found: int, expected: int) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "Records",
     "count_fields",
     "locate",
+    "malformed",
     "parse",
     "parse_bytes",
     "parse_plain",
@@ -29,6 +30,8 @@ __all__ = [
 
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
+# Bytes that are compared together: the result stays in the processor's cache.
+_LOOKED_AT_BYTES = 512 << 10
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
@@ -254,6 +257,37 @@ def count_fields(data: bytes, dialect: CsvDialect) -> int:
         # "Empty CSV file or block": there is no record.
         return 0
     return found if found > 1 or table.num_rows else 0
+
+
+def malformed(
+    data: bytes | pa.Buffer, dialect: CsvDialect
+) -> npt.NDArray[np.int64]:
+    """Returns the positions of the records with text behind a closing quote.
+
+    The parser would take that text for a part of the cell, and drop the quote.
+    """
+    found = [np.zeros(0, np.int64)]
+    if not _holds(data, dialect.quote):
+        return found[0]
+    scan = Scan(dialect, wary=True)
+    seen = 0
+    for piece in pieces_of(pa.BufferReader(data)):
+        starts, _ = scan.advance(piece)
+        if scan.loose is not None:
+            at = scan.loose.positions()
+            own = np.searchsorted(starts.positions(), at, side="right")
+            found.append(seen + own - 1)
+        seen += starts.count()
+    return np.unique(np.concatenate(found))
+
+
+def _holds(data: bytes | pa.Buffer, mark: str) -> bool:
+    """Tells whether a character is in the data, without a copy of it."""
+    view = np.frombuffer(data, np.uint8)
+    pieces = range(0, len(view) if mark else 0, _LOOKED_AT_BYTES)
+    return any(
+        (view[start : start + _LOOKED_AT_BYTES] == ord(mark)).any() for start in pieces
+    )
 
 
 def locate(

@@ -115,8 +115,10 @@ class Scan:
       escaped: the next byte is literal.
       breaks: the byte before the next one ended a line, so that a record may start.
       strays: the number of quotes so far that have no meaning where they are.
-      wary: whether quotes that close before other text count as strays, too. They are
-        legal, but suggest that the scan started on the wrong side of a quote.
+      wary: whether text behind a closing quote is looked for, and counts as a stray.
+        It suggests a quote that belongs to the text, or that the scan started on the
+        wrong side of one.
+      loose: where such text begins in the last piece, its first byte; None for nowhere.
     """
 
     dialect: CsvDialect
@@ -125,9 +127,11 @@ class Scan:
     breaks: bool = True
     strays: int = 0
     wary: bool = False
+    loose: Marks | None = None
     # Whether a quote may open after the byte before the next one; whether it was a CR.
     _opens: bool = True
     _cr: bool = False
+    _closed: bool = False
 
     def advance(self, piece: bytes) -> tuple[Marks, Marks]:
         """Returns where records start in the piece, and where physical lines end.
@@ -151,7 +155,8 @@ class Scan:
         last_opens = piece[-1] in b"\r\n" + self.dialect.delimiter.encode()
         if literal is not None and int(literal[-1]) >> last & 1:
             last_opens = False
-        if quote and (self.inside or quote in piece):
+        self.loose = None
+        if quote and (self.inside or self._closed or quote in piece):
             quotes, inside = self._quoted(data, breaks, literal)
             outer = breaks & ~inside
             last_opens |= bool(int(quotes[-1]) >> last & 1)
@@ -204,10 +209,14 @@ class Scan:
             quotes &= ~np.packbits(mask, bitorder="little").view(np.uint64)
             inside = _odd_so_far(quotes, self.inside)
         if self.wary:
-            # The last byte of a piece is not judged: the byte after it is unknown.
-            followed = _preceding(ends | quotes)
-            followed[-1] |= _ONE << np.uint64((len(data) - 1) % 64)
-            self.strays += Marks(quotes & ~inside & ~followed).count()
+            closing = quotes & ~inside
+            loose = _shifted(closing, self._closed) & ~(ends | quotes)
+            if tail := len(data) % 64:
+                loose[-1] &= np.uint64((1 << tail) - 1)
+            self._closed = bool(int(closing[-1]) >> 63)
+            if loose.any():
+                self.loose = Marks(loose)
+                self.strays += self.loose.count()
         self.inside = bool(int(inside[-1]) >> 63)
         return quotes, inside
 
@@ -253,13 +262,6 @@ def _shifted(words: Words, carry: bool) -> Words:
     out = words << _ONE
     out[1:] |= words[:-1] >> _TOP
     out[0] |= np.uint64(carry)
-    return out
-
-
-def _preceding(words: Words) -> Words:
-    """Returns the mask of the bytes that are before the marked ones."""
-    out = words >> _ONE
-    out[:-1] |= words[1:] << _TOP
     return out
 
 
