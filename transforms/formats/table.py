@@ -312,6 +312,7 @@ class RowReader:
         them that is not there yet.
       keys_required: whether a row without its key or its group is refused.
       null_values: texts that mean missing, for formats whose texts may be said to.
+      decimal: the decimal character of numbers in texts, "." or ",".
       content: the columns whose content identifies a row without a key: "none" to go by
         its place, as images do; those that are "read" anyway, for formats in which
         another column costs a read; or "all".
@@ -326,6 +327,7 @@ class RowReader:
     images_named: ClassVar[bool] = False
     keys_required: ClassVar[bool] = True
     null_values: tuple[str, ...] = ()
+    decimal: str = "."
     content: ClassVar[Literal["none", "read", "all"]] = "none"
 
     def without_diagnostics(self) -> Self:

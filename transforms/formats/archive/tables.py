@@ -84,7 +84,7 @@ class ArchiveTables(ArchiveReaderBase):
       format: a key of `TABLE_FORMATS`.
       inner: reads a member of that format.
       gathers: whether small members are read together.
-      null_values, beside: those of `inner`, once it is planned.
+      null_values, decimal, beside: those of `inner`, once it is planned.
     """
 
     title: ClassVar[str] = "tables in archives"
@@ -93,6 +93,7 @@ class ArchiveTables(ArchiveReaderBase):
     inner: TableReader = dataclasses.field(kw_only=True)
     gathers: bool = False
     null_values: tuple[str, ...] = ()
+    decimal: str = "."
     beside: Sequence[str] = ()
 
     @property
@@ -113,7 +114,11 @@ class ArchiveTables(ArchiveReaderBase):
             sample = dataclasses.replace(sample, complete=False)
         inner = planned.reader
         reader = dataclasses.replace(
-            self, inner=inner, null_values=inner.null_values, gathers=tables.are_small
+            self,
+            inner=inner,
+            null_values=inner.null_values,
+            decimal=inner.decimal,
+            gathers=tables.are_small,
         )
         sample = self._scaled(sample, files, chosen, tables.share)
         return dataclasses.replace(planned, reader=reader, sample=sample)

@@ -83,7 +83,7 @@ def _scanned(
     """Yields the blocks of what is left of a stream that is at offset `base`."""
     scan = Scan(dialect)
     # Number the header's record -1, so that the first row is 0.
-    row = -1 if dialect.header else 0
+    row = -dialect.leading
     line = 1
     # Where the last record started, and on which line.
     record, record_line = base, 1

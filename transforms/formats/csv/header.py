@@ -221,13 +221,16 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
                 return b""
             scan = Scan(dialect)
             starts, lines = scan.advance(text)
-            if starts.count() > 1:
-                text = text[: starts.nth(1)]
+            skip = int(dialect.sep_line)
+            begin = starts.nth(skip) if 0 < skip < starts.count() else 0
+            if starts.count() > skip + 1:
+                text = text[begin : starts.nth(skip + 1)]
                 break
             line = 1 + (lines.before(starts.nth(0)) if starts.count() else 0)
             if ended and (scan.inside or scan.escaped):
                 raise unclosed(origin, line, scan)
             if ended:
+                text = text[begin:] if starts.count() > skip else b""
                 break
             if size > MAX_RECORD_BYTES:
                 raise too_long(origin, line, dialect)

@@ -11,15 +11,22 @@ so do tables with a column a year. That is worth a note.
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.infer.columns import infer_columns
-from transforms.core.rows.coerce import DECIMAL, MISSING_WORDS, NUMBER_WORD, ZERO_LED
+from transforms.core.rows.coerce import (
+    DECIMAL,
+    MISSING_WORDS,
+    NUMBER_WORD,
+    ZERO_LED,
+    with_points,
+)
 from transforms.core.rows.null_values import with_nulls
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, first_few
 from transforms.formats.csv.header import equal_to
 
@@ -41,9 +48,11 @@ class HeaderCheck:
 
     Attributes:
       null_values: texts that mean missing.
+      decimal: the decimal character of numbers.
     """
 
     null_values: tuple[str, ...] = ()
+    decimal: str = "."
 
     def note(
         self, origin: str, fields: Sequence[str], columns: Sequence[pa.ChunkedArray]
@@ -58,9 +67,11 @@ class HeaderCheck:
         Raises:
           InputError: the first row is data.
         """
+        row = {str(place): pa.array([text]) for place, text in enumerate(fields)}
+        plain = [cell[0].as_py() for cell in self._pointed(row).values()]
         absent = {"", *MISSING_WORDS, *self.null_values}
         silent = [field.strip(" \t") in absent for field in fields]
-        numbers = [_is_number(field) for field in fields]
+        numbers = [_is_number(field) for field in plain]
         if not any(numbers) and not _all_alike(fields, columns, silent):
             return ""
         numeric = self._numeric(columns)
@@ -90,12 +101,17 @@ class HeaderCheck:
     def _numeric(self, columns: Sequence[pa.ChunkedArray]) -> list[int]:
         """Returns the indices of the columns of numbers."""
         named = {str(index): column for index, column in enumerate(columns)}
-        features = infer_columns(with_nulls(named, self.null_values)).features
+        named = self._pointed(with_nulls(named, self.null_values))
+        features = infer_columns(named).features
         return [
             index
             for index, feature in enumerate(features)
             if feature.kind in (Kind.INT64, Kind.FLOAT)
         ]
+
+    def _pointed(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        features = [Feature(name, Kind.FLOAT) for name in columns]
+        return with_points(columns, features, self.decimal)
 
 
 def _is_number(field: str) -> bool:

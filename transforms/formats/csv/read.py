@@ -13,6 +13,7 @@ from transforms.core.packing import Packed
 from transforms.core.rows.column import Mask, not_utf8
 from transforms.errors import ConservationError, InputError, bounded, shortened
 from transforms.formats.csv.dialect import (
+    WHITESPACE,
     CsvDialect,
     file_encoding,
     is_scannable,
@@ -161,7 +162,7 @@ class _Source:
             return
         # The block is the whole file: leave out the header and rows beyond a limit.
         text = whole_to_utf8(bytes(data), self.encoding, block.origin)
-        skip = int(dialect.header)
+        skip = dialect.leading
         ends = locate(text, dialect, np.array([skip, skip + block.rows]))
         self.utf8 = self.raw = text[ends.starts[0] : ends.starts[1]]
 
@@ -182,6 +183,8 @@ class _Source:
         first = self.block.first_row
         indices = np.array([row - first for row, _, _ in complaints], np.int64)
         places = locate(self.raw, self.dialect, indices)
+        # The blanks before the next record are not its own.
+        ends = b"\r\n \t" if self.dialect.delimiter == WHITESPACE else b"\r\n"
         out = []
         for complaint, start, stop, lines in zip(
             complaints,
@@ -190,7 +193,7 @@ class _Source:
             places.lines.tolist(),
             strict=True,
         ):
-            record = bytes(view[start:stop]).rstrip(b"\r\n")
+            record = bytes(view[start:stop]).rstrip(ends)
             if not self.scannable:
                 record = record.decode().encode(self.encoding)
             line = self.block.first_line + lines

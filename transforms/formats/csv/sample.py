@@ -481,7 +481,7 @@ def _whole_records(
         other_starts, _ = other.advance(text)
         if other.strays < scan.strays:
             scan, starts = other, other_starts
-    skip = int(dialect.header and not begun)
+    skip = 0 if begun else dialect.leading
     last = starts.last()
     if last is None or starts.count() <= skip:
         return
