@@ -227,8 +227,7 @@ class Settings:
     )
     delimiter: str | None = _source(
         None,
-        "CSV: character between cells, or whitespace for runs of blanks [, or tab for "
-        ".tsv].",
+        "CSV: character between cells, or whitespace [, or tab for .tsv].",
         "CHAR",
     )
     decimal: Literal[".", ","] = _source(

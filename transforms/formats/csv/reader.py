@@ -156,6 +156,7 @@ class CsvReader(TableReader):
             sizes=inputs.sizes if isinstance(inputs, InputFiles) else None,
             check=self._header_check,
             far=bool(inputs) and is_remote(inputs[0].path),
+            decimal=self.decimal,
         )
 
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
@@ -178,7 +179,7 @@ class CsvReader(TableReader):
                 SampleInput(file.origin, len(text), _memory(text), dialect, ended)
             )
         complete = len(chosen) == len(files) and all(each.ended for each in inputs)
-        sample = sample_blocks(inputs, check=self._header_check)
+        sample = sample_blocks(inputs, check=self._header_check, decimal=self.decimal)
         # The sample counts bytes of content; the source is measured in stored bytes.
         return dataclasses.replace(
             sample,
