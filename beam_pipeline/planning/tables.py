@@ -69,6 +69,7 @@ from transforms.formats.table import (
     TableFormat,
     TableReader,
     TableSample,
+    file_notes,
 )
 from transforms.formats.table_source import (
     BY_SHARES,
@@ -250,6 +251,7 @@ def plan_tables(
             *sample.notes,
             *column_notes(schema, evidence, spec),
             *rounding_notes(evidence),
+            *(() if by_file or splits_by else file_notes(reader, listed, columns)),
         ),
         content=source.content,
         counted=counted,

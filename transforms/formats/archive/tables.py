@@ -51,6 +51,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     TableSample,
+    file_notes,
 )
 
 __all__ = ["ArchiveTables"]
@@ -109,7 +110,9 @@ class ArchiveTables(ArchiveReaderBase):
         """
         with self._opened(files) as (chosen, tables):
             planned = self.inner.plan(chosen)
-        sample = planned.sample
+            sample = planned.sample
+            notes = file_notes(planned.reader, chosen, sample.columns)
+            sample = dataclasses.replace(sample, notes=(*sample.notes, *notes))
         if tables.share != 1:
             sample = dataclasses.replace(sample, complete=False)
         inner = planned.reader
