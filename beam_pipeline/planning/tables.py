@@ -408,8 +408,8 @@ def _schema(
         spec,
         images_named=reader.images_named,
     )
-    columns = with_points(sample.columns, schema.features, reader.decimal)
-    sample = dataclasses.replace(sample, columns=columns)
+    pointed = with_points(sample.columns, schema.features, reader.decimal)
+    sample = dataclasses.replace(sample, columns=pointed)
     inferred = {
         f.source_column: (f, e)
         for f, e in zip(inference.features, inference.evidence, strict=True)

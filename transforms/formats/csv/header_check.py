@@ -119,8 +119,8 @@ class HeaderCheck:
     def _numeric(self, columns: Sequence[pa.ChunkedArray]) -> list[int]:
         """Returns the indices of the columns of numbers."""
         named = {str(index): column for index, column in enumerate(columns)}
-        named = self._pointed(with_nulls(named, self.null_values))
-        features = infer_columns(named).features
+        pointed = self._pointed(with_nulls(named, self.null_values))
+        features = infer_columns(pointed).features
         return [
             index
             for index, feature in enumerate(features)
@@ -147,7 +147,7 @@ def cell_notes(
         for name, column in itertools.islice(columns.items(), _LOOKED_AT_COLUMNS)
     }
     heads = {name: cells for name, cells in heads.items() if len(cells) > 1}
-    notes = []
+    notes: list[str] = []
     if len(columns) == 1 and heads:
         notes += _delimiter_note(*next(iter(heads.items())), dialect)
     if not dialect.trim:

@@ -360,6 +360,41 @@ def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module() -> None:
         block_bytes *= 2
 
 
+# --- blanks between cells ----------------------------------------------------------
+
+blank_cells = st.sampled_from(["1", "-2.5", "x", '"a b"', '"say ""hi"""', '""', "é"])
+blanks = st.text(" \t", min_size=1, max_size=3)
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(
+    lines=st.lists(st.tuples(blank_cells, blank_cells, blank_cells), max_size=8),
+    block_bytes=st.integers(1, 200),
+    data=st.data(),
+)
+def test_runs_of_blanks_are_one_delimiter(
+    lines: Any, block_bytes: Any, data: Any
+) -> None:
+    """Rows and their lines are those of the same table with tabs, at any block size."""
+    ends = [data.draw(st.sampled_from(["\n", "\r\n", " \n\t\n"])) for _ in lines]
+    spaced = "".join(
+        data.draw(st.text(" \t", max_size=2)) + data.draw(blanks).join(cells) + end
+        for cells, end in zip(lines, ends, strict=True)
+    ).encode()
+    tabbed = "".join(
+        "\t".join(cells) + end.strip(" \t").replace("\t", "")
+        for cells, end in zip(lines, ends, strict=True)
+    ).encode()
+    whitespace = CsvDialect(delimiter="whitespace", header=False)
+    assert rows_of(spaced, whitespace, block_bytes) == rows_of(
+        tabbed, CsvDialect(delimiter="\t", header=False), block_bytes
+    )
+    blocks = iter_blocks(io.BytesIO(spaced), "f", whitespace, block_bytes=1)
+    before = [spaced[: block.start].count(b"\n") + 1 for block in blocks]
+    blocks = iter_blocks(io.BytesIO(spaced), "f", whitespace, block_bytes=1)
+    assert [block.first_line for block in blocks] == before
+
+
 # --- records that are no rows ------------------------------------------------------
 
 
