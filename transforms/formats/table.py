@@ -490,7 +490,7 @@ def file_notes(
     files: Sequence[InputFile],
     columns: Mapping[str, pa.Array | pa.ChunkedArray],
 ) -> Iterator[str]:
-    """Yields notes on files that become one split, and are perhaps not one table.
+    """Yields notes on files that are read as one table, and are perhaps not one.
 
     They name the files and their rows, one that is named like a split, and one most of
     whose rows are in another. Files whose names differ in digits alone are one table.
@@ -532,7 +532,7 @@ def file_notes(
     ]
     if more := len(files) - len(shown):
         shown.append(f"{more:,} more")
-    yield f"{len(files):,} files are one split; with their rows: {', '.join(shown)}"
+    yield f"{len(files):,} files are one table; with their rows: {', '.join(shown)}"
     if named := [origin for origin in origins if split_at_start(origin)]:
         yield (
             f"{named[0]!r} is named like a split, but not all files are named by such "
