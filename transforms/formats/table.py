@@ -532,7 +532,8 @@ def file_notes(
     ]
     if more := len(files) - len(shown):
         shown.append(f"{more:,} more")
-    yield f"{len(files):,} files are one table; with their rows: {', '.join(shown)}"
+    listed = ", ".join(shown)
+    yield bounded(f"{len(files):,} files are one table; with their rows: {listed}")
     if named := [origin for origin in origins if split_at_start(origin)]:
         yield (
             f"{named[0]!r} is named like a split, but not all files are named by such "
