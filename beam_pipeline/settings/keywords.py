@@ -43,7 +43,10 @@ class Keywords(TypedDict, total=False):
     """Column of `labels`: names of images without suffix, or paths."""
 
     delimiter: str | None
-    """CSV: character between cells [, or tab for .tsv]."""
+    """CSV: character between cells, or whitespace [, or tab for .tsv]."""
+
+    decimal: Literal[".", ","]
+    """CSV: decimal character; with a comma, points group thousands [.]."""
 
     quote: str
     """CSV: character around cells; empty for none ["]."""

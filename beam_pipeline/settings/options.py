@@ -226,7 +226,12 @@ class Settings:
         sources=IMAGES,
     )
     delimiter: str | None = _source(
-        None, "CSV: character between cells [, or tab for .tsv].", "CHAR"
+        None,
+        "CSV: character between cells, or whitespace [, or tab for .tsv].",
+        "CHAR",
+    )
+    decimal: Literal[".", ","] = _source(
+        ".", "CSV: decimal character; with a comma, points group thousands [.]."
     )
     quote: str = _source(
         '"', 'CSV: character around cells; empty for none ["].', "CHAR"

@@ -191,7 +191,7 @@ _FILES: Mapping[str, Format] = {
         compressed=True,
         options=(
             *("delimiter", "quote", "escape", "header", "columns", "encoding", "trim"),
-            "null_values",
+            *("decimal", "null_values"),
         ),
         in_archives=True,
         stems=True,
