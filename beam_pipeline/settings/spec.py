@@ -49,6 +49,8 @@ class FeatureSpec(pydantic.BaseModel):
       encoding: of a tensor: `raw` (elements in row-major order, little-endian) or
         `proto` (a serialised TensorProto, for tf.io.parse_tensor).
       unit: of a timestamp.
+      mask: of an image: whether its pixels are class numbers, which no setting of
+        images changes: a resize copies them, and the result is PNG.
       missing: what happens to a row without a value: its record lacks the key
         (`omit`), it gets the value of `fill`, or it is rejected.
       fill: the value of rows without one.
@@ -88,6 +90,7 @@ class FeatureSpec(pydantic.BaseModel):
     dtype: str | None = None
     encoding: Literal["raw", "proto"] | None = None
     unit: Literal["s", "ms", "us", "ns"] | None = None
+    mask: bool | None = None
     missing: Literal["omit", "fill", "reject"] | None = None
     fill: _Scalar | None = None
     constant: _Scalar | None = None
