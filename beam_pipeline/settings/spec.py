@@ -18,7 +18,7 @@ from transforms.core.image.resize import Resize
 from transforms.core.manifest import FORMAT
 from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
-from transforms.storage.paths import shown
+from transforms.storage.paths import absolute, shown
 
 __all__ = [
     "FeatureSpec",
@@ -181,6 +181,11 @@ class Spec(Settings, pydantic.BaseModel):
             max_bytes=self.max_image_bytes or MAX_BYTES,
             max_seconds=self.max_image_seconds,
         )
+
+    @property
+    def images_folder(self) -> str:
+        """The folder of `images_root`, from the root of its place; empty for none."""
+        return absolute(self.images_root) if self.images_root else ""
 
     def _resize(self) -> Resize | None:
         if self.resize is None:

@@ -19,7 +19,10 @@ _ARE = {Kind.BOOL: "true or false"}
 
 
 def column_notes(
-    schema: Schema, evidence: Mapping[str, Evidence], spec: Spec
+    schema: Schema,
+    evidence: Mapping[str, Evidence],
+    spec: Spec,
+    image_shares: Mapping[str, float] | None = None,
 ) -> tuple[str, ...]:
     """Returns a note for each column that is nearly of a kind, or was not understood.
 
@@ -29,6 +32,7 @@ def column_notes(
       schema: the features.
       evidence: what their kinds were inferred from, by name.
       spec: the job.
+      image_shares: of columns of text, the share of values that are image files.
     """
     said = {
         given.column or name
@@ -43,6 +47,13 @@ def column_notes(
         and (note := _note(feature, facts))
     ]
     notes += [_not_images(f) for f in unread_images(inferred, schema, spec)]
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
+    texts = {f.source_column for f in inferred if f.kind is Kind.TEXT} - images
+    notes += [
+        _partly_images(name, share)
+        for name, share in (image_shares or {}).items()
+        if name in texts
+    ]
     if (more := len(notes) - _MOST_NOTES) > 0:
         plural = "s" if more > 1 else ""
         notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see schema"]
@@ -96,6 +107,15 @@ def _not_images(feature: Feature) -> str:
         f"column {name[:SHOWN_CHARS]!r} is named like one of images, but its values "
         f"are not; if they are paths of images, say --image-columns "
         f"{shlex.quote(name[:SHOWN_CHARS])}"
+    )
+
+
+def _partly_images(name: str, share: float) -> str:
+    shown = name[:SHOWN_CHARS]
+    some = share_text(min(round(share * 10**6), 10**6 - 1), 10**6)
+    return (
+        f"column {shown!r} is text: {some} of its sampled cells are image files; if it "
+        f"is one of images, say --image-columns {shlex.quote(shown)}"
     )
 
 

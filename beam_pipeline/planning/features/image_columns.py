@@ -128,6 +128,7 @@ def with_images(
     spec: Spec,
     *,
     images_named: bool = False,
+    image_files: Collection[str] = (),
 ) -> list[Feature]:
     """Returns the features, columns of images turned into what records have of them.
 
@@ -136,6 +137,8 @@ def with_images(
       columns: of the source.
       spec: of the job.
       images_named: whether the format's own names stay, and nothing is added.
+      image_files: columns of text whose sampled values are image files, whatever
+        their names.
 
     Raises:
       SpecError: a column is not there, or the names of images cannot be changed.
@@ -162,9 +165,14 @@ def with_images(
     else:
         said = _said_kinds(spec)
         chosen = {
-            feature.source_column
+            column
             for feature in features
-            if _is_image(feature, columns, said.get(feature.source_column))
+            if _is_image(
+                feature,
+                columns,
+                said.get(column := feature.source_column),
+                is_file=column in image_files,
+            )
         }
     features = [_as_said(f, spec) if f.source_column in chosen else f for f in features]
     taken = {f.name for f in features if f.source_column not in chosen}
@@ -216,12 +224,16 @@ def _as_said(feature: Feature, spec: Spec) -> Feature:
     return feature
 
 
-def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
-    """Whether a column holds images: as is said, or by its name and its values."""
+def _is_image(
+    feature: Feature, columns: Columns, said: str | None, *, is_file: bool
+) -> bool:
+    """Whether a column holds images: as is said, or by its values and its name."""
     if said is not None:
         return said == Kind.IMAGE
     if feature.kind is not Kind.TEXT:
         return feature.kind is Kind.IMAGE
+    if is_file:
+        return True
     name = feature.source_column
     column = _items(columns.get(name))
     if column is None or not pa.types.is_string(column.type) or len(feature.shape) > 1:
