@@ -127,7 +127,7 @@ def check_images_named(spec: Spec, schema: Schema) -> None:
     """Raises SpecError for an `images_root` to which no path is relative."""
     folder = spec.images_folder
     # Rows of Python have it without a word: their copy lies in another folder.
-    is_default = spec.fingerprint == "content" and folder == os.getcwd()
+    is_default = spec.fingerprint == "content" and spec.images_root == os.getcwd()
     named = any(not feature.inline for feature in schema.of_kind(Kind.IMAGE))
     if not folder or is_default or named:
         return
