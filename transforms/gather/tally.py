@@ -80,6 +80,7 @@ class Counts:
       voters, fractions: of numbers of 2^24 and more, as `LargeNumbers` has them.
       filled: of bytes and texts, how many are not empty.
       images: of those, how many start as image files, or end as paths of images.
+        `filled` and `images` of structs are of their bytes.
       relative: of texts in columns of images, how many are no absolute paths.
       path: of such texts in another column, the first that ends like an image's path.
       example: the first value in the order of their texts.
@@ -326,8 +327,9 @@ def _counts(name: str, column: pa.Array, is_image: bool, any_paths: bool) -> Cou
             images=int(starts_as_image(large).sum()),
         )
     if is_image_struct(items.type):
-        held = pc.struct_field(items, "bytes")
-        return dataclasses.replace(counts, images=len(held) - held.null_count)
+        held = pc.struct_field(items, "bytes").cast(pa.large_binary()).drop_null()
+        starts = int(starts_as_image(held).sum())
+        return dataclasses.replace(counts, filled=len(held), images=starts)
     return counts
 
 
@@ -461,7 +463,7 @@ def _sample(counts: Counts) -> pa.Array:
     if pa.types.is_struct(kind):
         # Whether images are in the rows or beside them shows in a value alone.
         row = {"bytes": b"", "path": None}
-        return pa.array([row if counts.images else {"bytes": None, "path": ""}], kind)
+        return pa.array([row if counts.filled else {"bytes": None, "path": ""}], kind)
     return pa.array([], kind)
 
 
@@ -475,7 +477,10 @@ def _feature(name: str, counts: Counts, label: str | None, *, sure: bool) -> Fea
       sure: whether the type is said, and whole floats stay floats.
     """
     feature, evidence = infer_typed({name: _sample(counts)})[name]
-    if len(feature.shape) < 2 and _are_images(name, feature, counts):
+    if feature.kind is Kind.IMAGE and counts.images * 2 < counts.filled:
+        # A struct of bytes and path whose bytes are of another file.
+        feature = dataclasses.replace(feature, kind=Kind.BYTES, inline=False)
+    elif len(feature.shape) < 2 and _are_images(name, feature, counts):
         inline = feature.kind is Kind.BYTES
         feature = dataclasses.replace(feature, kind=Kind.IMAGE, inline=inline)
     if feature.kind is Kind.FLOAT and not sure:

@@ -1,5 +1,6 @@
 """Notes about columns whose inferred kind may surprise the user."""
 
+import re
 import shlex
 from collections.abc import Mapping
 
@@ -16,6 +17,20 @@ __all__ = ["column_notes", "label_notes", "near_in_words"]
 # A table may have thousands of columns.
 _MOST_NOTES = 8
 _ARE = {Kind.BOOL: "true or false"}
+# The ends of names of four columns of a box, in lower case, of letters and digits.
+_BOX_COLUMNS = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x1", "y1", "x2", "y2"),
+    ("left", "top", "right", "bottom"),
+    ("left", "top", "width", "height"),
+    ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
+    ("bboxx", "bboxy", "bboxw", "bboxh"),
+)
+# Likewise, of columns that name an image without the suffix of its file.
+_IMAGE_IDS = frozenset(["imageid", "imgid", "imagename", "imgname", "filename"])
+_MASK_WORDS = re.compile(
+    r"(?i)(?<![a-z])(masks?|seg|segmentations?|segmaps?|annotations?|trimaps?)(?![a-z])"
+)
 
 
 def column_notes(
@@ -54,6 +69,7 @@ def column_notes(
         for name, share in (image_shares or {}).items()
         if name in texts
     ]
+    notes += [*_box_notes(schema), *_mask_notes(schema, spec)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         plural = "s" if more > 1 else ""
         notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see schema"]
@@ -117,6 +133,46 @@ def _partly_images(name: str, share: float) -> str:
         f"column {shown!r} is text: {some} of its sampled cells are image files; if it "
         f"is one of images, say --image-columns {shlex.quote(shown)}"
     )
+
+
+def _box_notes(schema: Schema) -> list[str]:
+    """Returns a note on a table that has a row for each box of an image."""
+    names = {
+        feature.source_column
+        for feature in schema.stored
+        if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.TEXT) and not feature.derived
+    }
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in names}
+    is_of_images = bool(schema.of_kind(Kind.IMAGE)) or not _IMAGE_IDS.isdisjoint(plain)
+    for sides in _BOX_COLUMNS:
+        ends = [
+            next((name for word, name in plain.items() if word.endswith(side)), "")
+            for side in sides
+        ]
+        if all(ends) and len({*ends}) == len(sides) and is_of_images:
+            shown = ", ".join(repr(name[:SHOWN_CHARS]) for name in ends)
+            return [
+                f"columns {shown} look like boxes: each row becomes a record of its "
+                f"own with plain numbers, also rows that name the same image. For a "
+                f"record an image, with its boxes, convert the table to COCO JSON or "
+                f"Pascal VOC first"
+            ]
+    return []
+
+
+def _mask_notes(schema: Schema, spec: Spec) -> list[str]:
+    """Returns a note on images called masks whose pixels this job would mix."""
+    images = schema.of_kind(Kind.IMAGE)
+    changes = spec.resize or spec.channels or spec.image_format == "jpeg"
+    if len(images) < 2 or not changes:
+        return []
+    return [
+        f"images {feature.name[:SHOWN_CHARS]!r} are named like masks: if their pixels "
+        f"are class numbers, say 'mask: true' of them in features of a --spec; else "
+        f"resize, channels and image_format make other numbers of them"
+        for feature in images
+        if not feature.mask and _MASK_WORDS.search(feature.source_column)
+    ]
 
 
 def near_in_words(near: NearKind) -> tuple[str, str]:

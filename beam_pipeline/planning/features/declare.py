@@ -11,6 +11,7 @@ from beam_pipeline.planning.features.checks import (
     check_schema,
 )
 from beam_pipeline.planning.features.image_columns import (
+    with_file_paths,
     with_images,
     with_roles,
     without_orphans,
@@ -59,6 +60,7 @@ def declare(
         )
         if spec.labels or any(feature.kind is Kind.IMAGE for feature in features):
             features = with_roles(features, spec)
+    features = with_file_paths(features, columns)
     features = override(features, spec.features, columns)
     features = _with_vocabularies(features, spec)
     check_schema(features, has_columns=bool(columns))

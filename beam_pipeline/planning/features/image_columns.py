@@ -25,6 +25,7 @@ __all__ = [
     "is_inline",
     "role_names",
     "unread_images",
+    "with_file_paths",
     "with_images",
     "with_roles",
     "without_orphans",
@@ -274,6 +275,22 @@ def unread_images(
         and not (images and feature.source_column.lower() in _FILE_NAMES)
         and _is_named_like_images(feature)
     ]
+
+
+def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Feature]:
+    """Returns the features; files in structs that are no images have their paths."""
+    out: list[Feature] = []
+    names = {feature.name for feature in features}
+    for feature in features:
+        out.append(feature)
+        items = _items(columns.get(feature.source_column))
+        if feature.kind is not Kind.BYTES or items is None:
+            continue
+        name = f"{feature.name}/path"
+        if is_image_struct(items.type) and name not in names:
+            column = feature.source_column
+            out.append(Feature(name, Kind.TEXT, column=column, shape=feature.shape))
+    return out
 
 
 def _items(
