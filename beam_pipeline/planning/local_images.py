@@ -69,7 +69,9 @@ def image_shares(
         if paths:
             named[feature.source_column] = (len(texts), paths)
     most = _LOOKED_AT // max(len(named), 1)
-    looked_for = {name: paths[:most] for name, (_, paths) in named.items()}
+    looked_for = {
+        name: paths[:: -(-len(paths) // most)] for name, (_, paths) in named.items()
+    }
     places = {
         path: [os.path.join(folder, path) for folder in folders]
         for paths in looked_for.values()
