@@ -17,7 +17,7 @@ __all__ = ["column_notes", "label_notes", "near_in_words"]
 # A table may have thousands of columns.
 _MOST_NOTES = 8
 _ARE = {Kind.BOOL: "true or false"}
-# The ends of names of four columns of a box, in lower case, of letters and digits.
+# The ends of names of the columns of a box, in lower case, of letters and digits.
 _BOX_COLUMNS = (
     ("xmin", "ymin", "xmax", "ymax"),
     ("x1", "y1", "x2", "y2"),
@@ -25,6 +25,8 @@ _BOX_COLUMNS = (
     ("left", "top", "width", "height"),
     ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
     ("bboxx", "bboxy", "bboxw", "bboxh"),
+    ("bbox",),
+    ("regionshapeattributes",),
 )
 # Likewise, of columns that name an image without the suffix of its file.
 _IMAGE_IDS = frozenset(["imageid", "imgid", "imagename", "imgname", "filename"])
@@ -140,7 +142,8 @@ def _box_notes(schema: Schema) -> list[str]:
     names = {
         feature.source_column
         for feature in schema.stored
-        if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.TEXT) and not feature.derived
+        if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.TEXT)
+        and not (feature.derived or feature.shape)
     }
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in names}
     is_of_images = bool(schema.of_kind(Kind.IMAGE)) or not _IMAGE_IDS.isdisjoint(plain)
@@ -152,8 +155,8 @@ def _box_notes(schema: Schema) -> list[str]:
         if all(ends) and len({*ends}) == len(sides) and is_of_images:
             shown = ", ".join(repr(name[:SHOWN_CHARS]) for name in ends)
             return [
-                f"columns {shown} look like boxes: each row becomes a record of its "
-                f"own with plain numbers, also rows that name the same image. For a "
+                f"{shown} look like columns of boxes: each row becomes a record of its "
+                f"own with plain values, also rows that name the same image. For a "
                 f"record an image, with its boxes, convert the table to COCO JSON or "
                 f"Pascal VOC first"
             ]

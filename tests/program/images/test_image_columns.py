@@ -239,6 +239,6 @@ def test_a_row_a_box(folder: Folder, header: str, gap: str) -> None:
         header = header.replace(f"m{name}", f"{gap}m{name}")
     table.write_text(f"{header}\np/0.png,dog,1,1,2,2\np/0.png,cat,2,2,4,4\n")
     said = command("plan", table, folder / "out").out
-    assert "look like boxes" in said
+    assert "columns of boxes" in said
     table.write_text("filename,class,left,right\np/0.png,dog,1,1\n")
-    assert "like boxes" not in command("plan", table, folder / "out").out
+    assert "columns of boxes" not in command("plan", table, folder / "out").out
