@@ -447,8 +447,8 @@ class BundleRows:
         ungrouped = dataclasses.replace(placed, groups=None)
         hashes = unit_hashes(ungrouped, purpose=ORDER, seed=rule.seed)
         kept = rows.select(names)
-        any_paths = bool(rule.images_root)
-        self._tallies.append(count_values(kept, rule.images, any_paths=any_paths))
+        texts = rule.texts if rule.images_root else None
+        self._tallies.append(count_values(kept, rule.images, texts=texts))
         for name in rule.labels:
             if name in names and (
                 name in rule.integers or pa.types.is_string(kept.column(name).type)

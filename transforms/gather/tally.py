@@ -188,25 +188,32 @@ class InferredColumn:
 
 
 def count_values(
-    rows: pa.RecordBatch, images: Collection[str] = (), *, any_paths: bool = False
+    rows: pa.RecordBatch,
+    images: Collection[str] = (),
+    *,
+    texts: Collection[str] | None = None,
 ) -> Tally:
     """Returns the counts of a batch.
 
     Args:
       rows: as `batches_of` gives them.
       images: columns that are declared to be of images.
-      any_paths: whether texts may be paths of images whatever their column's name.
+      texts: columns whose texts are no paths of images, where those of others may be,
+        whatever their names; None where the name must say so.
     """
+
+    def counts(name: str, column: pa.Array) -> Counts:
+        any_paths = texts is not None and name not in texts
+        return _counts(name, column, name in images, any_paths)
+
     columns: dict[str, dict[str, Counts]] = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if not is_sparse_name(name):
-            found = _counts(name, column, name in images, any_paths)
-            columns[name] = {str(column.type): found}
+            columns[name] = {str(column.type): counts(name, column)}
     for cells in cells_of(rows):
         kind = str(cells.values.type)
         for name, _, values in cells.by_name():
-            found = _counts(name, values, name in images, any_paths)
-            columns.setdefault(name, {})[kind] = found
+            columns.setdefault(name, {})[kind] = counts(name, values)
     return Tally(rows.num_rows, columns)
 
 
