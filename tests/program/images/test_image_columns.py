@@ -26,7 +26,9 @@ pytestmark = pytest.mark.usefixtures("without_runner")
 
 Folder = pathlib.Path
 Row = dict[str, Any]
-PAIRS = [{"n": n, "colour": f"p/{n}.png", "seg": f"m/{n}.png"} for n in range(4)]
+PAIRS: list[Row] = [
+    {"n": n, "colour": f"p/{n}.png", "seg": f"m/{n}.png"} for n in range(4)
+]
 KINDS = {
     "n": "int64",
     **{
@@ -63,6 +65,11 @@ def write_table(path: Folder, found: list[Row] = PAIRS) -> Folder:
     else:
         feather.write_feather(table, path)
     return path
+
+
+def opened(data: Any) -> Image.Image:
+    """Returns an image of a record."""
+    return Image.open(io.BytesIO(data))
 
 
 def struct(data: bytes, path: str) -> Row:
@@ -147,7 +154,7 @@ def test_resized_masks_have_their_classes(folder: Folder, columns: list[str]) ->
     table = write_table(folder / "pairs.csv")
     convert(table, folder / "out", "--resize", "exact:12x20", *columns)
     for row in rows(folder / "out"):
-        mask = Image.open(io.BytesIO(row["seg"]))
+        mask = opened(row["seg"])
         assert (mask.format, mask.mode, mask.size) == ("PNG", "P", (20, 12))
         assert np.unique(np.asarray(mask)).tolist() == [0, 1, 2, 3]
 
@@ -168,8 +175,8 @@ def test_declared_masks(folder: Folder) -> None:
     convert(table, folder / "out", *options, "--spec", spec)
     assert not notes_of(folder / "out")
     for row in rows(folder / "out"):
-        assert Image.open(io.BytesIO(row["colour"])).format == "JPEG"
-        mask = Image.open(io.BytesIO(row["seg"]))
+        assert opened(row["colour"]).format == "JPEG"
+        mask = opened(row["seg"])
         assert (mask.format, mask.mode) == ("PNG", "L")
         assert np.unique(np.asarray(mask)).tolist() == [0, 1, 2, 3]
     written = command("schema", table, "--spec", spec).out

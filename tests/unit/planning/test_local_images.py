@@ -1,6 +1,7 @@
 """Images that a table names by paths of one machine."""
 
 import pathlib
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
@@ -114,7 +115,12 @@ def test_few_files_are_looked_for(
 ) -> None:
     """At most 64 for all columns, evenly through the rows."""
     asked: list[str] = []
-    monkeypatch.setattr(files, "sizes_of", lambda paths: asked.extend(paths) or {})
+
+    def sizes_of(paths: Iterable[str]) -> dict[str, int]:
+        asked.extend(paths)
+        return {}
+
+    monkeypatch.setattr(files, "sizes_of", sizes_of)
     features = [Feature(name, Kind.TEXT) for name in "abc"]
     columns = {n: pa.array([f"{n}{i}.png" for i in range(10_000)]) for n in "abc"}
     image_shares(features, columns, [str(tmp_path)])
