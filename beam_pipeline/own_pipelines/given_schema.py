@@ -398,17 +398,12 @@ def schema_of(
             spec = spec.model_copy(update={"drop": left})
             schema = declare(given.features, samples, spec)
     _check_paths(schema, inferred, root_of(spec, source))
-    if inferred and spec.images_root and not _by_path(schema):
+    if inferred and spec.images_root and not schema.of_kind(Kind.IMAGE):
         raise SpecError(
             "images_root is for paths of images; no column of these rows holds them. "
-            "Leave it out, or name their columns in features=, as in 'image'."
+            "Leave it out, or say kind: image of their columns in features=."
         )
     return schema
-
-
-def _by_path(schema: Schema) -> list[Feature]:
-    """Returns the images of which rows have the path."""
-    return [feature for feature in schema.of_kind(Kind.IMAGE) if not feature.inline]
 
 
 def _image_files(
@@ -457,9 +452,9 @@ def _check_paths(
     schema: Schema, inferred: Mapping[str, InferredColumn], root: str
 ) -> None:
     """Raises SpecError where images are at paths that only a folder makes complete."""
-    for feature in _by_path(schema):
+    for feature in schema.of_kind(Kind.IMAGE):
         column = inferred.get(feature.source_column)
-        if root or column is None or not column.relative:
+        if feature.inline or root or column is None or not column.relative:
             continue
         raise SpecError(
             f"Paths of images must be absolute, or relative to images_root=; "
