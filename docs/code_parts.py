@@ -211,6 +211,7 @@ def feature_options() -> str:
 _OF_A_FEATURE = {
     "column": "a name",
     "label": "`true`, `false`",
+    "mask": "`true`, `false`",
     "shape": "a list of numbers and `null`",
     "dtype": "as NumPy names it",
     "fill": "a value",

@@ -247,7 +247,7 @@ def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> list[str
     said = spec.features.get(feature.name)
     if feature.is_label or (said is not None and said.label is False):
         out["label"] = feature.is_label
-    for name in ("dtype", "encoding", "unit"):
+    for name in ("dtype", "encoding", "unit", "mask"):
         out[name] = getattr(feature, name) or None
     # What is not said is OMIT, but of images.
     if feature.missing is not Missing.OMIT or feature.kind is Kind.IMAGE:

@@ -133,8 +133,7 @@ def check_shared(
         given = [
             ("source", settings.source),
             ("output", settings.output),
-            # A relative one is within the source.
-            ("folder of --images-root", folder if os.path.isabs(folder) else ""),
+            ("folder of --images-root", paths.absolute(folder) if folder else ""),
         ]
         check_paths(who, given, starts="" if apart else START_THERE)
     if apart or not paths.is_remote(settings.output):

@@ -30,6 +30,7 @@ from beam_pipeline.own_pipelines.read_source import (
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.override import override
 from beam_pipeline.settings.spec import FeatureSpec, Spec
+from transforms import files
 from transforms.core.infer.typed import infer_typed
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.rows.arrow_of import arrow_of
@@ -382,7 +383,8 @@ def schema_of(
             features = with_source_features(
                 features, types, source, label=spec.label_column
             )
-        schema = declare(features, samples, spec)
+        image_files = _image_files(inferred, root_of(spec, source), source)
+        schema = declare(features, samples, spec, image_files=image_files)
     else:
         _check_known(inferred, spec, given)
         if given.settled:
@@ -396,7 +398,26 @@ def schema_of(
             spec = spec.model_copy(update={"drop": left})
             schema = declare(given.features, samples, spec)
     _check_paths(schema, inferred, root_of(spec, source))
+    if inferred and spec.images_root and not schema.of_kind(Kind.IMAGE):
+        raise SpecError(
+            "images_root is for paths of images; no column of these rows holds them. "
+            "Leave it out, or say kind: image of their columns in features=."
+        )
     return schema
+
+
+def _image_files(
+    inferred: Mapping[str, InferredColumn], root: str, source: ReadSource | None
+) -> set[str]:
+    """Returns the columns whose paths are of images below a folder, by one of each."""
+    read = () if source is None else source.schema.names
+    places = {
+        name: os.path.join(root, column.path)
+        for name, column in inferred.items()
+        if root and column.path and name not in read
+    }
+    there = files.sizes_of(places.values())
+    return {name for name, place in places.items() if place in there}
 
 
 def _check_known(columns: Collection[str], spec: Spec, given: GivenSchema) -> None:

@@ -16,7 +16,7 @@ class WriteKeywords(TypedDict, total=False):
     """Replace the dataset at the output."""
 
     images_root: str
-    """Folder that paths of images are relative to."""
+    """Tables: folder that paths of images are relative to [that of the table]."""
 
     image_columns: list[str] | tuple[str, ...] | None
     """Tables: columns that hold images or their paths."""

@@ -155,7 +155,7 @@ class ReadRows(beam.PTransform):
             inputs, planned = plan_source(spec)
             places = [
                 ("source", inputs.root),
-                ("folder of --images-root", spec.images_root),
+                ("folder of --images-root", spec.images_folder),
             ]
             check_seen(places, begin.pipeline, shared=spec.shared_output)
             check_images(planned.local_image, begin.pipeline, shared=spec.shared_output)
@@ -166,7 +166,7 @@ class ReadRows(beam.PTransform):
             rules = WorkerRules(
                 version_rules(images=has_images, compressed=False),
                 elsewhere=not spec.shared_output,
-                witnesses=planned.witnesses(inputs.root, spec.images_root),
+                witnesses=planned.witnesses(inputs.root, spec.images_folder),
             )
         store = Store("", keep_items=spec.keep_rejected_bytes, rules=rules)
         blocks = begin | "List" >> ListBlocks(source, rules=rules)

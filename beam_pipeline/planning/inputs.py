@@ -183,12 +183,12 @@ class PlannedSource:
 
         Args:
           root: of the source.
-          images_root: folder of images that it names; empty for its own.
+          images_root: folder of images that it names, as an absolute path; empty for
+            its own.
         """
         listed = next(iter(self.listing.batches()), None)
         file = "" if listed is None else listed["path"][0].as_py()
-        images = os.path.join(root, images_root) if images_root else root
-        found = [(root, file), (images, self.named_image)]
+        found = [(root, file), (images_root or root, self.named_image)]
         return tuple(
             Witness.of(path, file)
             for path, file in found

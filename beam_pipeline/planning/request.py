@@ -146,10 +146,7 @@ def with_images(
         if (evidence := planned.evidence.get(feature.name)) is not None
         for example in evidence.examples
     ]
-    root = spec.images_root
-    if not is_remote(root):
-        root = os.path.join(inputs.root, root)
-    root = absolute(root)
+    root = spec.images_folder or absolute(inputs.root)
     request = dataclasses.replace(request, images_root=root)
     if not examples or any(_URI in each or each.startswith("/") for each in examples):
         return request

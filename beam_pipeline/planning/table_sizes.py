@@ -73,7 +73,8 @@ def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> 
     Args:
       inputs: the files.
       named: images, as the files name them.
-      images_root: folder that they are relative to, itself relative to the source's.
+      images_root: folder that they are relative to, as an absolute path; empty for
+        the source's.
 
     Raises:
       StorageError: a store does not answer. A guess would decide other shards than
@@ -81,7 +82,7 @@ def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> 
     """
     sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
     if named and not sizes:
-        folder = os.path.join(inputs.root, images_root)
+        folder = images_root or inputs.root
         paths = [
             os.path.join(folder, spelling)
             for each in named

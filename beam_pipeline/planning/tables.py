@@ -31,7 +31,14 @@ from beam_pipeline.planning.inputs import (
     portions_of,
     rule_of,
 )
-from beam_pipeline.planning.local_images import first_local_image, named_images
+from beam_pipeline.planning.local_images import (
+    check_images_named,
+    check_images_root,
+    first_local_image,
+    image_folders,
+    image_shares,
+    named_images,
+)
 from beam_pipeline.planning.only_rejected import Selection
 from beam_pipeline.planning.table_sizes import (
     SIZED_IMAGES,
@@ -133,7 +140,9 @@ def plan_tables(
         raise SpecError("labels are for folders of images; the source holds tables.")
     if spec.unlabelled:
         raise SpecError("unlabelled is for folders of images; the source holds tables.")
+    check_images_root(spec.images_folder, inputs.root)
     found = table_files(inputs)
+    folders = image_folders(found, spec.images_folder)
     planned = make_format(spec, inputs.format).plan(found)
     # Parsing takes as much again as the sample itself.
     return_freed_memory()
@@ -156,9 +165,10 @@ def plan_tables(
         )
     for setting in _COLUMN_SETTINGS:
         _check_column(setting, getattr(spec, setting), columns)
-    schema, evidence = _schema(
-        spec, dataclasses.replace(planned, sample=sample), listed, splits_by
+    schema, evidence, shares = _schema(
+        spec, dataclasses.replace(planned, sample=sample), listed, splits_by, folders
     )
+    check_images_named(spec, schema)
     if not schema.of_kind(Kind.IMAGE) and (
         spec.preset != "default" or spec.feature_names
     ):
@@ -183,13 +193,13 @@ def plan_tables(
         rows = min(rows, spec.limit)
     fraction = rows / total_rows if total_rows else 0.0
     named = named_images(sample, schema, SIZED_IMAGES)
-    image_bytes = mean_image_bytes(inputs, named, spec.images_root)
+    image_bytes = mean_image_bytes(inputs, named, spec.images_folder)
     row_bytes = mean_record_bytes(sample, schema, evidence, image_bytes)
     shared: dict[str, Any] = {
         "root": inputs.root,
         "listing": "",
         "schema": schema,
-        "images_root": spec.images_root,
+        "images_root": spec.images_folder,
         "split_column": "" if splits_by == reader.split_column else splits_by,
         "split_words": words.meanings,
         "default_split": _DEFAULT_SPLIT if by_file else "",
@@ -249,7 +259,7 @@ def plan_tables(
         layout=f"{reader.title} of {width}{_said_by(by_file)}",
         notes=(
             *sample.notes,
-            *column_notes(schema, evidence, spec),
+            *column_notes(schema, evidence, spec, shares),
             *rounding_notes(evidence),
             *(() if by_file or splits_by else file_notes(reader, listed, columns)),
         ),
@@ -306,7 +316,7 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
             raise SpecError(f"{name} is not for {known.title}; leave it out.")
         given[name] = tuple(value) if isinstance(value, list) else value
     if spec.images_root and "images_root" in fields:
-        given["images_root"] = spec.images_root
+        given["images_root"] = spec.images_folder
     if "max_image_bytes" in fields:
         given["max_image_bytes"] = spec.image_policy.max_bytes
     if "recognised" in fields:
@@ -379,8 +389,16 @@ def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) ->
 
 
 def _schema(
-    spec: Spec, planned: Planned, listed: InputFiles, splits_by: str
-) -> tuple[Schema, dict[str, Evidence]]:
+    spec: Spec,
+    planned: Planned,
+    listed: InputFiles,
+    splits_by: str,
+    folders: Sequence[str],
+) -> tuple[Schema, dict[str, Evidence], dict[str, float]]:
+    """Returns the features, what speaks for them, and which columns name images.
+
+    The last is the share of sampled texts that are paths of image files, by column.
+    """
     reader, sample, declared = planned.reader, planned.sample, planned.features
     known = {feature.source_column for feature in declared if not feature.derived}
     known |= {feature.name for feature in declared if feature.derived}
@@ -406,11 +424,15 @@ def _schema(
             with_points(columns, _as_numbers(columns), reader.decimal),
             label_column=label,
         )
+    shares = {}
+    if not reader.images_named and spec.image_columns is None:
+        shares = image_shares(inference.features, columns, folders)
     schema = declare(
         [*declared, *inference.features],
         sample.columns,
         spec,
         images_named=reader.images_named,
+        image_files={name for name, share in shares.items() if share == 1},
     )
     pointed = with_points(sample.columns, schema.features, reader.decimal)
     sample = dataclasses.replace(sample, columns=pointed)
@@ -427,7 +449,7 @@ def _schema(
         and feature.constant is None
         and (feature.source_column in sample.columns or feature.pattern)
     }
-    return schema, evidence
+    return schema, evidence, shares
 
 
 def _evidence(

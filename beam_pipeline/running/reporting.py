@@ -55,7 +55,7 @@ def with_rules(
         ),
         reports,
         elsewhere=elsewhere,
-        witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_root),
+        witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
         conditional=far and client_of(store.folder) is not None,
         variables=store_variables() if far else (),
     )

@@ -82,7 +82,7 @@ class Keywords(TypedDict, total=False):
     """Detection: reject the box or its image, or clip the box [box]."""
 
     images_root: str
-    """Folder that paths of images are relative to."""
+    """Tables: folder that paths of images are relative to [that of the table]."""
 
     first_pixel: Literal[0, 1]
     """VOC: number of the first pixel in boxes [0]."""

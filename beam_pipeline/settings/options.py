@@ -264,8 +264,9 @@ class Settings:
     )
     images_root: Location = _source(
         "",
-        "Folder that paths of images are relative to.",
+        "Tables: folder that paths of images are relative to [that of the table].",
         "FOLDER",
+        sources=TABLES,
         decides_bytes=False,
     )
     first_pixel: Literal[0, 1] = _source(

@@ -18,7 +18,7 @@ from transforms.core.image.resize import Resize
 from transforms.core.manifest import FORMAT
 from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
-from transforms.storage.paths import shown
+from transforms.storage.paths import absolute, shown
 
 __all__ = [
     "FeatureSpec",
@@ -49,6 +49,8 @@ class FeatureSpec(pydantic.BaseModel):
       encoding: of a tensor: `raw` (elements in row-major order, little-endian) or
         `proto` (a serialised TensorProto, for tf.io.parse_tensor).
       unit: of a timestamp.
+      mask: of an image: whether its pixels are class numbers, which no setting of
+        images changes: a resize copies them, and the result is PNG.
       missing: what happens to a row without a value: its record lacks the key
         (`omit`), it gets the value of `fill`, or it is rejected.
       fill: the value of rows without one.
@@ -88,6 +90,7 @@ class FeatureSpec(pydantic.BaseModel):
     dtype: str | None = None
     encoding: Literal["raw", "proto"] | None = None
     unit: Literal["s", "ms", "us", "ns"] | None = None
+    mask: bool | None = None
     missing: Literal["omit", "fill", "reject"] | None = None
     fill: _Scalar | None = None
     constant: _Scalar | None = None
@@ -178,6 +181,11 @@ class Spec(Settings, pydantic.BaseModel):
             max_bytes=self.max_image_bytes or MAX_BYTES,
             max_seconds=self.max_image_seconds,
         )
+
+    @property
+    def images_folder(self) -> str:
+        """The folder of `images_root`, from the root of its place; empty for none."""
+        return absolute(self.images_root) if self.images_root else ""
 
     def _resize(self) -> Resize | None:
         if self.resize is None:

@@ -165,6 +165,8 @@ class Feature:
         "proto" (a serialised TensorProto, for tf.io.parse_tensor).
       unit: of a timestamp: "s", "ms", "us" or "ns".
       inline: of an image: the rows hold the file itself, not its path.
+      mask: of an image: its pixels are class numbers, which no setting changes; see
+        `transforms.core.image.policy`.
       missing: what becomes of rows without a value.
       fill: the value of such rows under `Missing.FILL`.
       constant: the value of every row; then there is no column in the source.
@@ -192,6 +194,7 @@ class Feature:
     encoding: str = ""
     unit: str = ""
     inline: bool = False
+    mask: bool = False
     missing: Missing = Missing.OMIT
     fill: int | float | bool | str | None = None
     constant: int | float | bool | str | None = None

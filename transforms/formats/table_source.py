@@ -68,8 +68,8 @@ class RowSource(Source):
       root: folder that the listing's paths are relative to.
       listing: path of the Arrow IPC file, or the listing itself.
       schema: the features.
-      images_root: folder that paths of images are relative to, itself relative to
-        `root` or absolute; empty for that of the file that names them.
+      images_root: folder that paths of images are relative to, as an absolute path;
+        empty for that of the file that names them.
       split_column: the column that says each row's split; empty for none.
       split_words: what its values mean where they are no names of splits: a name,
         `BY_SHARES` or `DISCARD`.

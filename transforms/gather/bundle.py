@@ -44,7 +44,13 @@ from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
-from transforms.core.sparse import alike, is_sparse_name, row_of, single_schema
+from transforms.core.sparse import (
+    alike,
+    cells_of,
+    is_sparse_name,
+    row_of,
+    single_schema,
+)
 from transforms.errors import (
     EncodingError,
     ExampleError,
@@ -71,7 +77,13 @@ from transforms.gather.row_batches import (
 )
 from transforms.gather.row_batches import table_batch as batch_of_table
 from transforms.gather.row_runs import RowRun, keep_pieces, pack_rows
-from transforms.gather.tally import Tally, count_values, ends_like_image, merge_tallies
+from transforms.gather.tally import (
+    Tally,
+    count_values,
+    ends_like_image,
+    is_absolute,
+    merge_tallies,
+)
 
 __all__ = ["BundleRows", "GatherRule", "GatheredBundle"]
 
@@ -435,7 +447,8 @@ class BundleRows:
         ungrouped = dataclasses.replace(placed, groups=None)
         hashes = unit_hashes(ungrouped, purpose=ORDER, seed=rule.seed)
         kept = rows.select(names)
-        self._tallies.append(count_values(kept, rule.images))
+        texts = rule.texts if rule.images_root else None
+        self._tallies.append(count_values(kept, rule.images, texts=texts))
         for name in rule.labels:
             if name in names and (
                 name in rule.integers or pa.types.is_string(kept.column(name).type)
@@ -537,6 +550,11 @@ class BundleRows:
             found = None if name in self._rule.texts else self._paths(name, column)
             if found is not None:
                 columns.append(found)
+        for cells in cells_of(rows):
+            for name, places, values in cells.by_name():
+                found = None if name in self._rule.texts else self._paths(name, values)
+                if found is not None:
+                    columns.append((places[found[0]], found[1]))
         if not columns:
             return None
         named = {path for _, paths in columns for path in paths if path}
@@ -557,9 +575,14 @@ class BundleRows:
         if not pa.types.is_string(column.type):
             return None
         if name not in self._rule.images:
-            if not is_named_like_images(name, is_list=is_list_column):
-                return None
-            column = pc.if_else(ends_like_image(column), column, None)
+            is_named = is_named_like_images(name, is_list=is_list_column)
+            ends = ends_like_image(column)
+            if not is_named:
+                # Relative paths say nothing without the folder.
+                if not self._rule.images_root:
+                    return None
+                ends = pc.and_not(ends, is_absolute(column))
+            column = pc.if_else(ends, column, None)
         root = self._rule.images_root
         paths = [
             path if not path or "://" in path else os.path.join(root, path)

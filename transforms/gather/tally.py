@@ -11,7 +11,8 @@ bundles give the schema, whatever rows were in which bundle:
 Integers join floats, or else decimals; text and bytes join, times of two units, and
 lists of what joins. An empty list says nothing of its items, and does not count.
 Bytes are images where 99 of 100 start as image files do, texts are paths of images
-where the column's name and 95 of 100 say so.
+where the column's name and 95 of 100 say so, or where 99 of 100 rows name files of
+images (`InferredColumn.path`).
 """
 
 import dataclasses
@@ -42,6 +43,7 @@ __all__ = [
     "count_values",
     "ends_like_image",
     "infer",
+    "is_absolute",
     "merge_tallies",
 ]
 
@@ -78,7 +80,9 @@ class Counts:
       voters, fractions: of numbers of 2^24 and more, as `LargeNumbers` has them.
       filled: of bytes and texts, how many are not empty.
       images: of those, how many start as image files, or end as paths of images.
+        `filled` and `images` of structs are of their bytes.
       relative: of texts in columns of images, how many are no absolute paths.
+      path: of such texts in another column, the first that ends like an image's path.
       example: the first value in the order of their texts.
     """
 
@@ -93,6 +97,7 @@ class Counts:
     images: int = 0
     relative: int = 0
     example: str = ""
+    path: str = ""
 
     def merge(self, other: "Counts") -> "Counts":
         """Returns the counts of both; their types join."""
@@ -101,6 +106,7 @@ class Counts:
         lows = [x for x in (self.minimum, other.minimum) if x is not None]
         highs = [x for x in (self.maximum, other.maximum) if x is not None]
         texts = [text for text in (self.example, other.example) if text]
+        paths = [path for path in (self.path, other.path) if path]
         return Counts(
             kind,
             self.values + other.values,
@@ -113,6 +119,7 @@ class Counts:
             self.images + other.images,
             self.relative + other.relative,
             min(texts, default=""),
+            min(paths, default=""),
         )
 
 
@@ -169,29 +176,44 @@ class InferredColumn:
       sample: the column in short: of its first type, with no rows, or one that says
         where its images are.
       relative: how many values are no absolute paths, where paths count.
+      path: one of the values, where nearly each row has relative paths that end like
+        those of images, and the column's name says nothing of images; else empty.
     """
 
     feature: Feature
     types: tuple[pa.DataType, ...]
     sample: pa.Array
     relative: int = 0
+    path: str = ""
 
 
-def count_values(rows: pa.RecordBatch, images: Collection[str] = ()) -> Tally:
+def count_values(
+    rows: pa.RecordBatch,
+    images: Collection[str] = (),
+    *,
+    texts: Collection[str] | None = None,
+) -> Tally:
     """Returns the counts of a batch.
 
     Args:
       rows: as `batches_of` gives them.
       images: columns that are declared to be of images.
+      texts: columns whose texts are no paths of images, where those of others may be,
+        whatever their names; None where the name must say so.
     """
+
+    def counts(name: str, column: pa.Array) -> Counts:
+        any_paths = texts is not None and name not in texts
+        return _counts(name, column, name in images, any_paths)
+
     columns: dict[str, dict[str, Counts]] = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if not is_sparse_name(name):
-            columns[name] = {str(column.type): _counts(name, column, name in images)}
+            columns[name] = {str(column.type): counts(name, column)}
     for cells in cells_of(rows):
         kind = str(cells.values.type)
         for name, _, values in cells.by_name():
-            columns.setdefault(name, {})[kind] = _counts(name, values, name in images)
+            columns.setdefault(name, {})[kind] = counts(name, values)
     return Tally(rows.num_rows, columns)
 
 
@@ -249,8 +271,16 @@ def infer(
             tuple(counts.type for counts in groups),
             _sample(first),
             first.relative,
+            first.path if _are_paths(first, tally.rows) else "",
         )
     return out
+
+
+def _are_paths(counts: Counts, rows: int) -> bool:
+    """Whether nearly each of n rows has relative paths that end like an image's."""
+    most = min(counts.images, counts.relative) * 100
+    is_full = counts.values * 100 >= rows * _OF_100
+    return is_full and most >= max(counts.values, counts.filled) * _OF_100
 
 
 def _is_parent(name: str, kinds: Mapping[str, Counts], tally: Tally) -> bool:
@@ -274,7 +304,7 @@ def _check_no_values(name: str, found: Iterable[Counts]) -> None:
         )
 
 
-def _counts(name: str, column: pa.Array, is_image: bool) -> Counts:
+def _counts(name: str, column: pa.Array, is_image: bool, any_paths: bool) -> Counts:
     counts = Counts(column.type)
     holding = rows_holding(column)
     values = int(np.count_nonzero(holding))
@@ -290,8 +320,12 @@ def _counts(name: str, column: pa.Array, is_image: bool) -> Counts:
     if pa.types.is_floating(items.type):
         return _of_floats(items, counts)
     if pa.types.is_string(items.type):
-        is_named = is_named_like_images(name, is_list=items is not column)
-        return _of_paths(items, counts) if is_image or is_named else counts
+        if is_image or is_named_like_images(name, is_list=items is not column):
+            return _of_paths(items, counts)
+        if any_paths:
+            first = pc.min(items.filter(ends_like_image(items))).as_py()
+            return dataclasses.replace(_of_paths(items, counts), path=first or "")
+        return counts
     if is_bytes(items.type):
         large = items.cast(pa.large_binary())
         return dataclasses.replace(
@@ -300,8 +334,9 @@ def _counts(name: str, column: pa.Array, is_image: bool) -> Counts:
             images=int(starts_as_image(large).sum()),
         )
     if is_image_struct(items.type):
-        held = pc.struct_field(items, "bytes")
-        return dataclasses.replace(counts, images=len(held) - held.null_count)
+        held = pc.struct_field(items, "bytes").cast(pa.large_binary()).drop_null()
+        starts = int(starts_as_image(held).sum())
+        return dataclasses.replace(counts, filled=len(held), images=starts)
     return counts
 
 
@@ -311,7 +346,7 @@ def _true(mask: pa.BooleanArray) -> int:
 
 def _of_paths(items: pa.Array, counts: Counts) -> Counts:
     filled = pc.not_equal(items, "")
-    absolute = pc.match_substring_regex(items, _ABSOLUTE)
+    absolute = is_absolute(items)
     ends = ends_like_image(items)
     return dataclasses.replace(
         counts,
@@ -319,6 +354,11 @@ def _of_paths(items: pa.Array, counts: Counts) -> Counts:
         images=_true(ends),
         relative=_true(pc.and_not(filled, absolute)),
     )
+
+
+def is_absolute(paths: pa.StringArray) -> pa.BooleanArray:
+    """Returns which of n texts are URLs or absolute paths; null for null."""
+    return pc.match_substring_regex(paths, _ABSOLUTE)
 
 
 def ends_like_image(paths: pa.StringArray) -> pa.BooleanArray:
@@ -430,7 +470,7 @@ def _sample(counts: Counts) -> pa.Array:
     if pa.types.is_struct(kind):
         # Whether images are in the rows or beside them shows in a value alone.
         row = {"bytes": b"", "path": None}
-        return pa.array([row if counts.images else {"bytes": None, "path": ""}], kind)
+        return pa.array([row if counts.filled else {"bytes": None, "path": ""}], kind)
     return pa.array([], kind)
 
 
@@ -444,7 +484,10 @@ def _feature(name: str, counts: Counts, label: str | None, *, sure: bool) -> Fea
       sure: whether the type is said, and whole floats stay floats.
     """
     feature, evidence = infer_typed({name: _sample(counts)})[name]
-    if len(feature.shape) < 2 and _are_images(name, feature, counts):
+    if feature.kind is Kind.IMAGE and counts.images * 2 < counts.filled:
+        # A struct of bytes and path whose bytes are of another file.
+        feature = dataclasses.replace(feature, kind=Kind.BYTES, inline=False)
+    elif len(feature.shape) < 2 and _are_images(name, feature, counts):
         inline = feature.kind is Kind.BYTES
         feature = dataclasses.replace(feature, kind=Kind.IMAGE, inline=inline)
     if feature.kind is Kind.FLOAT and not sure:

@@ -70,7 +70,9 @@ class ImageLoader:
         self._rows = rows
         self._images = images
         self._root = root
-        self._policy = policy
+        self._policies = [
+            policy.for_masks() if feature.mask else policy for feature in images
+        ]
         self._far = _are_far(rows, images, root)
         beside = rows.table.drop_columns([feature.name for feature in images])
         fitting = _MAX_ROW_BYTES * len(rows) // max(beside.nbytes, 1)
@@ -79,7 +81,7 @@ class ImageLoader:
         self._windows: ImageWindows | None = None
         seen = not (self._far or this_worker.is_elsewhere())
         if seen and _are_files(rows, images) and ImageWindows.suits(policy):
-            self._windows = ImageWindows(root, policy)
+            self._windows = ImageWindows(root, self._policies[0])
 
     def __enter__(self) -> "ImageLoader":
         if self._windows is not None:
@@ -141,7 +143,7 @@ class ImageLoader:
         """Begins to load rows; measures the first ones if that is due."""
         table, positions = self._rows.take(start, start + count)
         table = unpack(table)
-        load = _Load.of(table, self._images, self._root, self._policy)
+        load = _Load.of(table, self._images, self._root, self._policies)
         pending = _Pending(table, positions, len(self._images))
         at = 0
         if is_due and _times.pace != HERE:
@@ -182,33 +184,38 @@ class _Load:
     Attributes:
       values: of each image feature in each row.
       stamps: of the rows' files; 0 where there is none.
-      root, policy: see `load_ahead`.
+      root: see `ImageLoader`.
+      policies: what is done to the images, for each image feature.
     """
 
     values: list[_Values]
     stamps: list[int]
     root: str
-    policy: ImagePolicy
+    policies: Sequence[ImagePolicy]
 
     @classmethod
     def of(
-        cls, table: pa.Table, images: Sequence[Feature], root: str, policy: ImagePolicy
+        cls,
+        table: pa.Table,
+        images: Sequence[Feature],
+        root: str,
+        policies: Sequence[ImagePolicy],
     ) -> "_Load":
         """Returns it for the rows of a table."""
         values = [table[feature.name].to_pylist() for feature in images]
-        return cls(values, _stamps(table), root, policy)
+        return cls(values, _stamps(table), root, policies)
 
     def __call__(self, start: int, stop: int) -> list[list[Loaded]]:
         """Returns the images of the rows from `start` to `stop`."""
         stamps = self.stamps[start:stop]
         return [
             [
-                [load_image(each, stamp, self.root, self.policy) for each in value]
+                [load_image(each, stamp, self.root, policy) for each in value]
                 if isinstance(value, list)
-                else load_image(value, stamp, self.root, self.policy)
+                else load_image(value, stamp, self.root, policy)
                 for value, stamp in zip(values[start:stop], stamps, strict=True)
             ]
-            for values in self.values
+            for values, policy in zip(self.values, self.policies, strict=True)
         ]
 
 

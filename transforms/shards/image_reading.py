@@ -12,11 +12,11 @@ from transforms.core.image.policy import (
 )
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
-from transforms.errors import SpecError
+from transforms.errors import SpecError, bounded
 from transforms.shards import decoder_pool
 from transforms.shards.loaded_images import LoadedImage
 from transforms.storage.limits import TooLargeError
-from transforms.storage.paths import is_remote, plain, spellings
+from transforms.storage.paths import is_remote, plain, spellings, without_access
 from transforms.storage.visibility import unseen
 
 __all__ = ["full_path", "load_image", "prepare"]
@@ -49,7 +49,8 @@ def load_image(
         # A link that was dangling when it was listed has no time of its own.
         missing = stamp in (0, files.stamp(0, 0))
         reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
-        return LoadedImage(b"", Fault(reason, "there is no such file"))
+        tried = without_access(full_path(value, root))
+        return LoadedImage(b"", Fault(reason, bounded(f"there is no file {tried!r}")))
     except OSError as error:
         found_out = str(error.strerror or error)
         return LoadedImage(b"", Fault(Reason.UNREADABLE, found_out))

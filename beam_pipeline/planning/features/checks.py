@@ -172,6 +172,8 @@ def _check_feature(feature: Feature) -> None:
         raise SpecError(
             f"Feature {name!r}: inexact_integers is for floats, not {kind}."
         )
+    if feature.mask and kind is not Kind.IMAGE:
+        raise SpecError(f"Feature {name!r}: mask is for images, not {kind}.")
     if feature.is_label and kind not in _PREDICTED:
         raise SpecError(
             f"Feature {name!r}: {_with_article(kind)} cannot be what is predicted."

@@ -1,5 +1,6 @@
 """Notes about columns whose inferred kind may surprise the user."""
 
+import re
 import shlex
 from collections.abc import Mapping
 
@@ -16,10 +17,29 @@ __all__ = ["column_notes", "label_notes", "near_in_words"]
 # A table may have thousands of columns.
 _MOST_NOTES = 8
 _ARE = {Kind.BOOL: "true or false"}
+# The ends of names of the columns of a box, in lower case, of letters and digits.
+_BOX_COLUMNS = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x1", "y1", "x2", "y2"),
+    ("left", "top", "right", "bottom"),
+    ("left", "top", "width", "height"),
+    ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
+    ("bboxx", "bboxy", "bboxw", "bboxh"),
+    ("bbox",),
+    ("regionshapeattributes",),
+)
+# Likewise, of columns that name an image without the suffix of its file.
+_IMAGE_IDS = frozenset(["imageid", "imgid", "imagename", "imgname", "filename"])
+_MASK_WORDS = re.compile(
+    r"(?i)(?<![a-z])(masks?|seg|segmentations?|segmaps?|annotations?|trimaps?)(?![a-z])"
+)
 
 
 def column_notes(
-    schema: Schema, evidence: Mapping[str, Evidence], spec: Spec
+    schema: Schema,
+    evidence: Mapping[str, Evidence],
+    spec: Spec,
+    image_shares: Mapping[str, float] | None = None,
 ) -> tuple[str, ...]:
     """Returns a note for each column that is nearly of a kind, or was not understood.
 
@@ -29,6 +49,7 @@ def column_notes(
       schema: the features.
       evidence: what their kinds were inferred from, by name.
       spec: the job.
+      image_shares: of columns of text, the share of values that are image files.
     """
     said = {
         given.column or name
@@ -43,6 +64,14 @@ def column_notes(
         and (note := _note(feature, facts))
     ]
     notes += [_not_images(f) for f in unread_images(inferred, schema, spec)]
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
+    texts = {f.source_column for f in inferred if f.kind is Kind.TEXT} - images
+    notes += [
+        _partly_images(name, share)
+        for name, share in (image_shares or {}).items()
+        if name in texts
+    ]
+    notes += [*_box_notes(schema), *_mask_notes(schema, spec)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         plural = "s" if more > 1 else ""
         notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see schema"]
@@ -97,6 +126,56 @@ def _not_images(feature: Feature) -> str:
         f"are not; if they are paths of images, say --image-columns "
         f"{shlex.quote(name[:SHOWN_CHARS])}"
     )
+
+
+def _partly_images(name: str, share: float) -> str:
+    shown = name[:SHOWN_CHARS]
+    some = share_text(min(round(share * 10**6), 10**6 - 1), 10**6)
+    return (
+        f"column {shown!r} is text: {some} of its sampled cells are image files; if it "
+        f"is one of images, say --image-columns {shlex.quote(shown)}"
+    )
+
+
+def _box_notes(schema: Schema) -> list[str]:
+    """Returns a note on a table that has a row for each box of an image."""
+    names = {
+        feature.source_column
+        for feature in schema.stored
+        if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.TEXT)
+        and not (feature.derived or feature.shape)
+    }
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in names}
+    is_of_images = bool(schema.of_kind(Kind.IMAGE)) or not _IMAGE_IDS.isdisjoint(plain)
+    for sides in _BOX_COLUMNS:
+        ends = [
+            next((name for word, name in plain.items() if word.endswith(side)), "")
+            for side in sides
+        ]
+        if all(ends) and len({*ends}) == len(sides) and is_of_images:
+            shown = ", ".join(repr(name[:SHOWN_CHARS]) for name in ends)
+            return [
+                f"{shown} look like columns of boxes: each row becomes a record of its "
+                f"own with plain values, also rows that name the same image. For a "
+                f"record an image, with its boxes, convert the table to COCO JSON or "
+                f"Pascal VOC first"
+            ]
+    return []
+
+
+def _mask_notes(schema: Schema, spec: Spec) -> list[str]:
+    """Returns a note on images called masks whose pixels this job would mix."""
+    images = schema.of_kind(Kind.IMAGE)
+    changes = spec.resize or spec.channels or spec.image_format == "jpeg"
+    if len(images) < 2 or not changes:
+        return []
+    return [
+        f"images {feature.name[:SHOWN_CHARS]!r} are named like masks: if their pixels "
+        f"are class numbers, say 'mask: true' of them in features of a --spec; else "
+        f"resize, channels and image_format make other numbers of them"
+        for feature in images
+        if not feature.mask and _MASK_WORDS.search(feature.source_column)
+    ]
 
 
 def near_in_words(near: NearKind) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """The features of a job: inferred from the columns, overridden by the spec."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from beam_pipeline.planning.features.checks import (
     check_schema,
 )
 from beam_pipeline.planning.features.image_columns import (
+    with_file_paths,
     with_images,
     with_roles,
     without_orphans,
@@ -31,6 +32,7 @@ def declare(
     spec: Spec,
     *,
     images_named: bool = False,
+    image_files: Collection[str] = (),
     is_tree: bool = False,
 ) -> Schema:
     """Returns the schema: inferred features, with images and the spec's word applied.
@@ -41,6 +43,7 @@ def declare(
       spec: says more of some features, drops some, adds constants and the like.
       images_named: whether images keep their names, and nothing is stored beside
         them, where the spec says nothing else.
+      image_files: columns of text whose sampled values are image files.
       is_tree: whether they are of a folder of images, and named by the spec already.
 
     Raises:
@@ -50,9 +53,14 @@ def declare(
     features = [f for f in inferred if f.source_column not in spec.drop]
     features = without_orphans(features, columns)
     if not is_tree:
-        features = with_images(features, columns, spec, images_named=images_named)
+        features = with_images(
+            *(features, columns, spec),
+            images_named=images_named,
+            image_files=image_files,
+        )
         if spec.labels or any(feature.kind is Kind.IMAGE for feature in features):
             features = with_roles(features, spec)
+    features = with_file_paths(features, columns)
     features = override(features, spec.features, columns)
     features = _with_vocabularies(features, spec)
     check_schema(features, has_columns=bool(columns))

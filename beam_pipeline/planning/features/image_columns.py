@@ -25,6 +25,7 @@ __all__ = [
     "is_inline",
     "role_names",
     "unread_images",
+    "with_file_paths",
     "with_images",
     "with_roles",
     "without_orphans",
@@ -128,6 +129,7 @@ def with_images(
     spec: Spec,
     *,
     images_named: bool = False,
+    image_files: Collection[str] = (),
 ) -> list[Feature]:
     """Returns the features, columns of images turned into what records have of them.
 
@@ -136,6 +138,8 @@ def with_images(
       columns: of the source.
       spec: of the job.
       images_named: whether the format's own names stay, and nothing is added.
+      image_files: columns of text whose sampled values are image files, whatever
+        their names.
 
     Raises:
       SpecError: a column is not there, or the names of images cannot be changed.
@@ -162,9 +166,14 @@ def with_images(
     else:
         said = _said_kinds(spec)
         chosen = {
-            feature.source_column
+            column
             for feature in features
-            if _is_image(feature, columns, said.get(feature.source_column))
+            if _is_image(
+                feature,
+                columns,
+                said.get(column := feature.source_column),
+                is_file=column in image_files,
+            )
         }
     features = [_as_said(f, spec) if f.source_column in chosen else f for f in features]
     taken = {f.name for f in features if f.source_column not in chosen}
@@ -216,12 +225,16 @@ def _as_said(feature: Feature, spec: Spec) -> Feature:
     return feature
 
 
-def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
-    """Whether a column holds images: as is said, or by its name and its values."""
+def _is_image(
+    feature: Feature, columns: Columns, said: str | None, *, is_file: bool
+) -> bool:
+    """Whether a column holds images: as is said, or by its values and its name."""
     if said is not None:
         return said == Kind.IMAGE
     if feature.kind is not Kind.TEXT:
         return feature.kind is Kind.IMAGE
+    if is_file:
+        return True
     name = feature.source_column
     column = _items(columns.get(name))
     if column is None or not pa.types.is_string(column.type) or len(feature.shape) > 1:
@@ -262,6 +275,22 @@ def unread_images(
         and not (images and feature.source_column.lower() in _FILE_NAMES)
         and _is_named_like_images(feature)
     ]
+
+
+def with_file_paths(features: Sequence[Feature], columns: Columns) -> list[Feature]:
+    """Returns the features; files in structs that are no images have their paths."""
+    out: list[Feature] = []
+    names = {feature.name for feature in features}
+    for feature in features:
+        out.append(feature)
+        items = _items(columns.get(feature.source_column))
+        if feature.kind is not Kind.BYTES or items is None:
+            continue
+        name = f"{feature.name}/path"
+        if is_image_struct(items.type) and name not in names:
+            column = feature.source_column
+            out.append(Feature(name, Kind.TEXT, column=column, shape=feature.shape))
+    return out
 
 
 def _items(

@@ -94,13 +94,14 @@ def test_file_names_are_lists_of_images(metadata: Folder, tmp_path: Folder) -> N
 
 
 def test_a_list_beside_single_images(tmp_path: Folder) -> None:
-    """X_file_names is X, as Hugging Face names it, in Parquet too."""
+    """X_file_names is X, as Hugging Face names it; lists of files need no name."""
     files = write_images(tmp_path / "data", ["f.png", "a.jpg", "b.jpg"])
     table = pa.table(
         {
             "file_name": ["f.png"],
             "frames_file_names": [["a.jpg", "b.jpg"]],
-            "words": [["a.jpg", "b.jpg"]],
+            "shots": [["a.jpg", "b.jpg"]],
+            "words": [["a.jpg", "gone.jpg"]],
         }
     )
     pq.write_table(table, tmp_path / "data/metadata.parquet")
@@ -109,7 +110,8 @@ def test_a_list_beside_single_images(tmp_path: Folder) -> None:
     assert row["file_name"] == [files["f.png"]]
     assert row["frames"] == [files["a.jpg"], files["b.jpg"]]
     assert row["frames/depth"] == [3, 3]
-    assert row["words"] == [b"a.jpg", b"b.jpg"]
+    assert row["shots"] == row["frames"]
+    assert row["words"] == [b"a.jpg", b"gone.jpg"]
 
 
 @pytest.mark.parametrize("how", ["bytes", "struct", "paths"])

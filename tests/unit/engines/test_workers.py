@@ -182,7 +182,8 @@ def test_paths_that_workers_elsewhere_do_not_see(
         with pytest.raises(TargetError, match=what):
             engine.check(spec(**local), flags)
         engine.check(spec(**local, shared_output=True), flags)
-    engine.check(spec(**places, images_root="within/the/source"), flags)
+    with pytest.raises(TargetError, match="folder of --images-root"):
+        engine.check(spec(**places, images_root="in/the/current/folder"), flags)
     of_submitter = {
         "split_ids": "/ids.csv",
         "key_column": "id",

@@ -1,9 +1,18 @@
 """Images that a table names by paths of one machine."""
 
+import pathlib
+from collections.abc import Iterable
+
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.planning.local_images import first_local_image, named_images
+from beam_pipeline.planning.local_images import (
+    first_local_image,
+    image_shares,
+    named_images,
+)
+from tests.support.image_sources import write_images
+from transforms import files
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.table import InputFile, TableSample
 
@@ -73,3 +82,47 @@ def test_named_images(column: pa.Array, separator: str, named: list[str]) -> Non
     feature = Feature("image", Kind.IMAGE, shape=shape, separator=separator)
     sample = TableSample({"image": column}, len(column), complete=True)
     assert named_images(sample, Schema((feature,)), 2) == named
+
+
+@pytest.mark.parametrize(
+    ("cells", "share"),
+    [
+        (["a.png", "b.JPG"], 1.0),
+        (["a.png", "sub/c.gif"], 1.0),
+        ([["a.png"], ["b.JPG", "a.png"]], 1.0),
+        (["a.png", None, "", "b.JPG"], 0.5),
+        (["a.png", "gone.png"], 0.5),
+        (["a.png", "notes.txt"], 0.5),
+        (["gone.png"], None),
+        (["notes.txt"], None),
+        (["/a.png", "s3://b/a.png"], None),
+    ],
+)
+def test_which_texts_name_files(
+    tmp_path: pathlib.Path, cells: list[object], share: float | None
+) -> None:
+    """A column's content says what it is: the share of cells that are image files."""
+    write_images(tmp_path, ["a.png", "b.JPG", "sub/c.gif"])
+    (tmp_path / "notes.txt").write_text("x")
+    shape = (None,) if isinstance(cells[0], list) else ()
+    feature = Feature("x", Kind.TEXT, shape=shape)
+    found = image_shares([feature], {"x": pa.array(cells)}, [str(tmp_path)])
+    assert found == ({} if share is None else {"x": share})
+
+
+def test_few_files_are_looked_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 64 for all columns, evenly through the rows."""
+    asked: list[str] = []
+
+    def sizes_of(paths: Iterable[str]) -> dict[str, int]:
+        asked.extend(paths)
+        return {}
+
+    monkeypatch.setattr(files, "sizes_of", sizes_of)
+    features = [Feature(name, Kind.TEXT) for name in "abc"]
+    columns = {n: pa.array([f"{n}{i}.png" for i in range(10_000)]) for n in "abc"}
+    image_shares(features, columns, [str(tmp_path)])
+    assert 40 <= len(asked) <= 64
+    assert max(int(path.rpartition("/c")[2][:-4]) for path in asked[-9:]) > 9000

@@ -53,7 +53,7 @@ def test_images_that_a_table_names(tmp_path: Folder, photo: bytes, folder: str) 
     (tmp_path / folder / "a.png").write_bytes(photo)
     table = tmp_path / "rows.csv"
     table.write_text("image,kind\na.png,1\n")
-    settings = {"images_root": folder} if folder else {}
+    settings = {"images_root": str(tmp_path / folder)} if folder else {}
     _, images = witnesses(table, image_columns=["image"], **settings)
     image = tmp_path / folder / "a.png"
     assert images == Witness(str(tmp_path / folder), str(image), len(photo))

@@ -1,6 +1,6 @@
 """Decode pixels as TensorFlow does, transform them, and encode them.
 
-    bytes -> decode -> L, LA, RGB, RGBA or I;16 -> channels -> scale -> orientation
+    bytes -> decode -> L, LA, RGB, RGBA, I;16 or P -> channels -> scale -> orientation
           -> crop or pad -> encode -> bytes
 
 Scaling comes before turning, because turning then moves fewer pixels.
@@ -8,7 +8,7 @@ Scaling comes before turning, because turning then moves fewer pixels.
 
 import io
 import struct
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin
 
@@ -21,6 +21,7 @@ __all__ = [
     "DEPTHS",
     "UnsupportedPixelsError",
     "decode",
+    "depth_of",
     "encode",
     "normalize",
     "place",
@@ -29,7 +30,8 @@ __all__ = [
 ]
 
 DEPTHS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
-"""Channels of each mode that leaves this module, as TensorFlow decodes them."""
+"""Channels of each mode that leaves this module, as TensorFlow decodes them; that of a
+palette has 3, or 4 with transparent entries: see `depth_of`."""
 
 _FILTERS = {
     "box": Image.Resampling.BOX,
@@ -116,13 +118,29 @@ def _decode_jpeg(
     return image
 
 
-def normalize(image: Image.Image, *, format: str) -> Image.Image:
+def depth_of(image: Image.Image) -> int:
+    """Returns the channels of an image as TensorFlow decodes its PNG; 0 for unknown."""
+    if image.mode == "P":
+        return 4 if image.has_transparency_data else 3
+    return DEPTHS.get(image.mode, 0)
+
+
+def normalize(
+    image: Image.Image, *, format: str, keep_palette: bool = False
+) -> Image.Image:
     """Converts an image of any of Pillow's modes to one of the five of `DEPTHS`.
+
+    Args:
+      image: as a decoder gives it.
+      format: of its file.
+      keep_palette: whether an image of mode P stays one.
 
     Raises:
       UnsupportedPixelsError: floats, 32-bit integers, CIE Lab.
     """
     mode = image.mode
+    if mode == "P" and keep_palette:
+        return image
     if mode in ("L", "RGB"):
         if image.has_transparency_data:
             return image.convert("LA" if mode == "L" else "RGBA")
@@ -169,7 +187,7 @@ def to_channels(image: Image.Image, channels: int | None) -> Image.Image:
     Gray is Rec. 601 luma. A removed alpha channel is blended with white; an added one
     is opaque.
     """
-    if channels is None or DEPTHS[image.mode] == channels:
+    if channels is None or depth_of(image) == channels:
         return image
     image = to_eight_bits(image)
     if channels == 4:
@@ -189,6 +207,8 @@ def place(
     resize: Resize | None,
     orientation: int,
     stored: tuple[int, int],
+    nearest: bool = False,
+    fill_is_number: bool = False,
 ) -> Image.Image:
     """Scales, turns, and crops or pads.
 
@@ -198,9 +218,11 @@ def place(
       resize: its filter and fill.
       orientation: of EXIF, to be applied; 1 for none.
       stored: height and width of the source.
+      nearest: whether pixels are copied, whatever the filter.
+      fill_is_number: whether the fill is a pixel's value; of a palette, its index.
     """
     if layout is not None and resize is not None:
-        image = _scale(image, layout, resize, turns(orientation), stored)
+        image = _scale(image, layout, resize, turns(orientation), stored, nearest)
     if orientation > 1:
         image = image.transpose(_TURNED[orientation])
     if layout is None or resize is None or image.size == (layout.width, layout.height):
@@ -214,13 +236,34 @@ def place(
     if layout.top >= 0 and layout.left >= 0:
         return image.crop(box)
     fill: int | tuple[int, ...] = resize.fill
+    if image.mode == "P" and not fill_is_number:
+        gray = _index_of_gray(image, resize.fill)
+        if gray is None:
+            image = normalize(image, format="png")
+        else:
+            fill = gray
     if image.mode in ("LA", "RGBA"):
         fill = (resize.fill,) * (DEPTHS[image.mode] - 1) + (0,)
     elif image.mode == "RGB":
         fill = (resize.fill,) * 3
-    out = Image.new(image.mode, (layout.width, layout.height), fill)
+    if image.mode == "P":
+        # A crop beyond the edges keeps the palette, which a new image lacks.
+        out = image.crop(box)
+        out.paste(fill, (0, 0, *out.size))
+    else:
+        out = Image.new(image.mode, (layout.width, layout.height), fill)
     out.paste(image, (-layout.left, -layout.top))
     return out
+
+
+def _index_of_gray(image: Image.Image, level: int) -> int | None:
+    """Returns the index of a gray in an opaque palette; None where there is none."""
+    colors = image.getpalette("RGB")
+    if colors is None or image.has_transparency_data:
+        return None
+    triples = [*zip(colors[::3], colors[1::3], colors[2::3], strict=True)]
+    gray = (level, level, level)
+    return triples.index(gray) if gray in triples else None
 
 
 def _scale(
@@ -229,12 +272,15 @@ def _scale(
     resize: Resize,
     turned: bool,
     stored: tuple[int, int],
+    nearest: bool,
 ) -> Image.Image:
     size = layout.scaled_width, layout.scaled_height
     if turned:
         size = size[1], size[0]
     if image.size == size:
         return image
+    if nearest:
+        return image.resize(size, Image.Resampling.NEAREST)
     height, width = stored
     grows = size[0] > width or size[1] > height
     narrow = resize.filter in ("box", "hamming")
@@ -262,6 +308,13 @@ def encode(
     chunk before a PNG's pixels. Within one version of Pillow, equal pixels give equal
     bytes.
     """
+    options: dict[str, Any] = {}
+    if image.mode == "P":
+        if image.has_transparency_data:
+            options["transparency"] = image.info["transparency"]
+        # Pillow would cut off the upper bits of an index beyond the palette.
+        if any(image.histogram()[len(image.getpalette() or ()) // 3 :]):
+            options["bits"] = 8
     image.info = {}
     out = io.BytesIO()
     exif = make_exif(orientation) if orientation > 1 else b""
@@ -269,5 +322,5 @@ def encode(
         named = b"Exif\0\0" + exif if exif else b""
         image.save(out, "JPEG", quality=quality, subsampling="4:2:0", exif=named)
     else:
-        image.save(out, "PNG", compress_level=_PNG_LEVEL, exif=exif)
+        image.save(out, "PNG", compress_level=_PNG_LEVEL, exif=exif, **options)
     return out.getvalue()

@@ -72,7 +72,11 @@ class ImagePolicy:
         orientation in its EXIF. "apply": turned to be upright, and encoded again.
       channels: 1, 3 or 4 of the result; a removed alpha channel is blended with white.
         None: unchanged.
-      resize: see `Resize`; None: unchanged.
+      resize: see `Resize`; None: unchanged. The pixels of palette images are numbers,
+        so they are copied from the nearest one, whatever its filter.
+      mask: whether pixels are class numbers: they are copied and never computed. The
+        result is PNG with the channels and the bits that the source has; `channels`
+        and an `output` of "jpeg" do not hold for it. See `for_masks`.
       output: "jpeg" or "png": the format of every result. None: JPEG stays JPEG where
         four channels are not asked for, the others become PNG where they change.
       quality: of JPEGs that are encoded here, 1 to 100. Files that need no change keep
@@ -89,6 +93,7 @@ class ImagePolicy:
     exif: Literal["keep", "apply"] = "keep"
     channels: Literal[1, 3, 4] | None = None
     resize: Resize | None = None
+    mask: bool = False
     output: Literal["jpeg", "png"] | None = None
     quality: int = 95
     max_pixels: int = MAX_PIXELS
@@ -123,6 +128,11 @@ class ImagePolicy:
             raise SpecError(
                 "images: JPEG has no fourth channel; ask for 3 channels, or for PNG"
             )
+
+    def for_masks(self) -> "ImagePolicy":
+        """Returns the policy for images of class numbers beside those of this one."""
+        output = None if self.output == "jpeg" else self.output
+        return dataclasses.replace(self, mask=True, channels=None, output=output)
 
 
 _ALLOWED = {
@@ -279,9 +289,8 @@ def _prepare_native(
         data,
         info.format,
         gray=policy.channels == 1,
-        at_least=None if plan is None else plan.scaled_as_stored(),
+        at_least=None if plan is None or policy.mask else plan.scaled_as_stored(),
     )
-    image = image_pixels.normalize(image, format=info.format)
     return _finish(image, policy, source=source, plan=plan, notes=notes)
 
 
@@ -313,7 +322,6 @@ def _prepare_foreign(
     image = image_foreign.load(opened)
     notes = source_notes(source, several=opened.frames > 1, cmyk=image.mode == "CMYK")
     notes += (ImageNote.REENCODED,)
-    image = image_pixels.normalize(image, format=name)
     return _finish(image, policy, source=source, plan=plan, notes=notes)
 
 
@@ -336,11 +344,18 @@ def _finish(
 ) -> PreparedImage | Fault:
     """Applies channels and plan to decoded pixels, and encodes them."""
     output = policy.output or _kept_format(source, policy)
+    numbers = policy.mask or image.mode == "P"
+    keeps_palette = output == "png" and (policy.mask or plan is not None)
+    if policy.channels not in (None, image_pixels.depth_of(image)):
+        keeps_palette = False
+    image = image_pixels.normalize(
+        image, format=source.format, keep_palette=keeps_palette
+    )
     channels: int | None = policy.channels
     if channels is None and output == "jpeg" and image.mode in ("LA", "RGBA"):
         channels = image_pixels.DEPTHS[image.mode] - 1
     had_alpha = image.mode in ("LA", "RGBA")
-    if plan is not None or output == "jpeg":
+    if (plan is not None or output == "jpeg") and not policy.mask:
         image = image_pixels.to_eight_bits(image)
     image = image_pixels.to_channels(image, channels)
     geometry = upright = AS_STORED
@@ -352,6 +367,8 @@ def _finish(
             resize=policy.resize,
             orientation=plan.orientation,
             stored=(source.height, source.width),
+            nearest=numbers,
+            fill_is_number=policy.mask,
         )
     if max(image.size) > _MAX_SIDES[output]:
         return Fault(
@@ -365,7 +382,8 @@ def _finish(
         notes += (ImageNote.LOST_PRECISION,)
     if _is_smaller(image.height, image.width, policy.resize):
         notes += (ImageNote.SMALLER_THAN_ASKED,)
-    info = ImageInfo(output, image.height, image.width, image_pixels.DEPTHS[image.mode])
+    depth = image_pixels.depth_of(image)
+    info = ImageInfo(output, image.height, image.width, depth)
     data = image_pixels.encode(
         image,
         output,
@@ -376,7 +394,8 @@ def _finish(
 
 
 def _kept_format(source: SourceImage, policy: ImagePolicy) -> Literal["jpeg", "png"]:
-    return "jpeg" if source.format == "jpeg" and policy.channels != 4 else "png"
+    keeps_jpeg = policy.channels != 4 and not policy.mask
+    return "jpeg" if source.format == "jpeg" and keeps_jpeg else "png"
 
 
 def _is_smaller(height: int, width: int, resize: Resize | None) -> bool:

@@ -13,7 +13,8 @@
 | timestamp                        | timestamp in its own unit                        |
 | binary                           | image (inline) if the values start as image files |
 |                                  | do, else bytes                                   |
-| struct of bytes and path         | image (inline)                                   |
+| struct of bytes and path         | image (inline), or bytes if most of its values   |
+|                                  | start otherwise                                  |
 | list of images                   | image (inline), shape (None,), (n,) where fixed  |
 | list of those                    | the item's kind, shape (None,), (n,) where fixed |
 | list of lists                    | (None, None); (n, m) and (None, m) where fixed   |
@@ -165,6 +166,8 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     if None in shape[1:]:
         shape = [None, None]
     if is_image_struct(kind) and len(shape) < 2:
+        if _holds_other_files(column):
+            return Feature(name, Kind.BYTES, shape=tuple(shape)), ""
         return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
     found = _scalar_kind(kind)
     if found is None:
@@ -243,11 +246,25 @@ def _note(kind: pa.DataType) -> str:
 
 def _holds_images(column: Column) -> bool:
     """Tells whether the first non-empty values start like image files."""
-    seen = 0
+    starts = _image_starts(column)
+    return bool(starts) and all(starts)
+
+
+def _holds_other_files(column: Column) -> bool:
+    """Tells whether most of the first structs' files start unlike image files."""
+    starts = _image_starts(column)
+    return sum(starts) * 2 < len(starts)
+
+
+def _image_starts(column: Column) -> list[bool]:
+    """Returns whether the first non-empty values start like image files, for each."""
+    starts: list[bool] = []
     for chunk in _chunks(column):
         values = plain(chunk)
         while is_list(values.type):
             values = plain(values.flatten())
+        if is_image_struct(values.type):
+            values = pc.struct_field(values, "bytes")
         if pa.types.is_dictionary(values.type):
             values = values.dictionary
         values = values.cast(pa.large_binary()).drop_null()
@@ -255,10 +272,9 @@ def _holds_images(column: Column) -> bool:
             data = value.as_buffer()
             if data is None or not data.size:
                 continue
-            if not _starts_as_image(bytes(memoryview(data)[:_HEAD_BYTES]), data.size):
-                return False
-            seen += 1
-    return seen > 0
+            head = bytes(memoryview(data)[:_HEAD_BYTES])
+            starts.append(_starts_as_image(head, data.size))
+    return starts
 
 
 def starts_as_image(values: pa.LargeBinaryArray) -> Mask:

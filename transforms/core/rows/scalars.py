@@ -66,6 +66,10 @@ def scalars(column: pa.Array, feature: Feature) -> Column:
         return Column(pa.nulls(len(column), target))
     if is_list(column.type):
         return nothing_fits(column, target, Reason.WRONG_SHAPE)
+    if is_image_struct(column.type) and feature.kind is not Kind.IMAGE:
+        # A file that is no image: its path is a text, and it itself is bytes.
+        field = "path" if feature.kind is Kind.TEXT else "bytes"
+        return scalars(pc.struct_field(column, field), feature)
     found = _RULES[feature.kind](column, feature)
     return nothing_fits(column, target, Reason.WRONG_TYPE) if found is None else found
 
@@ -250,7 +254,7 @@ def _bytes(column: pa.Array, _: Feature) -> Column | None:
 
 
 def is_image_struct(kind: pa.DataType) -> bool:
-    """Tells whether values are images as Hugging Face stores them."""
+    """Tells whether values are images, or other files, as Hugging Face stores them."""
     return pa.types.is_struct(kind) and {f.name for f in kind} == {"bytes", "path"}
 
 

@@ -660,3 +660,69 @@ def test_impossible_policies(settings: dict[str, Any]) -> None:
     """A policy that cannot be followed is a SpecError when it is made."""
     with pytest.raises(SpecError):
         ImagePolicy(**settings)
+
+
+# ------------------------------------------------------------------------ class numbers
+
+_COLORS = [0, 0, 0, 128, 0, 0, 0, 128, 0, 250, 250, 10]
+
+
+def class_mask(mode: str, form: str = "PNG") -> bytes:
+    """An image of four class numbers, at random places."""
+    numbers = np.random.default_rng(0).integers(0, 4, (48, 64)).astype(np.uint16)
+    if mode == "I;16":
+        return saved(Image.fromarray(numbers * 1000), form)
+    image = Image.fromarray(numbers.astype(np.uint8), mode)
+    if mode == "P":
+        image.putpalette(_COLORS)
+    return saved(image, form)
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "TIFF"])
+@pytest.mark.parametrize("rule", ["exact", "crop", "pad", "shorter"])
+def test_palettes_are_never_mixed(form: str, rule: Any) -> None:
+    """A resized palette image has the indices and the colors that it had, as PNG."""
+    resize = Resize(rule, 24, 0 if rule == "shorter" else 32)
+    found = prepared(class_mask("P", form), ImagePolicy(resize=resize))
+    image = Image.open(io.BytesIO(found.data))
+    assert (image.format, image.mode) == ("PNG", "P")
+    assert np.unique(np.asarray(image)).tolist() == [0, 1, 2, 3]
+    assert (image.getpalette() or [])[:12] == _COLORS
+    assert found.info == ImageInfo("png", image.height, image.width, 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "numbers"),
+    [("P", [0, 1, 2, 3]), ("L", [0, 1, 2, 3]), ("I;16", [0, 1000, 2000, 3000])],
+)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ImagePolicy(resize=Resize("exact", 24, 32)),
+        ImagePolicy(resize=Resize("pad", 30, 30), output="jpeg"),
+        ImagePolicy(channels=3, output="jpeg"),
+        ImagePolicy(channels=1),
+    ],
+)
+def test_masks_keep_their_numbers(
+    mode: str, numbers: list[int], policy: ImagePolicy
+) -> None:
+    """Whatever else happens to images, masks stay PNG of the numbers that they had."""
+    found = prepared(class_mask(mode), policy.for_masks())
+    image = Image.open(io.BytesIO(found.data))
+    assert (image.format, image.mode) == ("PNG", mode)
+    assert np.unique(np.asarray(image)).tolist() == numbers
+
+
+def test_a_turned_palette_and_transparent_entries() -> None:
+    """Turning moves indices, and entries that are transparent stay so."""
+    image = Image.open(io.BytesIO(class_mask("P")))
+    exif = Image.Exif()
+    exif[274] = 6
+    data = saved(image, "PNG", exif=exif, transparency=0)
+    found = prepared(data, ImagePolicy(exif="apply"))
+    turned = Image.open(io.BytesIO(found.data))
+    assert found.info == ImageInfo("png", 64, 48, 4)
+    assert turned.info["transparency"] == 0
+    expected = np.rot90(np.asarray(image), -1)
+    assert np.array_equal(np.asarray(turned), expected)
