@@ -40,6 +40,7 @@ from transforms.core.model import (
     Skipped,
 )
 from transforms.core.placing.placement import usual_order
+from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import InputError, SpecError, bounded, first_few
 from transforms.files import FileEntry
@@ -135,7 +136,7 @@ class Listing:
 
     Attributes:
       rows: columns as drawn in the module's docstring; n rows.
-      labels: the class names, sorted by their UTF-8 bytes.
+      labels: the class names, as `in_id_order` sorts them.
       splits: split name -> (images, bytes); empty without split folders.
       bytes: of all images.
       skipped: files left out, by reason.
@@ -240,7 +241,7 @@ def arrange(
     order = usual_order(set(totals))
     return Listing(
         rows=rows,
-        labels=tuple(sorted(classes, key=str.encode)),
+        labels=sorted_names(classes),
         splits={name: totals[name] for name in order} if with_splits else {},
         bytes=sum(size for _, size in totals.values()),
         skipped=left_out,

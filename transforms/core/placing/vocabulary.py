@@ -1,8 +1,8 @@
 r"""Vocabularies of class labels: the names and the id of each.
 
 A name's id is its position. Names that the spec or a lock gives come first, in their
-order. By `transforms.core.schema.Unknown`, other names in the rows follow, sorted by
-UTF-8 bytes, or share the id after the last, or are rejected.
+order. By `transforms.core.schema.Unknown`, other names in the rows follow in the order
+of `in_id_order`, or share the id after the last, or are rejected.
 
 File of a vocabulary, given or locked: UTF-8, one name a line, the first has id 0. In a
 lock a backslash, a line feed, a carriage return and the empty name are escaped as
@@ -10,10 +10,11 @@ lock a backslash, a line feed, a carriage return and the empty name are escaped 
 """
 
 import dataclasses
+import decimal
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,8 +31,10 @@ __all__ = [
     "Vocabulary",
     "digest_of",
     "format_lock",
+    "in_id_order",
     "parse_lock",
     "parse_names",
+    "sorted_names",
     "vocabulary_warnings",
 ]
 
@@ -41,6 +44,8 @@ UNKNOWN_NAME = "<unknown>"
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _MEANINGS = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 _EMPTY = "\\e"
+# The digits of ASCII alone, and no `+`: other texts are names.
+_WHOLE_NUMBER = "^-?[0-9]+$"
 _MAX_SHOWN = 10
 _AT_ONCE = 1 << 16
 
@@ -104,12 +109,40 @@ class Vocabulary:
         if self.unknown is Unknown.REJECT:
             return given
         new = found.filter(pc.invert(pc.is_in(found, value_set=given)))
-        # Arrow orders texts by their UTF-8 bytes.
-        return pa.concat_arrays([given, new.take(pc.array_sort_indices(new))])
+        return pa.concat_arrays([given, in_id_order(new)])
 
     def to_lock(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Returns the names, of all that `settled` returned, that a lock must keep."""
         return tuple(classes[:-1] if self.unknown is Unknown.OOV else classes)
+
+
+def in_id_order(names: "pa.StringArray") -> "pa.StringArray":
+    """Returns distinct class names in the order in which ids are given to them.
+
+    Whole numbers are sorted by their value, where all names are such; else names are
+    sorted by their UTF-8 bytes. The order decides ids and must not change.
+
+        >>> import pyarrow as pa
+        >>> in_id_order(pa.array(["10", "9", "-1", "09"])).to_pylist()
+        ['-1', '09', '9', '10']
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    are_numbers = pc.match_substring_regex(names, _WHOLE_NUMBER)
+    if pc.all(are_numbers, skip_nulls=False).as_py():
+        # A Decimal has any number of digits, unlike what `int` reads.
+        numbers = sorted(names.to_pylist(), key=lambda text: (decimal.Decimal(text), text))
+        return pa.array(numbers, names.type)
+    # Arrow orders texts by their UTF-8 bytes.
+    return names.take(pc.array_sort_indices(names))
+
+
+def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns distinct class names in the order of `in_id_order`."""
+    import pyarrow as pa
+
+    return tuple(in_id_order(pa.array(list(names), pa.string())).to_pylist())
 
 
 def digest_of(names: "pa.StringArray") -> str:

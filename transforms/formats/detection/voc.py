@@ -31,6 +31,7 @@ import pyarrow as pa
 from transforms import files as storage
 from transforms.core.boxes import BoxPolicy
 from transforms.core.model import Block, Rejection
+from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.errors import SpecError
 from transforms.formats.detection.boxed_rows import (
@@ -115,7 +116,7 @@ class VocReader(FileRunReader):
         has_splits = any(split for split, _ in splits)
         reader = dataclasses.replace(
             self,
-            labels=self.labels or tuple(sorted(names - {""}, key=str.encode)),
+            labels=self.labels or sorted_names(names - {""}),
             split_column=SPLIT_COLUMN if has_splits else "",
         )
         raw = reader._rows_of(
