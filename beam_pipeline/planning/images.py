@@ -1,7 +1,8 @@
 """Plan a folder of images: its layout, its features, its shards."""
 
 import dataclasses
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from beam_pipeline.planning.features.evidence import rounding_notes
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
+    head_in,
     portions_of,
     rule_of,
 )
@@ -20,11 +22,18 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
 from transforms.core.schema import Feature, Kind
-from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
+from transforms.errors import (
+    MAX_MESSAGE_BYTES,
+    InputError,
+    SourceError,
+    SpecError,
+    bounded,
+)
 from transforms.formats import images
 from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
 from transforms.formats.registry import TABLE_FORMATS
+from transforms.formats.tree_shape import Surroundings
 
 __all__ = ["check_settings", "plan_images"]
 
@@ -92,6 +101,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             allow_empty=spec.allow_empty,
             labels=labels,
             unlabelled=spec.unlabelled,
+            around=_around(spec, inputs) if spec.format == "auto" else None,
         )
     except InputError as error:
         from beam_pipeline.planning.label_hint import hint_of
@@ -167,6 +177,30 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             *rounding_notes(evidence),
         ),
         layout=f"images as {layout}",
+    )
+
+
+def _around(spec: Spec, inputs: Inputs) -> Surroundings:
+    """Returns what is beside the images, and what their refusal proposes."""
+    head = head_in(inputs.root)
+
+    def heads(paths: Sequence[str]) -> list[bytes]:
+        out = []
+        for path in paths:
+            try:
+                out.append(head(path))
+            except SourceError:
+                # One image that cannot be read is one reject.
+                out.append(b"")
+        return out
+
+    command = ["beam-tfrecord", "convert", spec.source]
+    return Surroundings(
+        inputs.texts,
+        heads,
+        shlex.join([*command, spec.output] if spec.output else command),
+        images_alone="--unlabelled",
+        folders_too="--format images",
     )
 
 

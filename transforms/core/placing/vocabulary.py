@@ -132,7 +132,9 @@ def in_id_order(names: "pa.StringArray") -> "pa.StringArray":
     are_numbers = pc.match_substring_regex(names, _WHOLE_NUMBER)
     if pc.all(are_numbers, skip_nulls=False).as_py():
         # A Decimal has any number of digits, unlike what `int` reads.
-        numbers = sorted(names.to_pylist(), key=lambda text: (decimal.Decimal(text), text))
+        numbers = sorted(
+            names.to_pylist(), key=lambda text: (decimal.Decimal(text), text)
+        )
         return pa.array(numbers, names.type)
     # Arrow orders texts by their UTF-8 bytes.
     return names.take(pc.array_sort_indices(names))
