@@ -306,6 +306,8 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         given["images_root"] = spec.images_root
     if "max_image_bytes" in fields:
         given["max_image_bytes"] = spec.image_policy.max_bytes
+    if "folders_said" in fields:
+        given["folders_said"] = spec.format != "auto"
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
     if "layout" in given:

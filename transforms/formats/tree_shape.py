@@ -50,10 +50,10 @@ _MARKS = (
 )
 _AROUND = (
     r"(?:train|training|trainval|valid|val|validation|dev|test|testing|eval|data"
-    r"|dataset|dir|folder|raw|resized|original|left|bit|class|object|tr|ts|txt|v)"
+    r"|dataset|dir|folder|raw|resized|original|left|bit|fine|class|object|tr|ts|txt|v)"
 )
 _PART = re.compile(
-    rf"\d*(?:{_AROUND}\d*)*(?:{_IMAGES}|{_MARKS})"
+    rf"(?:{_AROUND}\d*)*(?:{_IMAGES}|{_MARKS})"
     rf"(?:{_IMAGES}|{_MARKS}|{_AROUND}|\d)*"
 )
 _MARK = re.compile(_MARKS)
@@ -109,7 +109,9 @@ def check_tree(
     masks = [name for name in names if _MARK.fullmatch(_joined(name))]
     seen = []
     is_one_place = len({names[:-1] for names in classes}) == 1
-    if is_one_place and all(_PART.fullmatch(_joined(name)) for name in names):
+    are_parts = all(_PART.fullmatch(_joined(name)) for name in names)
+    # Who follows `label/file` to the letter has one class of that name.
+    if is_one_place and are_parts and names != ["label"]:
         few = first_few([repr(name) for name in names], 4)
         seen.append(f"all {len(images):,} images are in folders called {few}")
     elif pair := _images_and_masks(images, folders, classes, around):
@@ -120,7 +122,7 @@ def check_tree(
         # Some have no content: images without objects.
         heads = zip(around.heads(texts), texts, strict=True)
         head, text = max(heads, key=lambda pair: bool(pair[0]))
-        seen.append(f"{len(around.texts):,} files like {text!r} have stems of images")
+        seen.append(f"files like {text!r} have the stems of images")
     if not seen:
         return
     layout, remedy = _layout(text, head, names, has_masks=bool(masks))
@@ -132,7 +134,7 @@ def check_tree(
         bounded(
             f"Folders must say the class of their images; below {root!r} "
             f"{', and '.join(seen)}. This looks like {layout}. {remedy}. For the "
-            f"images alone: {alone}. Where the folders are classes all the same: "
+            f"images alone: {alone}; or, where the folders are classes after all: "
             f"{around.command} {around.folders_too}"
         )
     )
@@ -197,7 +199,7 @@ def _channels(
     other: str,
     around: Surroundings,
 ) -> int:
-    """Tells which of two folders holds masks by its files: 1 the other, -1 one, 0 none."""
+    """Returns 1 if the files of `other` are masks, -1 if those of `one` are, else 0."""
     sampled = [
         [*map(os.fsdecode, _sample(images, f, folders[f], _LOOKED_AT).to_pylist())]
         for f in (one, other)
