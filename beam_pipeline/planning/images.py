@@ -75,8 +75,14 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         for role in ("label", "text", "synset"):
             names.pop(role, None)
     if spec.labels:
-        from beam_pipeline.planning.label_table import join_table, labelled, read_labels
+        from beam_pipeline.planning.label_table import (
+            join_table,
+            labelled,
+            read_labels,
+            with_list,
+        )
 
+        spec = with_list(spec, entries)
         table = read_labels(spec)
         spec = labelled(spec, table)
         labels, table_schema, evidence = join_table(spec, table, entries)
@@ -92,6 +98,8 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             features = tuple(map(images.with_background, features))
         columns = {} if spec.unlabelled else {"label": pa.nulls(0, pa.string())}
         schema = declare(features, columns, spec, is_tree=True)
+    from beam_pipeline.planning.label_hint import hint_of
+
     try:
         listing = images.arrange(
             entries,
@@ -103,9 +111,16 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             unlabelled=spec.unlabelled,
             around=_around(spec, inputs) if spec.format == "auto" else None,
         )
+        if (
+            len(listing.labels) == 1
+            and spec.format == "auto"
+            and hint_of(spec, entries)
+        ):
+            raise InputError(
+                f"Folders must say the class of their images, or a table; all are in "
+                f"{listing.labels[0]!r}, which --format images takes as their class."
+            )
     except InputError as error:
-        from beam_pipeline.planning.label_hint import hint_of
-
         if hint := hint_of(spec, entries):
             room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
