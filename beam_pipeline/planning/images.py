@@ -34,6 +34,7 @@ from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
 from transforms.formats.registry import TABLE_FORMATS
 from transforms.formats.tree_shape import Surroundings
+from transforms.storage.file_list import FileList
 
 __all__ = ["check_settings", "plan_images"]
 
@@ -98,8 +99,6 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             features = tuple(map(images.with_background, features))
         columns = {} if spec.unlabelled else {"label": pa.nulls(0, pa.string())}
         schema = declare(features, columns, spec, is_tree=True)
-    from beam_pipeline.planning.label_hint import hint_of
-
     try:
         listing = images.arrange(
             entries,
@@ -111,17 +110,14 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             unlabelled=spec.unlabelled,
             around=_around(spec, inputs) if spec.format == "auto" else None,
         )
-        if (
-            len(listing.labels) == 1
-            and spec.format == "auto"
-            and hint_of(spec, entries)
-        ):
+        is_one = len(listing.labels) == 1 and spec.format == "auto"
+        if is_one and _label_hint(spec, entries):
             raise InputError(
                 f"Folders must say the class of their images, or a table; all are in "
                 f"{listing.labels[0]!r}, which --format images takes as their class."
             )
     except InputError as error:
-        if hint := hint_of(spec, entries):
+        if hint := _label_hint(spec, entries):
             room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
         raise
@@ -193,6 +189,13 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         ),
         layout=f"images as {layout}",
     )
+
+
+def _label_hint(spec: Spec, entries: FileList) -> str:
+    # Read by few jobs: those whose folders say no class, or one.
+    from beam_pipeline.planning.label_hint import hint_of
+
+    return hint_of(spec, entries)
 
 
 def _around(spec: Spec, inputs: Inputs) -> Surroundings:

@@ -16,6 +16,7 @@ from transforms.errors import BeamTFRecordError
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.label_join import join_labels
 from transforms.formats.registry import TABLE_FORMATS
+from transforms.formats.split_words import is_split_word
 from transforms.storage.file_list import FileList
 from transforms.storage.paths import absolute
 
@@ -123,8 +124,10 @@ def _command(
             f"{start}, of which some are in several rows, as where a row is a box; for "
             f"a record a row try: {shlex.join([*convert, path, *output])}"
         )
-    tops = {image.partition("/")[0] for image in named if "/" in image}
-    source = os.path.join(spec.source, *tops) if len(tops) == 1 else spec.source
+    # Of a long table, rows of other splits may follow.
+    first = os.path.commonpath(map(os.path.dirname, named)).partition("/")[0]
+    is_whole = len(ids) < _MOST_ROWS or not is_split_word(first)
+    source = os.path.join(spec.source, first) if first and is_whole else spec.source
     words = [*convert, source, *output, "--labels", path]
     words += ["--id-column", id_column] if spec.header is not False else []
     usual = [name for name in others if _USUAL.search(name)]

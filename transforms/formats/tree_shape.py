@@ -126,16 +126,16 @@ def check_tree(
     if not seen:
         return
     layout, remedy = _layout(text, head, names, has_masks=bool(masks))
-    alone = "unpack them, and convert the folder with --unlabelled"
+    alone = "Unpack them, and convert the folder with --unlabelled,"
     if around.images_alone:
         left_out = "".join(f" --exclude {shlex.quote(f'{m}/')}" for m in masks[:2])
-        alone = f"{around.command} {around.images_alone}{left_out}"
+        alone = f"Try: {around.command} {around.images_alone}{left_out}"
     raise InputError(
         bounded(
             f"Folders must say the class of their images; below {root!r} "
-            f"{', and '.join(seen)}. This looks like {layout}. {remedy}. For the "
-            f"images alone: {alone}; or, where the folders are classes after all: "
-            f"{around.command} {around.folders_too}"
+            f"{', and '.join(seen)}. This looks like {layout}. {remedy}. {alone} for "
+            f"the images alone; {around.command} {around.folders_too} where the "
+            f"folders are classes all the same."
         )
     )
 

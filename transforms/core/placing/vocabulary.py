@@ -48,6 +48,8 @@ _EMPTY = "\\e"
 _WHOLE_NUMBER = "^-?[0-9]+$"
 _MAX_SHOWN = 10
 _AT_ONCE = 1 << 16
+# Names that are looked at for lists of classes.
+_MAX_LISTS = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -253,6 +255,13 @@ def vocabulary_warnings(
     if groups:
         shown = "; ".join(" and ".join(map(repr, names)) for names in groups[:5])
         out.append(f"{len(groups):,} class names of {feature!r} are alike: {shown}")
+    if separator := _separator(classes):
+        lists = [name for name in classes if separator in name]
+        out.append(
+            f"{len(lists):,} class names of {feature!r} share words with {separator!r} "
+            f"between, such as {_shown(lists[:3])}; if the words are classes, give the "
+            f'feature `separator: "{separator}"` in a --spec'
+        )
     if padded:
         out.append(
             f"{len(padded):,} class names of {feature!r} begin or end with a space: "
@@ -264,6 +273,31 @@ def vocabulary_warnings(
             f"{'have' if len(empty) > 1 else 'has'} no record: {_shown(empty)}"
         )
     return [bounded(text) for text in out]
+
+
+def _separator(names: Sequence[str]) -> str:
+    """Returns what is between the classes in names that are lists of them, or "".
+
+    The words of a list are classes alone, too, or one of them changes its place among
+    the others. Those of plain names do not: golden retriever and labrador retriever,
+    dog and hot dog, red car and blue car.
+    """
+    for separator in (" | ", "|", "; ", ";", ", ", ",", " "):
+        split = [name.split(separator) for name in names[:_MAX_LISTS]]
+        lists = [words for words in split if len(words) > 1]
+        alone = {words[0] for words in split if len(words) == 1}
+        from_start: dict[str, set[int]] = {}
+        from_end: dict[str, set[int]] = {}
+        for words in lists:
+            for place, word in enumerate(words):
+                from_start.setdefault(word, set()).add(place)
+                from_end.setdefault(word, set()).add(len(words) - place)
+        # The last word of a name is its noun, wherever that is.
+        moved = {w for w in from_end if min(len(from_start[w]), len(from_end[w])) > 1}
+        found = [each for each in lists if alone.issuperset(each) or moved & {*each}]
+        if len(found) > 1 and len(found) * 2 >= len(lists):
+            return separator
+    return ""
 
 
 def _alike(names: Sequence[str]) -> list[list[str]]:

@@ -160,3 +160,28 @@ def test_fault_130_names_that_are_alike() -> None:
     assert vocabulary_warnings("animal", plain, {"cat": 1, "dog": 2}) == []
     many = tuple(f"c{i} " for i in range(100_000))
     assert all(len(text) <= 1024 for text in vocabulary_warnings("x", many, {}))
+
+
+@pytest.mark.parametrize(
+    ("separator", "names"),
+    [
+        (" ", ["clear primary", "haze primary water", "clear road primary water"]),
+        ("|", ["Action|Comedy", "Action|Drama", "Comedy|Drama"]),
+        (", ", ["cat", "dog", "fish", "cat, dog", "dog, fish"]),
+        (";", ["a;b", "b;a;c"]),
+        ("", ["golden retriever", "labrador retriever", "german shepherd", "beagle"]),
+        ("", ["red car", "blue car", "red bus", "blue bus", "old red bus"]),
+        ("", ["dog", "hot dog", "bear", "teddy bear", "bus", "school bus"]),
+        ("", ["Paris, France", "Lyon, France", "Berlin, Germany"]),
+        (
+            "",
+            ["tench, Tinca tinca", "goldfish, Carassius auratus", "great white shark"],
+        ),
+        ("", ["Apple Red 1", "Apple Red 2", "Cherry 1", "Cherry 2", "Pepper Red"]),
+    ],
+)
+def test_names_that_are_lists_of_classes(separator: str, names: list[str]) -> None:
+    """Words that are classes alone, or change their place, are called so; no others."""
+    found = vocabulary_warnings("tags", sorted(names), dict.fromkeys(names, 1))
+    settings = [text.partition("separator: ")[2].split('"')[1:2] for text in found]
+    assert settings == ([[separator]] if separator else [])
