@@ -118,7 +118,10 @@ def check_tree(
         masks = [pair[1]]
         seen.append(f"{pair[0]!r} and {pair[1]!r} hold files of the same stems")
     text, head = "", b""
-    if texts := _texts_of_images(images, around.texts):
+    about_as_many = len(around.texts) * 100 >= len(images) * _WITH_TEXT
+    if about_as_many and (
+        texts := _partners(images, "", len(images), around.texts, "", _WITH_TEXT)
+    ):
         # Some have no content: images without objects.
         heads = zip(around.heads(texts), texts, strict=True)
         head, text = max(heads, key=lambda pair: bool(pair[0]))
@@ -183,7 +186,7 @@ def _images_and_masks(
             if not channels:
                 continue
             found = found if channels > 0 else found[::-1]
-        if _share_stems(images, folders, one, other):
+        if _partners(images, one, folders[one], images, other, _SHARED):
             return found
     return None
 
@@ -222,46 +225,38 @@ def _has_one_channel(head: bytes) -> bool:
     return found.components == 1
 
 
-def _share_stems(
-    images: FileList, folders: Mapping[str, int], one: str, other: str
-) -> bool:
-    stems = _stems(_sample(images, one, folders[one], _SAMPLED)).unique()
-    return len(_by_stem(images, other, stems)) * 100 >= len(stems) * _SHARED
+def _partners(
+    images: FileList, folder: str, count: int, files: FileList, other: str, share: int
+) -> list[str]:
+    """Returns some files of a folder that have the stems of images in another one.
 
+    There are none unless `share` of 100 sampled images have such a file.
 
-def _texts_of_images(images: FileList, texts: FileList) -> list[str]:
-    """Returns some texts of the images' stems; none where few images have one."""
-    if len(texts) * 100 < len(images) * _WITH_TEXT:
-        return []
-    stems = _stems(_sample(images, "", len(images), _SAMPLED)).unique()
-    found = _by_stem(texts, "", stems)
-    enough = len(found) * 100 >= len(stems) * _WITH_TEXT
-    some = [*found.values()][:_FIRST] if enough else []
-    return [os.fsdecode(path) for path in some]
+    Args:
+      images: of which `count` are in `folder`.
+      files: of which those in the folder `other` are looked for.
+    """
+    stems = _stems(_sample(images, folder, count, _SAMPLED)).unique()
+    found: dict[bytes, bytes] = {}
+    for batch in files.batches():
+        inside = batch["path"].filter(pc.starts_with(batch["path"], other))
+        inside = inside.filter(pc.is_in(_stems(inside), value_set=stems))
+        pairs = zip(_stems(inside).to_pylist(), inside.to_pylist(), strict=True)
+        for stem, path in pairs:
+            found.setdefault(stem, path)
+    enough = len(found) * 100 >= len(stems) * share
+    return [os.fsdecode(p) for p in [*found.values()][:_FIRST]] if enough else []
 
 
 def _sample(files: FileList, folder: str, count: int, most: int) -> pa.BinaryArray:
     """Returns the paths of some of the `count` files in a folder, spread evenly."""
     step, seen = -(-count // most) or 1, 0
-    out = []
+    out = [pa.array([], pa.binary())]
     for batch in files.batches():
         inside = batch["path"].filter(pc.starts_with(batch["path"], folder))
         out.append(inside.take(pa.array(range(-seen % step, len(inside), step))))
         seen += len(inside)
-    return pa.concat_arrays(out) if out else pa.array([], pa.binary())
-
-
-def _by_stem(files: FileList, folder: str, stems: pa.Array) -> dict[bytes, bytes]:
-    """Returns the first file of each stem in a folder."""
-    found: dict[bytes, bytes] = {}
-    for batch in files.batches():
-        inside = batch["path"].filter(pc.starts_with(batch["path"], folder))
-        own = _stems(inside)
-        there = pc.is_in(own, value_set=stems)
-        pairs = own.filter(there).to_pylist(), inside.filter(there).to_pylist()
-        for stem, path in zip(*pairs, strict=True):
-            found.setdefault(stem, path)
-    return found
+    return pa.concat_arrays(out)
 
 
 def _stems(paths: pa.BinaryArray) -> pa.BinaryArray:
