@@ -254,7 +254,8 @@ def _sample(files: FileList, folder: str, count: int, most: int) -> pa.BinaryArr
     out = [pa.array([], pa.binary())]
     for batch in files.batches():
         inside = batch["path"].filter(pc.starts_with(batch["path"], folder))
-        out.append(inside.take(pa.array(range(-seen % step, len(inside), step))))
+        places = pa.array(range(-seen % step, len(inside), step), pa.int64())
+        out.append(inside.take(places))
         seen += len(inside)
     return pa.concat_arrays(out)
 

@@ -14,6 +14,7 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import arrange
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList
+from transforms.storage.row_spool import BATCH_ROWS
 
 YOLO = b"0 0.5 0.5 0.25 0.25\n"
 looked_at: list[str] = []
@@ -134,8 +135,9 @@ def test_few_files_are_looked_at() -> None:
     """Of two large folders, eight files say that both are in colours; then 64."""
     assert labels_of(*files("a", "b", count=900)) == ("a", "b")
     assert len(looked_at) == 8
+    # More files than a batch of the list.
     with pytest.raises(InputError):
-        labels_of(*files("a", "b", count=900), masks="b/")
+        labels_of(*files("a", "b", count=BATCH_ROWS), masks="b/")
     assert len(set(looked_at)) == 64
 
 
