@@ -1,7 +1,8 @@
 """Plan a folder of images: its layout, its features, its shards."""
 
 import dataclasses
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from beam_pipeline.planning.features.evidence import rounding_notes
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
+    head_in,
     portions_of,
     rule_of,
 )
@@ -20,11 +22,19 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
 from transforms.core.schema import Feature, Kind
-from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
+from transforms.errors import (
+    MAX_MESSAGE_BYTES,
+    InputError,
+    SourceError,
+    SpecError,
+    bounded,
+)
 from transforms.formats import images
 from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
 from transforms.formats.registry import TABLE_FORMATS
+from transforms.formats.tree_shape import Surroundings
+from transforms.storage.file_list import FileList
 
 __all__ = ["check_settings", "plan_images"]
 
@@ -66,8 +76,14 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         for role in ("label", "text", "synset"):
             names.pop(role, None)
     if spec.labels:
-        from beam_pipeline.planning.label_table import join_table, labelled, read_labels
+        from beam_pipeline.planning.label_table import (
+            join_table,
+            labelled,
+            read_labels,
+            with_list,
+        )
 
+        spec = with_list(spec, entries)
         table = read_labels(spec)
         spec = labelled(spec, table)
         labels, table_schema, evidence = join_table(spec, table, entries)
@@ -92,11 +108,16 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             allow_empty=spec.allow_empty,
             labels=labels,
             unlabelled=spec.unlabelled,
+            around=_around(spec, inputs) if spec.format == "auto" else None,
         )
+        is_one = len(listing.labels) == 1 and spec.format == "auto"
+        if is_one and _label_hint(spec, entries):
+            raise InputError(
+                f"Folders must say the class of their images, or a table; all are in "
+                f"{listing.labels[0]!r}, which --format images takes as their class."
+            )
     except InputError as error:
-        from beam_pipeline.planning.label_hint import hint_of
-
-        if hint := hint_of(spec, entries):
+        if hint := _label_hint(spec, entries):
             room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
         raise
@@ -167,6 +188,37 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             *rounding_notes(evidence),
         ),
         layout=f"images as {layout}",
+    )
+
+
+def _label_hint(spec: Spec, entries: FileList) -> str:
+    # Read by few jobs: those whose folders say no class, or one.
+    from beam_pipeline.planning.label_hint import hint_of
+
+    return hint_of(spec, entries)
+
+
+def _around(spec: Spec, inputs: Inputs) -> Surroundings:
+    """Returns what is beside the images, and what their refusal proposes."""
+    head = head_in(inputs.root)
+
+    def heads(paths: Sequence[str]) -> list[bytes]:
+        out = []
+        for path in paths:
+            try:
+                out.append(head(path))
+            except SourceError:
+                # One image that cannot be read is one reject.
+                out.append(b"")
+        return out
+
+    command = ["beam-tfrecord", "convert", spec.source]
+    return Surroundings(
+        inputs.texts,
+        heads,
+        shlex.join([*command, spec.output] if spec.output else command),
+        images_alone="--unlabelled",
+        folders_too="--format images",
     )
 
 

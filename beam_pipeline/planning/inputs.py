@@ -29,6 +29,7 @@ from transforms.files import FileEntry
 from transforms.formats.choose_files import (
     are_plain_images,
     choose_files,
+    only_texts,
     other_suffixes,
     unmatched,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "PlannedSource",
     "default_name",
     "find_inputs",
+    "head_in",
     "named_entry",
     "output_name",
     "portions_of",
@@ -95,6 +97,7 @@ class Inputs:
       companions: files that are read beside them and are no items: they decide bytes.
       notes: what a person should know of how they were chosen.
       passed_over: the first of the files that are skipped for their suffix.
+      texts: of these, those that may hold annotations of images; see `only_texts`.
     """
 
     format: str
@@ -104,6 +107,7 @@ class Inputs:
     companions: tuple[FileEntry, ...] = ()
     notes: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
+    texts: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
 
     @property
     def bytes(self) -> int:
@@ -283,14 +287,17 @@ def find_inputs(
         )
     notes = _pattern_notes(spec, listed)
     passed_over: tuple[str, ...] = ()
+    texts = FileList.of(())
     if Skipped.OTHER_SUFFIX in skipped:
         passed_over = other_suffixes(
             entries, takes=takes, exclude=spec.exclude, shown=_LOOKED_AT
         )
         notes += _table_notes(passed_over)
+        texts = only_texts(entries) if wanted == "images" else texts
     return Inputs(
         *(wanted, absolute(source), kept, skipped, beside, notes),
         passed_over[:_PASSED_OVER],
+        texts,
     )
 
 
@@ -359,7 +366,9 @@ def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
     return is_companion
 
 
-def _head_in(root: str) -> Callable[[str], bytes]:
+def head_in(root: str) -> Callable[[str], bytes]:
+    """Returns what reads the first bytes of a file in a folder."""
+
     def head(path: str) -> bytes:
         full = os.path.join(root, path)
         try:
@@ -386,7 +395,7 @@ def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         return spec.format, entries
     if spec.layout is not None:
         return "fixed", entries
-    wanted = claimed_by(_NamesAndSizes(telling), _head_in(spec.source))
+    wanted = claimed_by(_NamesAndSizes(telling), head_in(spec.source))
     if wanted in ("", "coco") and _json_suffixes(spec, telling, all_alike=not wanted):
         return "jsonl", entries
     if wanted:
@@ -576,9 +585,9 @@ def _claimed(entries: Sequence[FileEntry], root: str) -> str:
             # Of the files beside them only those that the format reads with them.
             beside = [e for e in around if known.is_companion(e.path)]
             listed = {e.path: e.size for e in (*beside, *entries)}
-            if claimed_by(list(listed.items()), _head_in(root)) == name:
+            if claimed_by(list(listed.items()), head_in(root)) == name:
                 return name
-    return claimed_by([(e.path, e.size) for e in entries], _head_in(root))
+    return claimed_by([(e.path, e.size) for e in entries], head_in(root))
 
 
 def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.planning.features.declare import declare
-from beam_pipeline.planning.inputs import Inputs
+from beam_pipeline.planning.inputs import Inputs, head_in
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.infer.columns import infer_columns
@@ -21,7 +21,8 @@ from transforms.core.rows.conform import conform
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SpecError, source_error
+from transforms.errors import SourceError, SpecError, source_error
+from transforms.files import FileEntry
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.registry import claimed_by
@@ -29,7 +30,14 @@ from transforms.formats.table import Complaint
 from transforms.storage.file_list import FileList
 from transforms.storage.paths import absolute
 
-__all__ = ["LabelTable", "join_table", "labelled", "read_labels"]
+__all__ = [
+    "LabelTable",
+    "format_of",
+    "join_table",
+    "labelled",
+    "read_labels",
+    "with_list",
+]
 
 _BLOCK_BYTES = 64 << 20
 
@@ -53,6 +61,49 @@ class LabelTable:
     notes: tuple[str, ...] = ()
 
 
+def format_of(path: str) -> str:
+    """Returns the format of a table of labels, by its name; empty for no table."""
+    return "csv" if path.lower().endswith(".txt") else claimed_by([(path, 0)])
+
+
+def with_list(spec: Spec, entries: FileList) -> Spec:
+    """Returns the job with how to read a list of images and labels without a header.
+
+    It is one if its first line begins with an image of the tree, and not with the names
+    of columns. Between the cells are commas, semicolons, tabs or spaces.
+    """
+    path = str(spec.labels)
+    if format_of(path) != "csv" or spec.header is not None:
+        return spec
+    try:
+        head = head_in(os.path.dirname(path))(os.path.basename(path))
+    except SourceError:
+        return spec
+    line = head.decode("utf-8-sig", "replace").partition("\n")[0].rstrip("\r")
+    for delimiter in filter(None, (spec.delimiter, *"\t,; ")):
+        image, *others = (cell.strip('"') for cell in line.split(delimiter))
+        if not others or spec.id_column in (image, *others):
+            continue
+        if any(image in entry.origin and _is_id(image, entry) for entry in entries):
+            names = [spec.id_column or "id", spec.label_column or "label"]
+            update = {
+                "header": False,
+                "delimiter": delimiter,
+                "columns": spec.columns or (names if len(others) == 1 else None),
+                "id_column": spec.id_column or "column_0",
+            }
+            if update["columns"]:
+                update["id_column"] = update["columns"][0]
+            return spec.model_copy(update=update)
+    return spec
+
+
+def _is_id(text: str, image: FileEntry) -> bool:
+    path = image.origin
+    name = os.path.basename(path)
+    return text in (path, name, os.path.splitext(path)[0], os.path.splitext(name)[0])
+
+
 def read_labels(spec: Spec) -> LabelTable:
     """Reads the whole table that `labels` names.
 
@@ -63,10 +114,10 @@ def read_labels(spec: Spec) -> LabelTable:
     from beam_pipeline.planning.tables import make_format, table_files
 
     path = str(spec.labels)
-    name = claimed_by([(path, 0)])
+    name = format_of(path)
     if name in ("", "images"):
         raise SpecError(
-            f"labels must be a table, .csv or .parquet say; found {path!r}."
+            f"labels must be a table, .csv, .txt or .parquet say; found {path!r}."
         )
     try:
         entry = files.stat_entry(path, os.path.dirname(path))

@@ -323,6 +323,8 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         given["recognised"] = spec.format == "auto"
     if "image_policy" in fields:
         given["image_policy"] = spec.image_policy
+    if "folders_said" in fields:
+        given["folders_said"] = spec.format != "auto"
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
     if "layout" in given:

@@ -142,8 +142,6 @@ class Spec(Settings, pydantic.BaseModel):
             raise ValueError("split_ids needs the key_column that holds the ids")
         if self.stratify_column and not self.splits:
             raise ValueError("stratify_column needs splits, as in train=0.9,test=0.1")
-        if self.labels and not self.id_column:
-            raise ValueError("labels needs the id_column that names the images")
         if self.unlabelled and self.label_column:
             raise ValueError("unlabelled and label_column exclude each other")
         if self.worker_pool and self.worker_command:

@@ -27,16 +27,20 @@ LIBRARY = {
     "transforms.core.infer": "errors core core.rows",
     "transforms.core.placing": "errors core core.rows",
     "transforms.formats": (
-        "errors files storage core core.rows core.placing core.tfrecord"
+        "errors files storage core core.image core.rows core.placing core.tfrecord"
     ),
     "transforms.formats.archive": (
         "errors files storage core core.image core.tfrecord formats"
     ),
-    "transforms.formats.automl": "errors files storage core formats formats.detection",
+    "transforms.formats.automl": (
+        "errors files storage core core.placing formats formats.detection"
+    ),
     "transforms.formats.binary": "errors files storage core core.image formats",
     "transforms.formats.columnar": "errors files storage core core.rows formats",
     "transforms.formats.csv": "errors files storage core core.rows core.infer formats",
-    "transforms.formats.detection": "errors files storage core core.image formats",
+    "transforms.formats.detection": (
+        "errors files storage core core.image core.placing formats"
+    ),
     "transforms.formats.json_lines": (
         "errors files storage core core.rows formats formats.columnar"
     ),

@@ -16,7 +16,13 @@ from transforms.core.reasons import Skipped
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.storage.file_list import FileList
 
-__all__ = ["are_plain_images", "choose_files", "other_suffixes", "unmatched"]
+__all__ = [
+    "are_plain_images",
+    "choose_files",
+    "only_texts",
+    "other_suffixes",
+    "unmatched",
+]
 
 
 def _in_any_case(suffix: str) -> str:
@@ -27,6 +33,8 @@ def _in_any_case(suffix: str) -> str:
 
 # What nearly all names of images match.
 _PLAIN = rf"[^/.](?:{'|'.join(map(_in_any_case, IMAGE_SUFFIXES))})$"
+# What names of annotations match that are for one image each.
+_TEXT = r"(?i)[^/]\.(txt|json|xml)$"
 
 
 def are_plain_images(paths: pa.BinaryArray) -> npt.NDArray[np.bool_]:
@@ -107,6 +115,16 @@ def other_suffixes(
                 if len(found) == shown:
                     return tuple(found)
     return tuple(found)
+
+
+def only_texts(files: FileList) -> FileList:
+    """Returns the files that may hold annotations, each of one image."""
+
+    def are_texts(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        named = pc.match_substring_regex(batch["path"], _TEXT)
+        return numpy_mask(named) & ~numpy_mask(batch["hidden"])
+
+    return files.filter(are_texts)
 
 
 def unmatched(files: FileList, patterns: Sequence[str]) -> list[str]:

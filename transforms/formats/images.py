@@ -40,12 +40,14 @@ from transforms.core.model import (
     Skipped,
 )
 from transforms.core.placing.placement import usual_order
+from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import InputError, SpecError, bounded, first_few
 from transforms.files import FileEntry
 from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
 from transforms.formats.table import STAGE, Complaint, RawRows
+from transforms.formats.tree_shape import Surroundings, check_tree
 from transforms.storage.file_list import FileList, origins_of, stamps_of
 from transforms.storage.row_spool import RowSpool
 
@@ -135,7 +137,7 @@ class Listing:
 
     Attributes:
       rows: columns as drawn in the module's docstring; n rows.
-      labels: the class names, sorted by their UTF-8 bytes.
+      labels: the class names, as `in_id_order` sorts them.
       splits: split name -> (images, bytes); empty without split folders.
       bytes: of all images.
       skipped: files left out, by reason.
@@ -197,6 +199,7 @@ def arrange(
     allow_empty: bool = False,
     labels: Labels | None = None,
     unlabelled: bool = False,
+    around: Surroundings | None = None,
 ) -> Listing:
     """Returns the listing of a tree of images, by the rule of the module.
 
@@ -209,10 +212,12 @@ def arrange(
       labels: what a table says of each image, which are then in source order; folders
         say nothing but, perhaps, the split.
       unlabelled: folders say no label either, and may be as deep as they like.
+      around: what is beside the images; None to take folders as classes whatever they
+        are called.
 
     Raises:
-      InputError: no image; no rule for these folders; names that are equal in NFC
-        or are not UTF-8.
+      InputError: no image; no rule for these folders; folders that are part of an
+        annotated dataset; names that are equal in NFC or are not UTF-8.
     """
     entries = in_source_order(entries)
     if not entries and not allow_empty:
@@ -224,6 +229,8 @@ def arrange(
     shape = _Shape()
     for batch in entries.batches():
         shape.add(_folders_of(batch), batch["path"])
+    if around is not None and by_folders:
+        check_tree(entries, shape.folders, around, root=root)
     with_splits = shape.has_splits(root, by_folders=by_folders)
     left_out = dict(skipped)
     if limit is not None and len(entries) > limit:
@@ -240,7 +247,7 @@ def arrange(
     order = usual_order(set(totals))
     return Listing(
         rows=rows,
-        labels=tuple(sorted(classes, key=str.encode)),
+        labels=sorted_names(classes),
         splits={name: totals[name] for name in order} if with_splits else {},
         bytes=sum(size for _, size in totals.values()),
         skipped=left_out,
@@ -361,8 +368,8 @@ class _Shape:
     def __init__(self) -> None:
         self._depths: collections.Counter[int] = collections.Counter()
         self._examples: dict[int, list[str]] = {}
-        # The first folders of the files that are in one.
-        self._first: dict[str, None] = {}
+        # How many files are in each folder.
+        self.folders: collections.Counter[str] = collections.Counter()
 
     def add(self, folders: pa.DictionaryArray, paths: pa.BinaryArray) -> None:
         """Adds files.
@@ -374,7 +381,8 @@ class _Shape:
         known = folders.dictionary.to_pylist()
         depths = np.array([f.count("/") + 1 for f in known], np.int64)
         of_row = depths[folders.indices.to_numpy()]
-        self._first.update((f.partition("/")[0], None) for f in known if f)
+        counts = np.bincount(folders.indices.to_numpy(), minlength=len(known))
+        self.folders.update(dict(zip(known, counts.tolist(), strict=True)))
         for depth, count in zip(*np.unique(of_row, return_counts=True), strict=True):
             self._depths[int(depth)] += int(count)
             shown = self._examples.setdefault(int(depth), [])
@@ -384,8 +392,8 @@ class _Shape:
     def has_splits(self, root: str, *, by_folders: bool) -> bool:
         """Whether the first level says the split; raises where no rule fits."""
         depths = self._depths
-        first = {name.lower() for name in self._first}
-        with_splits = bool(first) and first <= SPLIT_WORDS
+        first = {folder.partition("/")[0] for folder in self.folders if folder}
+        with_splits = bool(first) and {n.lower() for n in first} <= SPLIT_WORDS
         if not by_folders:
             return with_splits and 1 not in depths
         wanted = 3 if with_splits else 2
@@ -397,7 +405,7 @@ class _Shape:
             rule = (
                 "split/label/file" if with_splits else "label/file or split/label/file"
             )
-            unknown = sorted(n for n in self._first if n.lower() not in SPLIT_WORDS)
+            unknown = sorted(n for n in first if n.lower() not in SPLIT_WORDS)
             if set(depths) == {3} and unknown:
                 # It looks like the rule, but for the name.
                 names = first_few([repr(name) for name in unknown], _SHOWN)

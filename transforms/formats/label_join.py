@@ -129,9 +129,18 @@ def join_labels(
             )
         seen[key] = entry.path
         rows[index] = places.get(key, -1)
+    # A table keeps numbers without the zeros that names of files begin with.
+    without_zeros = {
+        key.lstrip("0"): path for key, path in seen.items() if key not in places
+    }
     for text, place in places.items():
         if text not in seen:
             message = f"{table}: there is no image with the id {text[:80]!r}"
+            if text[:1].isdigit() and text.lstrip("0") in without_zeros:
+                message += (
+                    f", but there is {without_zeros[text.lstrip('0')][-80:]!r}: ids "
+                    f"must have the leading zeros of the names; write them as text"
+                )
             orphans.append(
                 Orphan(int(numbers[place]), Reason.LABEL_WITHOUT_IMAGE, message)
             )

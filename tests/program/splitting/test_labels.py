@@ -490,3 +490,87 @@ def test_a_source_called_by_a_split_takes_the_name_of_the_output(
     made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
     end = "train.tfrecord-00000-of-00001"
     assert made == [f"pets-{end}", f"pets-{end}", f"mine-{end}", f"pets-{end}"]
+
+
+@pytest.mark.parametrize("place", ["inside", "above"])
+def test_one_folder_beside_its_label_table(place: str, tmp_path: Folder) -> None:
+    """It is no class: the table is proposed, and the command that is shown works."""
+    own = tmp_path / "own"
+    tree(own / "pics", ["1.jpg", "2.jpg"])
+    table(own / "labels.csv", [("id", "rank", "kind"), ("1", 7, "x"), ("2", 8, "y")])
+    source = own if place == "inside" else own / "pics"
+    message = refused(4, source, tmp_path / "out")
+    words = shlex.split(message[message.rindex("beam-tfrecord") :].partition(" (or")[0])
+    assert words[2] == str(own / "pics")
+    convert(*words[2:])
+    found = {r["id"]: r["kind"] for r in first_values(tmp_path / "out")}
+    assert found == {b"1": b"x", b"2": b"y"}
+    if place == "inside":
+        convert(source, tmp_path / "class", "--format", "images")
+        assert [r["label"] for r in first_values(tmp_path / "class")] == [0, 0]
+
+
+def test_the_table_that_names_most_images_is_proposed(tmp_path: Folder) -> None:
+    """Of train.csv and a sample of a submission, with the folder of its images."""
+    source = tmp_path / "in"
+    tree(source, [f"train_images/{n}.jpg" for n in range(9)] + ["test_images/9.jpg"])
+    table(source / "sample_submission.csv", [("id", "y"), ("9.jpg", 4)])
+    table(source / "train.csv", [("id", "y"), *((f"{n}.jpg", n % 2) for n in range(9))])
+    message = refused(4, source, tmp_path / "out")
+    assert f"convert {source}/train_images {tmp_path}/out --labels" in message
+    assert f"--labels {source}/train.csv --id-column id --label-column y" in message
+
+
+@pytest.mark.parametrize("name", ["val.txt", "val_labels.csv", "val.tsv"])
+@pytest.mark.parametrize("between", [" ", "\t", ",", ";"])
+@pytest.mark.parametrize("form", ["{}.JPEG", "{}"])
+def test_a_list_of_images_and_labels(
+    form: str, between: str, name: str, tmp_path: Folder
+) -> None:
+    """Its first line is an image of the tree, and so no header; all rows are read."""
+    tree(tmp_path / "val", ["v_01.JPEG", "v_02.JPEG"])
+    lines = [f"{form.format(f'v_0{n}')}{between}{n * 37}\n" for n in (1, 2)]
+    (tmp_path / name).write_text("".join(lines))
+    convert(tmp_path / "val", tmp_path / "out", "--labels", tmp_path / name)
+    found = {r["filename"]: r["label"] for r in first_values(tmp_path / "out")}
+    assert found == {b"v_01.JPEG": 37, b"v_02.JPEG": 74}
+
+
+def test_a_list_has_the_names_that_are_given(tmp_path: Folder) -> None:
+    """A header that is no image stays one; without it columns are named by options."""
+    tree(tmp_path / "in", ["id.jpg", "b.jpg"])
+    options = ("--id-column", "id", "--label-column", "n", "--labels")
+    listed = table(tmp_path / "a.csv", [("id", 5), ("b", 6)])
+    headed = table(tmp_path / "b.csv", [("id", "n"), ("id", 5), ("b", 6)])
+    convert(tmp_path / "in", tmp_path / "a", "--labels", listed, "--label-column", "n")
+    convert(tmp_path / "in", tmp_path / "b", *options, headed)
+    for out in ("a", "b"):
+        found = {r["id"]: r["n"] for r in first_values(tmp_path / out)}
+        assert found == {b"id": 5, b"b": 6}
+
+
+def test_ids_without_leading_zeros(tmp_path: Folder) -> None:
+    """The message of the failed run names an id and the file that it is meant for."""
+    tree(tmp_path / "in", [f"0000{n}.jpg" for n in range(1, 5)])
+    labels = table(tmp_path / "t.csv", [("id", "n"), *((n, 1) for n in range(1, 5))])
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(3, tmp_path / "in", tmp_path / "out", *options)
+    assert all(text in message for text in ("'1'", "'00001.jpg'", "leading zeros"))
+
+
+def test_a_class_name_that_is_a_list_of_classes(tmp_path: Folder) -> None:
+    """The note names the setting, and with it each word is a class."""
+    tree(tmp_path / "in", ["0.jpg", "1.jpg", "2.jpg"])
+    tags = ["clear primary", "haze primary water", "clear road primary"]
+    labels = table(tmp_path / "t.csv", [("id", "tags"), *enumerate(tags)])
+    options = ["--labels", labels, "--id-column", "id", "--label-column", "tags"]
+    run = convert(tmp_path / "in", tmp_path / "one", *options)
+    assert 'separator: " "' in run.out + run.err
+    (tmp_path / "s.yaml").write_text('features: {tags: {separator: " "}}')
+    run = convert(
+        tmp_path / "in", tmp_path / "all", *options, "--spec", tmp_path / "s.yaml"
+    )
+    assert "separator" not in run.out + run.err
+    manifest = json.loads((tmp_path / "all" / "manifest.json").read_text())
+    classes = [f["classes"] for f in manifest["dataset"]["features"] if "classes" in f]
+    assert classes == [["clear", "haze", "primary", "road", "water"]]

@@ -1,8 +1,8 @@
 r"""Vocabularies of class labels: the names and the id of each.
 
 A name's id is its position. Names that the spec or a lock gives come first, in their
-order. By `transforms.core.schema.Unknown`, other names in the rows follow, sorted by
-UTF-8 bytes, or share the id after the last, or are rejected.
+order. By `transforms.core.schema.Unknown`, other names in the rows follow in the order
+of `in_id_order`, or share the id after the last, or are rejected.
 
 File of a vocabulary, given or locked: UTF-8, one name a line, the first has id 0. In a
 lock a backslash, a line feed, a carriage return and the empty name are escaped as
@@ -10,10 +10,11 @@ lock a backslash, a line feed, a carriage return and the empty name are escaped 
 """
 
 import dataclasses
+import decimal
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,8 +31,10 @@ __all__ = [
     "Vocabulary",
     "digest_of",
     "format_lock",
+    "in_id_order",
     "parse_lock",
     "parse_names",
+    "sorted_names",
     "vocabulary_warnings",
 ]
 
@@ -41,8 +44,12 @@ UNKNOWN_NAME = "<unknown>"
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _MEANINGS = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 _EMPTY = "\\e"
+# The digits of ASCII alone, and no `+`: other texts are names.
+_WHOLE_NUMBER = "^-?[0-9]+$"
 _MAX_SHOWN = 10
 _AT_ONCE = 1 << 16
+# Names that are looked at for lists of classes.
+_MAX_LISTS = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,12 +111,42 @@ class Vocabulary:
         if self.unknown is Unknown.REJECT:
             return given
         new = found.filter(pc.invert(pc.is_in(found, value_set=given)))
-        # Arrow orders texts by their UTF-8 bytes.
-        return pa.concat_arrays([given, new.take(pc.array_sort_indices(new))])
+        return pa.concat_arrays([given, in_id_order(new)])
 
     def to_lock(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Returns the names, of all that `settled` returned, that a lock must keep."""
         return tuple(classes[:-1] if self.unknown is Unknown.OOV else classes)
+
+
+def in_id_order(names: "pa.StringArray") -> "pa.StringArray":
+    """Returns distinct class names in the order in which ids are given to them.
+
+    Whole numbers are sorted by their value, where all names are such; else names are
+    sorted by their UTF-8 bytes. The order decides ids and must not change.
+
+        >>> import pyarrow as pa
+        >>> in_id_order(pa.array(["10", "9", "-1", "09"])).to_pylist()
+        ['-1', '09', '9', '10']
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    are_numbers = pc.match_substring_regex(names, _WHOLE_NUMBER)
+    if pc.all(are_numbers, skip_nulls=False).as_py():
+        # A Decimal has any number of digits, unlike what `int` reads.
+        numbers = sorted(
+            names.to_pylist(), key=lambda text: (decimal.Decimal(text), text)
+        )
+        return pa.array(numbers, names.type)
+    # Arrow orders texts by their UTF-8 bytes.
+    return names.take(pc.array_sort_indices(names))
+
+
+def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns distinct class names in the order of `in_id_order`."""
+    import pyarrow as pa
+
+    return tuple(in_id_order(pa.array(list(names), pa.string())).to_pylist())
 
 
 def digest_of(names: "pa.StringArray") -> str:
@@ -218,6 +255,13 @@ def vocabulary_warnings(
     if groups:
         shown = "; ".join(" and ".join(map(repr, names)) for names in groups[:5])
         out.append(f"{len(groups):,} class names of {feature!r} are alike: {shown}")
+    if separator := _separator(classes):
+        lists = [name for name in classes if separator in name]
+        out.append(
+            f"{len(lists):,} class names of {feature!r} share words with {separator!r} "
+            f"between, such as {_shown(lists[:3])}; if the words are classes, give the "
+            f'feature `separator: "{separator}"` in a --spec'
+        )
     if padded:
         out.append(
             f"{len(padded):,} class names of {feature!r} begin or end with a space: "
@@ -229,6 +273,31 @@ def vocabulary_warnings(
             f"{'have' if len(empty) > 1 else 'has'} no record: {_shown(empty)}"
         )
     return [bounded(text) for text in out]
+
+
+def _separator(names: Sequence[str]) -> str:
+    """Returns what is between the classes in names that are lists of them, or "".
+
+    The words of a list are classes alone, too, or one of them changes its place among
+    the others. Those of plain names do not: golden retriever and labrador retriever,
+    dog and hot dog, red car and blue car.
+    """
+    for separator in (" | ", "|", "; ", ";", ", ", ",", " "):
+        split = [name.split(separator) for name in names[:_MAX_LISTS]]
+        lists = [words for words in split if len(words) > 1]
+        alone = {words[0] for words in split if len(words) == 1}
+        from_start: dict[str, set[int]] = {}
+        from_end: dict[str, set[int]] = {}
+        for words in lists:
+            for place, word in enumerate(words):
+                from_start.setdefault(word, set()).add(place)
+                from_end.setdefault(word, set()).add(len(words) - place)
+        # The last word of a name is its noun, wherever that is.
+        moved = {w for w in from_end if min(len(from_start[w]), len(from_end[w])) > 1}
+        found = [each for each in lists if alone.issuperset(each) or moved & {*each}]
+        if len(found) > 1 and len(found) * 2 >= len(lists):
+            return separator
+    return ""
 
 
 def _alike(names: Sequence[str]) -> list[list[str]]:

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import posixpath
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -40,6 +41,7 @@ from transforms.formats.archive.model import (
     bounded_image,
     is_litter,
 )
+from transforms.formats.choose_files import only_texts
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import SPLIT_WORDS, arrange
 from transforms.formats.table import (
@@ -51,7 +53,8 @@ from transforms.formats.table import (
     TableSample,
     rejection_of,
 )
-from transforms.storage.file_list import FileList
+from transforms.formats.tree_shape import Surroundings, check_tree
+from transforms.storage.file_list import FileList, FileLister
 
 __all__ = ["ArchiveImages", "is_image_member", "skip_but_images"]
 
@@ -99,6 +102,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
     Attributes:
       by_archive: whether members' paths begin with the name of their archive.
       strip: how many leading folders all images share.
+      folders_said: whether folders are taken as classes whatever they are called.
       split_column: the column that holds the next folder, where that is the split.
     """
 
@@ -108,6 +112,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
 
     by_archive: bool = False
     strip: int = 0
+    folders_said: bool = False
     split_column: str = ""
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
@@ -119,15 +124,22 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
         reader = dataclasses.replace(self, by_archive=len(files) > 1)
         first: dict[str, _PlannedImage] = {}
         counts: list[int] = []
+        folders: collections.Counter[str] = collections.Counter()
+        others = FileLister()
 
         def sound() -> Iterator[FileEntry]:
             for file in files:
                 counts.append(0)
+                above = f"{stem_of(file.origin)}/" if reader.by_archive else ""
+                for name in self.listing(file).members.names():
+                    if not is_image_name(name) and name.isprintable():
+                        others.add(above, [name], [0], [0])
                 for member in self.listed_rows(file):
                     if member.fault is None:
                         counts[-1] += 1
                         path = reader._path(file.origin, member)
                         folder = posixpath.dirname(path)
+                        folders[f"{folder}/" if folder else ""] += 1
                         entry = FileEntry(path, member.size, 0)
                         if folder not in first:
                             first[folder] = reader._planned(file.origin, entry)
@@ -137,6 +149,9 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
         found = FileList.of(sound())
         strip = _shared_folders([f"{folder}/file" for folder in first])
         root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
+        if not self.folders_said:
+            around = reader._around(files, others.files())
+            check_tree(found, folders, around, root=root)
         listing = arrange(_without_folders(found, strip), {}, root=root)
         split_column = _SPLIT if listing.splits else ""
         reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
@@ -155,6 +170,34 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
         chosen = [reader._planned(archive, entry) for archive, entry in each]
         sample = reader._sample_of(chosen, first.values(), len(found))
         return Planned(reader, sample, features)
+
+    def _around(self, files: Sequence[InputFile], others: FileList) -> Surroundings:
+        """Returns what is beside the images of archives."""
+
+        def heads(paths: Sequence[str]) -> list[bytes]:
+            places = {path: place for place, path in enumerate(paths)}
+            out = [b""] * len(paths)
+            for file in files:
+                # To look into a packed archive would be to unpack it.
+                if is_sequential(file.path):
+                    continue
+                with file.open() as stream:
+                    for member in self.listing(file).members:
+                        place = places.get(self._path(file.origin, member))
+                        if place is not None and member.fault is None:
+                            read = read_member(stream, file.origin, member)
+                            if isinstance(read, Content):
+                                out[place] = read.data
+            return out
+
+        source = shlex.quote(files[0].path) if len(files) == 1 else "SOURCE"
+        return Surroundings(
+            only_texts(others),
+            heads,
+            f"beam-tfrecord convert {source} OUTPUT",
+            images_alone="",
+            folders_too="--format archive",
+        )
 
     def rows_of(
         self, file: SourceFile, block: Block, skipped: collections.Counter[str]

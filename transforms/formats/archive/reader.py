@@ -41,6 +41,7 @@ class ArchiveReader(TableFormat):
     Attributes:
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
       max_image_bytes: a larger member that is an image is rejected unread.
+      folders_said: see `ArchiveImages`.
       table_settings: settings of the tables in archives, for their own reader.
     """
 
@@ -48,12 +49,13 @@ class ArchiveReader(TableFormat):
 
     zip_encoding: str | None = None
     max_image_bytes: int = MAX_BYTES
+    folders_said: bool = False
     table_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def with_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Returns the reader; it hands on the settings that are not its own."""
-        own = ("zip_encoding", "max_image_bytes")
+        own = ("zip_encoding", "max_image_bytes", "folders_said")
         return cls(
             **{name: value for name, value in settings.items() if name in own},
             table_settings={n: v for n, v in settings.items() if n not in own},
@@ -80,7 +82,11 @@ class ArchiveReader(TableFormat):
             return WebDataset(self.zip_encoding, self.max_image_bytes)
         if any(map(is_image_name, names())):
             self._check_settings("images in archives", ())
-            return ArchiveImages(self.zip_encoding, self.max_image_bytes)
+            return ArchiveImages(
+                self.zip_encoding,
+                self.max_image_bytes,
+                folders_said=self.folders_said,
+            )
         tables = collections.Counter(map(table_format, names()))
         del tables[""]
         if not tables:

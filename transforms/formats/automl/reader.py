@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from transforms.core.boxes import BoxPolicy
 from transforms.core.model import Block, Rejection, Skipped
+from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind
 from transforms.errors import BeamTFRecordError
 from transforms.formats.automl.boxes import Boxes, judge
@@ -148,7 +149,7 @@ class AutomlReader(TableReader):
         if boxed:
             clip = box_policy(self.bad_box) is BoxPolicy.CLIP
             found = judge(usable, (), clip=clip)
-            names = _ordered(
+            names = sorted_names(
                 set(found.names.filter(pa.array(~found.is_bad)).to_pylist())
             )
             return dataclasses.replace(self, boxed=True, names=names)
@@ -158,7 +159,7 @@ class AutomlReader(TableReader):
             self,
             most=max(counts, default=0),
             fewest=min(counts, default=0),
-            names=_ordered({name for each in labels for name in each}),
+            names=sorted_names({name for each in labels for name in each}),
         )
 
     def _rows(self, file: SourceFile, items: Sequence[Item], block: Block) -> RawRows:
@@ -221,10 +222,6 @@ def _changed(file: SourceFile) -> BeamTFRecordError:
 
 def _usable(manifest: Manifest) -> list[Item]:
     return [i for i in manifest.items if i.fault is None and i.use != DISCARD]
-
-
-def _ordered(names: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=str.encode))
 
 
 def _numbers(items: Sequence[Item]) -> Numbers:

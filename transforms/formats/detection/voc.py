@@ -33,6 +33,7 @@ from transforms import files as storage
 from transforms.core.boxes import BoxPolicy
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
+from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.boxed_rows import (
@@ -123,7 +124,7 @@ class VocReader(FileRunReader):
         has_splits = any(split for split, _ in splits)
         reader = dataclasses.replace(
             self,
-            labels=self.labels or tuple(sorted(names - {""}, key=str.encode)),
+            labels=self.labels or sorted_names(names - {""}),
             split_column=SPLIT_COLUMN if has_splits else "",
         )
         raw = reader._rows_of(

@@ -1,5 +1,6 @@
 """Vocabularies: which id each name has, now and in later runs, and what looks odd."""
 
+import re
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from transforms.core.placing.vocabulary import (
     format_lock,
     parse_lock,
     parse_names,
+    sorted_names,
     vocabulary_warnings,
 )
 from transforms.core.schema import Unknown
@@ -23,16 +25,49 @@ def settled(vocabulary: Vocabulary, found: Iterable[str]) -> tuple[str, ...]:
     return tuple(vocabulary.settled(pa.array(list(found), pa.string())).to_pylist())
 
 
-NAMES = st.lists(st.text(max_size=8), unique=True, max_size=8)
+# Half of them with digits and signs.
+NAMES = st.lists(
+    st.text(max_size=8) | st.text("-0179", max_size=4), unique=True, max_size=8
+)
 
 
 @settings(deadline=None)
 @given(NAMES)
 def test_names_that_were_not_given_are_sorted(names: list[str]) -> None:
-    """Without a vocabulary: the distinct values by their UTF-8 bytes."""
+    """Without a vocabulary: by their UTF-8 bytes; all whole numbers by value."""
     wanted = sorted(names, key=str.encode)
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
+        wanted = sorted(wanted, key=int)
     assert list(settled(Vocabulary(), names)) == wanted
     assert list(settled(Vocabulary(), reversed(names))) == wanted
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("0", "1", "2", "9", "10", "11"),
+        ("-12", "-3", "0", "007", "7", "8"),
+        ("9" * 5000, "1" + "0" * 5000),
+        # One that is no whole number, and all are texts.
+        ("0", "1", "10", "2", "x"),
+        ("+1", "10", "9"),
+        ("1.5", "10", "9"),
+        ("10", "9", "٣"),
+        ("", "10", "9"),
+        ("10", "9", "9\n"),
+    ],
+    ids=lambda names: repr(names)[:20],
+)
+def test_whole_numbers_are_sorted_by_value(names: tuple[str, ...]) -> None:
+    """Class 10 comes behind class 9 where all are whole numbers of ASCII digits."""
+    assert settled(Vocabulary(), names[::-1]) == names
+    assert sorted_names(names[::-1]) == names
+
+
+def test_numbers_behind_a_lock_are_appended() -> None:
+    """Ids of an earlier run stay; what is new follows by its value."""
+    locked = ("0", "1", "10", "2")
+    assert settled(Vocabulary(locked), {"9", "11", "2"}) == (*locked, "9", "11")
 
 
 def test_fault_130_ids_by_policy() -> None:
@@ -125,3 +160,28 @@ def test_fault_130_names_that_are_alike() -> None:
     assert vocabulary_warnings("animal", plain, {"cat": 1, "dog": 2}) == []
     many = tuple(f"c{i} " for i in range(100_000))
     assert all(len(text) <= 1024 for text in vocabulary_warnings("x", many, {}))
+
+
+@pytest.mark.parametrize(
+    ("separator", "names"),
+    [
+        (" ", ["clear primary", "haze primary water", "clear road primary water"]),
+        ("|", ["Action|Comedy", "Action|Drama", "Comedy|Drama"]),
+        (", ", ["cat", "dog", "fish", "cat, dog", "dog, fish"]),
+        (";", ["a;b", "b;a;c"]),
+        ("", ["golden retriever", "labrador retriever", "german shepherd", "beagle"]),
+        ("", ["red car", "blue car", "red bus", "blue bus", "old red bus"]),
+        ("", ["dog", "hot dog", "bear", "teddy bear", "bus", "school bus"]),
+        ("", ["Paris, France", "Lyon, France", "Berlin, Germany"]),
+        (
+            "",
+            ["tench, Tinca tinca", "goldfish, Carassius auratus", "great white shark"],
+        ),
+        ("", ["Apple Red 1", "Apple Red 2", "Cherry 1", "Cherry 2", "Pepper Red"]),
+    ],
+)
+def test_names_that_are_lists_of_classes(separator: str, names: list[str]) -> None:
+    """Words that are classes alone, or change their place, are called so; no others."""
+    found = vocabulary_warnings("tags", sorted(names), dict.fromkeys(names, 1))
+    settings = [text.partition("separator: ")[2].split('"')[1:2] for text in found]
+    assert settings == ([[separator]] if separator else [])

@@ -1,0 +1,73 @@
+"""Trees of images whose folders are no classes, from the command to the exit code."""
+
+import pathlib
+
+import pytest
+
+from tests.support.archive_sources import write
+from tests.support.image_sources import picture
+from tests.support.outputs import dataset, first_values
+from tests.support.runs import convert, refused
+
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
+Folder = pathlib.Path
+BOX = b"0 0.5 0.5 0.25 0.25\n"
+IMAGE = picture("JPEG")
+ROBOFLOW = {
+    f"{split}/{path}": data
+    for split in ("train", "valid")
+    for n in range(3)
+    for path, data in ((f"images/{n}.jpg", IMAGE), (f"labels/{n}.txt", BOX))
+}
+MASKS = {f"{folder}/{n}.jpg": IMAGE for folder in ("rgb", "masks") for n in range(3)}
+CLASSES = {f"{folder}/{n}.jpg": IMAGE for folder in ("10", "9", "2") for n in range(3)}
+
+
+def source(root: Folder, name: str, files: dict[str, bytes]) -> Folder:
+    """Writes files into a folder, or an archive of the kind that the name says."""
+    if "." in name:
+        return write(root / name, files.items())
+    for path, data in files.items():
+        (root / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / name / path).write_bytes(data)
+    return root / name
+
+
+def classes_of(out: Folder) -> list[str]:
+    (found,) = (f["classes"] for f in dataset(out)["features"] if "classes" in f)
+    return list(found)
+
+
+@pytest.mark.parametrize("name", ["in", "in.zip", "in.tar", "in.tar.gz"])
+@pytest.mark.parametrize(
+    ("files", "seen", "classes"),
+    [(ROBOFLOW, "YOLO", ["images"]), (MASKS, "their masks", ["masks", "rgb"])],
+)
+def test_parts_of_annotated_datasets(
+    files: dict[str, bytes], seen: str, classes: list[str], name: str, tmp_path: Folder
+) -> None:
+    """A folder and an archive of it are refused alike; --format takes the folders."""
+    path = source(tmp_path, name, files)
+    message = refused(4, path, tmp_path / "out")
+    assert seen in message
+    said = "images" if name == "in" else "archive"
+    assert f"--format {said}" in message
+    convert(path, tmp_path / "out", "--format", said)
+    assert classes_of(tmp_path / "out") == classes
+
+
+@pytest.mark.parametrize("name", ["in", "in.zip", "in.tar.gz"])
+def test_class_folders_of_numbers(name: str, tmp_path: Folder) -> None:
+    """Classes whose files have the same stems stay; 10 comes behind 9."""
+    convert(source(tmp_path, name, CLASSES), tmp_path / "out")
+    assert classes_of(tmp_path / "out") == ["2", "9", "10"]
+
+
+def test_the_images_alone(tmp_path: Folder) -> None:
+    """The command that the message names leaves the masks out."""
+    path = source(tmp_path, "in", MASKS)
+    assert "--unlabelled --exclude masks/" in refused(4, path, tmp_path / "out")
+    convert(path, tmp_path / "out", "--unlabelled", "--exclude", "masks/")
+    assert len(first_values(tmp_path / "out")) == 3

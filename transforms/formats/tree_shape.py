@@ -1,0 +1,299 @@
+"""Tell class folders of images from folders that are part of an annotated dataset.
+
+Taken for classes, the folders of such a dataset would give records without their boxes,
+and masks as records of their own. One of these signs refuses a tree:
+
+    (a) all images are in one folder called images, train_images, JPEGImages or so
+    (b) every class folder is called like that, or masks, labels, annotations or so
+    (c) two folders hold the same stems, and one of them is called masks or so, or its
+        files have a palette or one channel, and those of the other have colours
+    (d) at least half of the images have a .txt, .json or .xml file of their stem
+
+Folders are compared below the split: `train/images` and `images/train` are `images`.
+Stems are compared only where folder words or sampled files ask for it, and at most 64
+files are looked at.
+
+Sources of the names: Ultralytics, Darknet, Roboflow, CVAT, KITTI, Pascal VOC,
+Cityscapes, Supervisely, MMSegmentation, LabelMe, competitions on Kaggle.
+"""
+
+import dataclasses
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.image.check import check_image
+from transforms.core.image.foreign import name_format
+from transforms.core.reasons import Fault
+from transforms.errors import InputError, bounded, first_few
+from transforms.formats.split_words import is_split_word
+from transforms.storage.file_list import FileList
+
+__all__ = ["Surroundings", "check_tree"]
+
+# Stems that stand for all of a folder. Of two folders so many files each are looked at:
+# a few, and the others only where these may be masks.
+_SAMPLED, _FIRST, _LOOKED_AT = 64, 4, 32
+# Of 100 stems, so many are in both folders, and so many have a text.
+_SHARED, _WITH_TEXT = 90, 50
+_IMAGES = r"(?:images?|imgs?|jpe?gs?|pngs?|tiff?s?|bmps?|obj(?:train|valid|test)data)"
+# With a number behind, as in label_0, these are names of classes.
+_MARKS = (
+    r"(?:labels?|labelids?|anns?|annotations?|masks?|segs?|segmentations?|trimaps?"
+    r"|gts?|groundtruths?)(?!\d)"
+)
+_AROUND = (
+    r"(?:train|training|trainval|valid|val|validation|dev|test|testing|eval|data"
+    r"|dataset|dir|folder|raw|resized|original|left|bit|fine|class|object|tr|ts|txt|v)"
+)
+_PART = re.compile(
+    rf"(?:{_AROUND}\d*)*(?:{_IMAGES}|{_MARKS})"
+    rf"(?:{_IMAGES}|{_MARKS}|{_AROUND}|\d)*"
+)
+_MARK = re.compile(_MARKS)
+_NEGATED = re.compile("no|non|not|without|un")
+_WORD = re.compile(r"[A-Z]*[^\W\d_A-Z]+|[A-Z]+|\d+")
+# What leaves the stem of a path: its folders, its suffix, and how names of masks end.
+_BUT_STEM = (
+    r"(?is)^.*/|([_-](masks?|segs?|segmentations?|labels?|labelids|gt|gtfine"
+    r"|leftimg8bit))*\.[^./]*$"
+)
+
+_Class = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """What is beside the images of a tree, and what the refusal of the tree proposes.
+
+    Attributes:
+      texts: the files of `only_texts` in `choose_files`.
+      heads: gives the first bytes of files; empty where they cannot be had.
+      command: converts the source.
+      images_alone: its options for images without labels; empty where there are none.
+      folders_too: its options that take folders as classes without this check.
+    """
+
+    texts: FileList
+    heads: Callable[[Sequence[str]], list[bytes]]
+    command: str
+    images_alone: str
+    folders_too: str
+
+
+def check_tree(
+    images: FileList, folders: Mapping[str, int], around: Surroundings, *, root: str
+) -> None:
+    """Refuses a tree of images whose folders seem to say no class.
+
+    Args:
+      images: the files.
+      folders: of all images, with a `/` behind each name, and how many are in each.
+      around: what is beside them.
+      root: named in errors.
+
+    Raises:
+      InputError: it has one of the signs that the module lists.
+    """
+    classes: dict[_Class, list[str]] = {}
+    for folder in folders:
+        classes.setdefault(_class_of(folder), []).append(folder)
+    classes.pop((), None)
+    names = sorted({names[-1] for names in classes})
+    masks = [name for name in names if _MARK.fullmatch(_joined(name))]
+    seen = []
+    is_one_place = len({names[:-1] for names in classes}) == 1
+    are_parts = all(_PART.fullmatch(_joined(name)) for name in names)
+    # Who follows `label/file` to the letter has one class of that name.
+    if is_one_place and are_parts and names != ["label"]:
+        few = first_few([repr(name) for name in names], 4)
+        seen.append(f"all {len(images):,} images are in folders called {few}")
+    elif pair := _images_and_masks(images, folders, classes, around):
+        masks = [pair[1]]
+        seen.append(f"{pair[0]!r} and {pair[1]!r} hold files of the same stems")
+    text, head = "", b""
+    about_as_many = len(around.texts) * 100 >= len(images) * _WITH_TEXT
+    if about_as_many and (
+        texts := _partners(images, "", len(images), around.texts, "", _WITH_TEXT)
+    ):
+        # Some have no content: images without objects.
+        heads = zip(around.heads(texts), texts, strict=True)
+        head, text = max(heads, key=lambda pair: bool(pair[0]))
+        seen.append(f"files like {text!r} have the stems of images")
+    if not seen:
+        return
+    layout, remedy = _layout(text, head, names, has_masks=bool(masks))
+    alone = "Unpack them, and convert the folder with --unlabelled,"
+    if around.images_alone:
+        left_out = "".join(f" --exclude {shlex.quote(f'{m}/')}" for m in masks[:2])
+        alone = f"Try: {around.command} {around.images_alone}{left_out}"
+    raise InputError(
+        bounded(
+            f"Folders must say the class of their images; below {root!r} "
+            f"{', and '.join(seen)}. This looks like {layout}. {remedy}. {alone} for "
+            f"the images alone; {around.command} {around.folders_too} where the "
+            f"folders are classes all the same."
+        )
+    )
+
+
+def _joined(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+def _class_of(folder: str) -> _Class:
+    return tuple(name for name in folder.split("/")[:-1] if not _is_split(name))
+
+
+def _split_of(folder: str) -> tuple[str, ...]:
+    return tuple(name for name in folder.split("/") if _is_split(name))
+
+
+def _is_split(name: str) -> bool:
+    return is_split_word(re.sub(r"[\W\d_]+", "", name))
+
+
+def _images_and_masks(
+    images: FileList,
+    folders: Mapping[str, int],
+    classes: Mapping[_Class, Sequence[str]],
+    around: Surroundings,
+) -> tuple[str, str] | None:
+    """Returns the names of a folder of images and of that of their masks, if any."""
+    # Of mask and no_mask, neither is a folder of masks.
+    negated = any(_NEGATED.match(_joined(names[-1])) for names in classes)
+    masks = [names for names in classes if not negated and _is_marked(names[-1])]
+    others = [names for names in classes if names not in masks]
+    pairs = [(image, mask) for mask in masks[:4] for image in others[:16]]
+    if not masks and len(others) == 2:
+        pairs = [(others[0], others[1])]
+    for image, mask in pairs:
+        one = max(classes[image], key=lambda folder: folders[folder])
+        other = next((f for f in classes[mask] if _split_of(f) == _split_of(one)), one)
+        less, more = sorted([folders[one], folders[other]])
+        if other == one or less * 100 < more * _SHARED:
+            continue
+        found = image[-1], mask[-1]
+        if not masks:
+            # Stems of millions of files take longer than a look at some files.
+            channels = _channels(images, folders, one, other, around)
+            if not channels:
+                continue
+            found = found if channels > 0 else found[::-1]
+        if _partners(images, one, folders[one], images, other, _SHARED):
+            return found
+    return None
+
+
+def _is_marked(name: str) -> bool:
+    return any(_MARK.fullmatch(word.lower()) for word in _WORD.findall(name))
+
+
+def _channels(
+    images: FileList,
+    folders: Mapping[str, int],
+    one: str,
+    other: str,
+    around: Surroundings,
+) -> int:
+    """Returns 1 if the files of `other` are masks, -1 if those of `one` are, else 0."""
+    sampled = [
+        [*map(os.fsdecode, _sample(images, f, folders[f], _LOOKED_AT).to_pylist())]
+        for f in (one, other)
+    ]
+    for count in (_FIRST, _LOOKED_AT):
+        shares = [
+            float(np.mean([*map(_has_one_channel, around.heads(paths[:count]))]))
+            for paths in sampled
+        ]
+        # A photo without colours may be among the others.
+        if max(shares) < 1 or min(shares) > 0.25:
+            return 0
+    return 1 if shares[1] == 1 else -1
+
+
+def _has_one_channel(head: bytes) -> bool:
+    found = check_image(head, "none")
+    if isinstance(found, Fault):
+        return name_format(head) == "gif"
+    return found.components == 1
+
+
+def _partners(
+    images: FileList, folder: str, count: int, files: FileList, other: str, share: int
+) -> list[str]:
+    """Returns some files of a folder that have the stems of images in another one.
+
+    There are none unless `share` of 100 sampled images have such a file.
+
+    Args:
+      images: of which `count` are in `folder`.
+      files: of which those in the folder `other` are looked for.
+    """
+    stems = _stems(_sample(images, folder, count, _SAMPLED)).unique()
+    found: dict[bytes, bytes] = {}
+    for batch in files.batches():
+        inside = batch["path"].filter(pc.starts_with(batch["path"], other))
+        inside = inside.filter(pc.is_in(_stems(inside), value_set=stems))
+        pairs = zip(_stems(inside).to_pylist(), inside.to_pylist(), strict=True)
+        for stem, path in pairs:
+            found.setdefault(stem, path)
+    enough = len(found) * 100 >= len(stems) * share
+    return [os.fsdecode(p) for p in [*found.values()][:_FIRST]] if enough else []
+
+
+def _sample(files: FileList, folder: str, count: int, most: int) -> pa.BinaryArray:
+    """Returns the paths of some of the `count` files in a folder, spread evenly."""
+    step, seen = -(-count // most) or 1, 0
+    out = [pa.array([], pa.binary())]
+    for batch in files.batches():
+        inside = batch["path"].filter(pc.starts_with(batch["path"], folder))
+        places = pa.array(range(-seen % step, len(inside), step), pa.int64())
+        out.append(inside.take(places))
+        seen += len(inside)
+    return pa.concat_arrays(out)
+
+
+def _stems(paths: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.replace_substring_regex(paths, _BUT_STEM, "")
+
+
+def _layout(
+    text: str, head: bytes, names: Sequence[str], *, has_masks: bool
+) -> tuple[str, str]:
+    """Returns what a tree probably is, and what its annotations can be converted from.
+
+    Args:
+      text: a file of an image's stem; empty where there are none.
+      head: its first bytes.
+      names: of the folders.
+      has_masks: whether some of these are folders of masks.
+    """
+    words = head.partition(b"\n")[0].split()
+    boxes = "Boxes are read from COCO JSON and Pascal VOC XML: export one of these"
+    if text.lower().endswith(".json"):
+        is_labelme = b'"shapes"' in head
+        return "LabelMe" if is_labelme else "a JSON file for each image", boxes
+    if text.lower().endswith(".xml"):
+        return "an XML file for each image, other than Pascal VOC", boxes
+    if "image_2" in names or (len(words) >= 15 and words[0].isalpha()):
+        return "KITTI", boxes
+    if len(words) >= 5 and all(map(re.compile(rb"[-+.\de]+").fullmatch, words)):
+        return "YOLO", boxes
+    if words:
+        remedy = "Convert a table with the columns image and text, a row for each image"
+        return "captions beside images", remedy
+    if has_masks:
+        remedy = "Convert a table with the columns image and mask, a row for each pair"
+        return "images and their masks", remedy
+    if text:
+        return "YOLO or another layout with a text for each image", boxes
+    in_splits = any(map(_is_split, itertools.chain(*map(_WORD.findall, names))))
+    layout = "a competition on Kaggle" if in_splits else "images without class folders"
+    return layout, "If a table has the labels, use --labels TABLE --id-column COLUMN"
