@@ -374,7 +374,7 @@ def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path: pathlib.Path) -> None
 def test_two_datasets_with_other_vocabularies_merge_by_name(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Ids mean what their own dataset says; a new vocabulary is built."""
+    """Ids of the first dataset stay, and new classes of the other follow."""
     for folder, rows in (("a", (0, 1)), ("b", (1, 2))):
         shard = [datasets.animal(number) for number in rows]
         datasets.write_dataset(tmp_path / folder, {"train": [shard]})
@@ -387,7 +387,7 @@ def test_two_datasets_with_other_vocabularies_merge_by_name(
     read = read_all(TFRecordFiles(), tmp_path, names)
     assert read.columns["animal"] == ["고양이", "dog", "dog", "goat"]
     declared = {f.name: f for f in read.planned.features}
-    assert declared["animal"].vocabulary is None
+    assert declared["animal"].vocabulary == ("dog", "고양이", "goat")
 
 
 def test_boxes_and_ragged_lists_are_put_together(tmp_path: pathlib.Path) -> None:
