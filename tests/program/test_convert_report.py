@@ -195,16 +195,16 @@ class TestNotes:
         """A note names each with what it was and is, and class ids that changed."""
         out, report = tmp_path / "out", tmp_path / "report.json"
         before = "unlike in the dataset that was replaced: "
-        days = (
+        days: tuple[tuple[str, list[str], list[str]], ...] = (
             ("n,kind,x", ["1,cat,1", "2,dog,2"], []),
             ("n,kind,x", ["3,cat,1", "4,dog,2", "5,emu,3"], []),
             (
                 "n,kind,y",
                 ["1.5,cat,a", "2,ant,b", ",dog,c"],
                 [
-                    f"{before}'n' was int64 and is float (not in every record), 3 class "
-                    f"ids of 'kind' changed: 0 was 'cat' and is 'ant', 'x' was int64 "
-                    f"and is absent, 'y' was absent and is text"
+                    f"{before}'n' was int64 and is float (not in every record), 3 "
+                    f"class ids of 'kind' changed: 0 was 'cat' and is 'ant', 'x' was "
+                    f"int64 and is absent, 'y' was absent and is text"
                 ],
             ),
         )

@@ -44,9 +44,10 @@ def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
                 before = dataclasses.replace(before, vocabulary=joined)
                 out[feature.name] = before
             if dataclasses.replace(feature, vocabulary=before.vocabulary) != before:
+                first = folders[feature.name]
                 raise InputError(
                     f"All datasets of a source must have the same features; "
-                    f"{feature.name!r} is {before.in_words()} in {folders[feature.name]!r} and "
+                    f"{feature.name!r} is {before.in_words()} in {first!r} and "
                     f"{feature.in_words()} in {dataset.folder!r}. Convert one with "
                     f"another kind of this feature, or leave it out with --exclude."
                 )
