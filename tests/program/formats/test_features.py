@@ -353,17 +353,17 @@ def test_other_names_than_those_of_a_lock(tmp_path: Folder, policy: str) -> None
     lock = tmp_path / "y.lock"
     lock.write_text("dog\ncat\n")
     source = labelled(tmp_path / "t.csv", "cat", "ant", "dog")
-    options = ("--label-column", "y", "--vocabulary-lock", lock, "--no-shuffle")
-    options += ("--unknown-label", policy, "--max-reject-rate", 0.5)
-    convert(source, tmp_path / "out", *options)
+    options = ("--label-column", "y", "--unknown-label", policy, "--no-shuffle")
+    limit = ("--max-reject-rate", 0.5)
+    convert(source, tmp_path / "out", *options, *limit, "--vocabulary-lock", lock)
     ids = [row["y"][0] for row in records(tmp_path / "out")]
     assert ids == {"reject": [1, 0], "oov": [1, 2, 0]}[policy]
     assert lock.read_text() == "dog\ncat\n"
     # The first run has no names yet, and begins the lock.
     if policy == "reject":
-        options = (*options[:3], tmp_path / "new.lock", *options[4:])
-        convert(source, tmp_path / "new", *options)
-        assert (tmp_path / "new.lock").read_text() == "ant\ncat\ndog\n"
+        lock.unlink()
+        convert(source, tmp_path / "new", *options, "--vocabulary-lock", lock)
+        assert lock.read_text() == "ant\ncat\ndog\n"
 
 
 @pytest.mark.parametrize("kind", ["table", "images"])
@@ -372,10 +372,10 @@ def test_a_text_that_is_no_lock(tmp_path: Folder, kind: str, text: str) -> None:
     """It is refused, and stays as it is."""
     notes = tmp_path / "notes.txt"
     notes.write_text(text)
-    source, options = labelled(tmp_path / "t.csv", "b", "a"), ("--label-column", "y")
+    source, options = labelled(tmp_path / "t.csv", "b", "a"), ["--label-column", "y"]
     if kind == "images":
         tree(tmp_path / "in", "a/1.png", "b/1.png")
-        source, options = tmp_path / "in", ()
+        source, options = tmp_path / "in", []
     message = refused(2, source, tmp_path / "out", *options, "--vocabulary-lock", notes)
     assert "lock" in message
     assert notes.read_text() == text
