@@ -8,7 +8,6 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -145,13 +144,12 @@ def _check(datasets: Sequence[Dataset]) -> None:
     """Raises where datasets do not fit together."""
     first = datasets[0]
     known = {each.name: each for each in _features(first)}
-    digests = [each.manifest.digest for each in datasets]
-    for number, other in enumerate(datasets[1:], 1):
-        if digests[number] in digests[:number]:
-            raise UsageError(
-                f"Datasets that are merged must differ; {other.directory!r} is the "
-                f"same as one before it. Name each once."
-            )
+    holders: dict[str, Dataset] = {}
+    for other in datasets:
+        for digest in (other.manifest.digest, *_merged_in(other.manifest)):
+            if (holder := holders.setdefault(digest, other)) is not other:
+                raise UsageError(_twice(digest, holder, other))
+    for other in datasets[1:]:
         if other.manifest.compression != first.manifest.compression:
             raise InputError(
                 f"Datasets that are merged must be compressed alike; "
@@ -170,6 +168,38 @@ def _check(datasets: Sequence[Dataset]) -> None:
                 )
 
 
+def _merged_in(manifest: Manifest) -> list[str]:
+    """Returns the digests of all datasets that a dataset was merged from, at any depth.
+
+    Version 0.2 has noted the last merge only.
+    """
+    merged = manifest.settings.get("merged", ())
+    own = [str(each["digest"]) for each in merged]
+    return own + [str(digest) for each in merged for digest in each.get("merged", ())]
+
+
+def _twice(digest: str, first: Dataset, second: Dataset) -> str:
+    """Says that records of one dataset would be merged twice."""
+    if first.manifest.digest == second.manifest.digest:
+        return (
+            f"Datasets that are merged must differ; {second.directory!r} is the same "
+            f"as {first.directory!r}. Name each once."
+        )
+    pairs = ((first, second), (second, first))
+    for whole, part in pairs:
+        if part.manifest.digest == digest:
+            return (
+                f"Datasets that are merged must have records of their own; those of "
+                f"{part.directory!r} are in {whole.directory!r}, which was merged from "
+                f"it. Leave {part.directory!r} out."
+            )
+    return (
+        f"Datasets that are merged must have records of their own; "
+        f"{first.directory!r} and {second.directory!r} were both merged from the "
+        f"dataset with the digest {digest[:16]}. Merge what each was made of."
+    )
+
+
 def _features(dataset: Dataset) -> list[Feature]:
     """Returns what decides how records are read; class names do not."""
     return [
@@ -179,12 +209,7 @@ def _features(dataset: Dataset) -> list[Feature]:
 
 
 def _said(feature: Feature | None) -> str:
-    if feature is None:
-        return "absent"
-    facts = {k: v for k, v in feature.to_json().items() if k not in ("name", "missing")}
-    kind = facts.pop("kind")
-    settings = ", ".join(f"{name}: {json.dumps(facts[name])}" for name in facts)
-    return f"{kind} ({settings})" if settings else str(kind)
+    return "absent" if feature is None else feature.in_words()
 
 
 def _classes(datasets: Sequence[Dataset]) -> dict[str, tuple[str, ...]]:
@@ -300,6 +325,7 @@ def _manifest(
     settings: dict[str, Any] = {
         "merged": [
             {"name": each.name, "digest": each.digest, "records": each.records}
+            | ({"merged": before} if (before := _merged_in(each)) else {})
             for each in manifests
         ]
     }

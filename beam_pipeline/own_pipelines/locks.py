@@ -21,7 +21,7 @@ from transforms.core.placing.leakage import Fingerprints, SplitFindings
 from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.schema import Schema
-from transforms.errors import CommitError
+from transforms.errors import RaceError
 from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.work.held_files import HeldFile, hold, sha256_of
 from transforms.work.split_ids import SplitIds, read_split_ids
@@ -82,7 +82,7 @@ class EarlierRuns:
         return None if self.names is None else self.names.get()
 
     def check(self, store: Store) -> None:
-        """Raises CommitError where another run has written a lock since it was read."""
+        """Raises RaceError where another run has written a lock since it was read."""
         if files.exists(os.path.join(store.folder, _WRITING)):
             # This run has.
             return
@@ -91,7 +91,7 @@ class EarlierRuns:
             (self.spec.vocabulary_lock, self.names),
         ):
             if path and sha256_of(path) != (held.sha256 if held else ""):
-                raise CommitError(
+                raise RaceError(
                     f"A lock must stay as it was when the pipeline was built; "
                     f"{path!r} has changed. Another run has written it, or it was "
                     f"moved. Nothing was committed; build the pipeline again."

@@ -191,6 +191,31 @@ class TestNotes:
             assert (f"note: {note}\n" in said) is noted
             assert (note in json.loads(report.read_text())["notes"]) is noted
 
+    def test_features_that_differ_from_those_replaced(self, tmp_path: Folder) -> None:
+        """A note names each with what it was and is, and class ids that changed."""
+        out, report = tmp_path / "out", tmp_path / "report.json"
+        before = "unlike in the dataset that was replaced: "
+        days: tuple[tuple[str, list[str], list[str]], ...] = (
+            ("n,kind,x", ["1,cat,1", "2,dog,2"], []),
+            ("n,kind,x", ["3,cat,1", "4,dog,2", "5,emu,3"], []),
+            (
+                "n,kind,y",
+                ["1.5,cat,a", "2,ant,b", ",dog,c"],
+                [
+                    f"{before}'n' was int64 and is float (not in every record), 3 "
+                    f"class ids of 'kind' changed: 0 was 'cat' and is 'ant', 'x' was "
+                    f"int64 and is absent, 'y' was absent and is text"
+                ],
+            ),
+        )
+        for head, lines, notes in days:
+            source = write_csv(tmp_path / "t.csv", head, lines)
+            options = ("--overwrite", "--label-column", "kind", "--report-json", report)
+            said = convert(source, out, *options).out
+            assert json.loads(report.read_text())["notes"] == notes
+            assert all(f"note: {note}\n" in said for note in notes)
+        assert before in command("inspect", out).out
+
     def test_files_of_another_suffix(self, tmp_path: Folder) -> None:
         """A plan names the first five of those that it skips."""
         write_csv(tmp_path / "in" / "t.csv", "id", range(9))

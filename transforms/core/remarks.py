@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from transforms.core.manifest import Account
+from transforms.core.manifest import Account, FeatureFacts, Manifest
 from transforms.core.model import PlaceFacts, ReadFacts, Rounding, ShardFile
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SHOWN_CHARS, bounded, first_few
@@ -12,6 +12,7 @@ __all__ = [
     "key_remarks",
     "label_remarks",
     "padding_remarks",
+    "replacement_remarks",
     "rounding_remarks",
     "share_remarks",
     "step_remarks",
@@ -102,6 +103,56 @@ def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
                 f"by {error:,.6g} at most: {first}"
             )
     return [bounded(text) for text in out]
+
+
+def replacement_remarks(before: Manifest, after: Manifest) -> list[str]:
+    """Returns a remark on what a program that reads a dataset finds changed in it.
+
+    Args:
+      before: of the dataset that is replaced.
+      after: of the one that replaces it.
+    """
+    old = {facts.feature.name: facts for facts in before.features}
+    new = {facts.feature.name: facts for facts in after.features}
+    changes = []
+    for name in dict.fromkeys((*old, *new)):
+        was, now = old.get(name), new.get(name)
+        said = _read_as(was, before.records), _read_as(now, after.records)
+        if said[0] != said[1]:
+            changes.append(f"{name[:SHOWN_CHARS]!r} was {said[0]} and is {said[1]}")
+        if was is None or now is None:
+            continue
+        pairs = enumerate(zip(was.classes, now.classes, strict=False))
+        if moved := [(n, a, b) for n, (a, b) in pairs if a != b]:
+            number, first, second = moved[0]
+            what = "1 class id" if len(moved) == 1 else f"{len(moved):,} class ids"
+            changes.append(
+                f"{what} of {name[:SHOWN_CHARS]!r} changed: {number} was "
+                f"{first[:SHOWN_CHARS]!r} and is {second[:SHOWN_CHARS]!r}"
+            )
+    if not changes:
+        return []
+    shown = first_few(changes, _SHOWN)
+    return [bounded(f"unlike in the dataset that was replaced: {shown}")]
+
+
+def _read_as(facts: FeatureFacts | None, records: int) -> str:
+    """Returns what decides how a program reads a feature of a dataset."""
+    if facts is None:
+        return "absent"
+    feature = facts.feature
+    stored = Feature(
+        feature.name,
+        feature.kind,
+        shape=feature.shape,
+        dtype=feature.dtype,
+        encoding=feature.encoding,
+        unit=feature.unit,
+    )
+    is_whole = facts.always_present
+    if is_whole is None:
+        is_whole = facts.statistics.present == records
+    return stored.in_words() + ("" if is_whole else " (not in every record)")
 
 
 def step_remarks(account: Account) -> list[str]:

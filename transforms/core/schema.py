@@ -6,6 +6,7 @@ Arrow is imported inside functions, because reading a manifest does not need it.
 import dataclasses
 import enum
 import functools
+import json
 import math
 import operator
 import pickle
@@ -267,6 +268,21 @@ class Feature:
                 value = str(value)
             out[name] = list(value) if isinstance(value, tuple) else value
         return out
+
+    def in_words(self) -> str:
+        """Returns what decides how records are read, for messages.
+
+        >>> Feature("size", Kind.INT64, shape=(2,)).in_words()
+        'int64 (shape: [2])'
+        """
+        facts = self.to_json()
+        said = {
+            name: json.dumps(facts[name], ensure_ascii=False)
+            for name in facts
+            if name not in ("name", "kind", "missing", "vocabulary")
+        }
+        settings = ", ".join(f"{name}: {text}" for name, text in said.items())
+        return f"{self.kind} ({settings})" if settings else str(self.kind)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -44,6 +44,7 @@ from transforms.core.remarks import (
     key_remarks,
     label_remarks,
     padding_remarks,
+    replacement_remarks,
     rounding_remarks,
     share_remarks,
     step_remarks,
@@ -250,6 +251,7 @@ def commit_dataset(
             *publication.layout.catalogue_notes,
             *_absences(account, publication.selected),
             *step_remarks(account),
+            *_replacement_remarks(manifest, publication),
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
                 publication.shares,
@@ -285,6 +287,17 @@ def commit_dataset(
         place.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
+
+
+def _replacement_remarks(manifest: Manifest, publication: Publication) -> list[str]:
+    if not publication.seen:
+        return []
+    try:
+        before = target.read_manifest(publication.directory)
+    except (OSError, DamageError):
+        # It is no longer what was seen, which ends the publication.
+        return []
+    return replacement_remarks(before, manifest)
 
 
 def _slips(manifest: Manifest) -> list[str]:

@@ -17,7 +17,7 @@ from beam_pipeline.planning.features.image_columns import (
     without_orphans,
 )
 from beam_pipeline.planning.features.override import override
-from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.planning.features.vocabularies import class_names, read_names
 from beam_pipeline.settings.spec import Spec
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import SpecError
@@ -105,6 +105,16 @@ def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
         if not names:
             raise SpecError("vocabulary must name a class at least; found none.")
         label = dataclasses.replace(label, vocabulary=names, unknown=Unknown.REJECT)
+    elif (
+        spec.vocabulary_lock
+        and label.vocabulary is None
+        and "unknown_label" in spec.model_fields_set
+        and spec.unknown_label != "append"
+    ):
+        # Whoever says what becomes of other names means others than those of the lock.
+        # The first run, which has none yet, begins it.
+        locked = read_names(spec.vocabulary_lock) or None
+        label = dataclasses.replace(label, vocabulary=locked)
     if spec.unknown_label != "reject":
         label = dataclasses.replace(label, unknown=Unknown(spec.unknown_label))
     if spec.preset == "imagenet" and label.is_label:

@@ -1,5 +1,6 @@
 """Label vocabularies of a job: given, locked, and kept for the next run."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
@@ -58,9 +59,8 @@ def vocabularies_of(
         mine = locked_feature is not None and feature.name == locked_feature.name
         locked = (read or read_names)(str(spec.vocabulary_lock)) if mine else None
         if feature.vocabulary is not None or locked is not None:
-            out[feature.name] = Vocabulary.of(
-                feature.vocabulary, locked, feature.unknown
-            )
+            known = Vocabulary.of(feature.vocabulary, locked, feature.unknown)
+            out[feature.name] = dataclasses.replace(known, lock=locked or ())
     return out
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import shutil
 import tempfile
 from typing import Any
 
@@ -165,6 +166,30 @@ def test_a_dataset_grows_in_place(tmp_path: Folder) -> None:
     assert run.code == 0, run.err
     assert run.out == ""
     assert [row["id"] for row in open_dataset(all_)["train"]] == [0, 1, 2, 10, 11]
+
+
+def test_records_are_not_merged_twice(tmp_path: Folder) -> None:
+    """A dataset that is in another one already, at any depth, is refused."""
+    for number, name in enumerate(("one", "two", "three", "four")):
+        write_dataset(tmp_path / name, {"train": animals(2, start=10 * number)})
+    shutil.copytree(tmp_path / "two", tmp_path / "copy")
+
+    def merge(*names: str) -> int:
+        folders = [tmp_path / name for name in names]
+        return command("merge", *folders, "--overwrite").code
+
+    assert merge("one", "two", "all") == 0
+    assert merge("two", "three", "others") == 0
+    assert merge("all", "two", "all") == 2
+    assert merge("copy", "all", "out") == 2
+    assert merge("all", "others", "out") == 2
+    assert merge("all", "three", "all") == 0
+    assert merge("all", "four", "all") == 0
+    for name in ("one", "two", "three", "four"):
+        assert merge("all", name, "all") == 2
+    assert [row["id"] // 10 for row in open_dataset(tmp_path / "all")["train"]] == [
+        *(0, 0, 1, 1, 2, 2, 3, 3)
+    ]
 
 
 @pytest.mark.parametrize("compression", ["none", "zlib"])

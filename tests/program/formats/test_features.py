@@ -347,6 +347,41 @@ def test_fault_130_a_lock_keeps_ids_over_runs(tmp_path: Folder) -> None:
         assert ids == [wanted[number].index(name) for name in names]
 
 
+@pytest.mark.parametrize("policy", ["reject", "oov"])
+def test_other_names_than_those_of_a_lock(tmp_path: Folder, policy: str) -> None:
+    """Where it is said what becomes of them, they are not appended to the lock."""
+    lock = tmp_path / "y.lock"
+    lock.write_text("dog\ncat\n")
+    source = labelled(tmp_path / "t.csv", "cat", "ant", "dog")
+    options = ("--label-column", "y", "--unknown-label", policy, "--no-shuffle")
+    limit = ("--max-reject-rate", 0.5)
+    convert(source, tmp_path / "out", *options, *limit, "--vocabulary-lock", lock)
+    ids = [row["y"][0] for row in records(tmp_path / "out")]
+    assert ids == {"reject": [1, 0], "oov": [1, 2, 0]}[policy]
+    assert lock.read_text() == "dog\ncat\n"
+    # The first run has no names yet, and begins the lock.
+    if policy == "reject":
+        lock.unlink()
+        convert(source, tmp_path / "new", *options, "--vocabulary-lock", lock)
+        assert lock.read_text() == "ant\ncat\ndog\n"
+
+
+@pytest.mark.parametrize("kind", ["table", "images"])
+@pytest.mark.parametrize("text", ["remember the milk\n", "Dear all,\n\nbye\n"])
+def test_a_text_that_is_no_lock(tmp_path: Folder, kind: str, text: str) -> None:
+    """It is refused, and stays as it is."""
+    notes = tmp_path / "notes.txt"
+    notes.write_text(text)
+    source, options = labelled(tmp_path / "t.csv", "b", "a"), ["--label-column", "y"]
+    if kind == "images":
+        tree(tmp_path / "in", "a/1.png", "b/1.png")
+        source, options = tmp_path / "in", []
+    message = refused(2, source, tmp_path / "out", *options, "--vocabulary-lock", notes)
+    assert "lock" in message
+    assert notes.read_text() == text
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("policy", ["reject", "oov", "append"])
 def test_fault_130_unknown_labels_by_policy(tmp_path: Folder, policy: str) -> None:
     """A reject, one id behind the others, or appended: never -1."""

@@ -14,7 +14,7 @@ from beam_pipeline.planning.features import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from transforms.core.example.description import FixedLenFeature
 from transforms.core.example.parse import read_examples
-from transforms.errors import CommitError, InputError, SpecError
+from transforms.errors import CommitError, InputError, RaceError, SpecError
 from transforms.work import held_files
 
 Folder = pathlib.Path
@@ -130,7 +130,7 @@ def test_a_lock_that_has_changed_since_fails_the_job(tmp_path: Folder) -> None:
         lock.write_text("dog\nbee\n")
         return row
 
-    with pytest.raises(CommitError, match="A lock must stay as it was"):
+    with pytest.raises(RaceError, match="A lock must stay as it was"):
         run_steps(
             lambda p: p | beam.Create([{"pet": "ant"}]) | beam.Map(slow),
             tmp_path / "out",

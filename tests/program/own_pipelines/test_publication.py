@@ -29,7 +29,7 @@ from beam_pipeline.own_pipelines.commit_rows import (
 from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from tests.support.outputs import contents, rows
+from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert
 from transforms import files
 from transforms.errors import (
@@ -156,6 +156,10 @@ def test_overwrite_replaces_a_dataset(tmp_path: Folder) -> None:
     assert (found.status, sum(found.records.values())) == ("committed", 40)
     assert len(rows(output)) == 40
     assert os.listdir(tmp_path) == ["out"]
+    # What programs that read it find changed is noted.
+    write(output, some(39), lambda row: {**row, "id": f"{row['id']}"}, overwrite=True)
+    (note,) = manifest(output)["run"]["notes"]
+    assert "'id' was int64 and is text" in note
 
 
 def test_an_equal_dataset_is_not_touched(tmp_path: Folder) -> None:

@@ -46,6 +46,8 @@ _MEANINGS = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 _EMPTY = "\\e"
 # The digits of ASCII alone, and no `+`: other texts are names.
 _WHOLE_NUMBER = "^-?[0-9]+$"
+# A text of such words alone is taken for names, whatever they are.
+_PLAIN = re.compile(r"[\w.+-]+")
 _MAX_SHOWN = 10
 _AT_ONCE = 1 << 16
 # Names that are looked at for lists of classes.
@@ -59,10 +61,12 @@ class Vocabulary:
     Attributes:
       given: names in the order of their ids.
       unknown: what becomes of other names.
+      lock: those of them that a lock gives, which may be another file by mistake.
     """
 
     given: tuple[str, ...] = ()
     unknown: Unknown = Unknown.APPEND
+    lock: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.given)) != len(self.given):
@@ -100,12 +104,22 @@ class Vocabulary:
 
         Args:
           found: the distinct names of all rows, in any order.
+
+        Raises:
+          SpecError: the lock's lines look like another text, and none is a class.
         """
         # Imported here, because a command line is checked without Arrow.
         import pyarrow as pa
         import pyarrow.compute as pc
 
         given = pa.array(self.given, pa.string())
+        if self.lock and len(found):
+            locked = pa.array(self.lock, pa.string())
+            strange = (name for name in self.lock if not _PLAIN.fullmatch(name))
+            if not pc.any(pc.is_in(found, value_set=locked)).as_py() and (
+                line := next(strange, None)
+            ):
+                raise _other_text(line, found[0].as_py())
         if self.unknown is Unknown.OOV:
             return pa.concat_arrays([given, pa.array([UNKNOWN_NAME])])
         if self.unknown is Unknown.REJECT:
@@ -147,6 +161,15 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     import pyarrow as pa
 
     return tuple(in_id_order(pa.array(list(names), pa.string())).to_pylist())
+
+
+def _other_text(line: str, name: str) -> SpecError:
+    return SpecError(
+        f"A vocabulary lock must be a file that an earlier run wrote, be empty or not "
+        f"exist; none of the lines of vocabulary_lock is a class of these rows (as "
+        f"{name!r:.80} is), and they look like another text: {line!r:.80}. Name "
+        f"another file. If it is the lock, append one of these classes to it."
+    )
 
 
 def digest_of(names: "pa.StringArray") -> str:
@@ -211,6 +234,11 @@ def _lines(data: bytes, path: str) -> list[str]:
 def _unescaped(line: str, path: str) -> str:
     if line == _EMPTY:
         return ""
+    if not line:
+        raise SpecError(
+            f"The vocabulary lock {path!r} must be a file that an earlier run wrote; "
+            f"it has an empty line, and a lock has none. Name another file."
+        )
 
     def meaning(match: re.Match[str]) -> str:
         if match[0] not in _MEANINGS:

@@ -26,22 +26,30 @@ __all__ = [
 def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
     """Returns the features that datasets state, by name.
 
+    The classes of the first dataset keep their ids; new classes of the others follow,
+    as `merge` has them.
+
     Raises:
       InputError: two datasets state one feature in two ways.
     """
     out: dict[str, Feature] = {}
+    folders: dict[str, str] = {}
     for dataset in datasets:
         for feature in dataset.features:
             before = out.setdefault(feature.name, feature)
+            folders.setdefault(feature.name, dataset.folder)
             if before.vocabulary != feature.vocabulary:
-                # Rows hold class names: one vocabulary of all of them is built later.
-                before = dataclasses.replace(before, vocabulary=None)
+                names = (*(before.vocabulary or ()), *(feature.vocabulary or ()))
+                joined = tuple(dict.fromkeys(names)) or None
+                before = dataclasses.replace(before, vocabulary=joined)
                 out[feature.name] = before
             if dataclasses.replace(feature, vocabulary=before.vocabulary) != before:
+                first = folders[feature.name]
                 raise InputError(
-                    f"all datasets of a source must have the same features; "
-                    f"{feature.name!r} is {feature.to_json()} in {dataset.folder!r}, "
-                    f"which differs from {datasets[0].folder!r}"
+                    f"All datasets of a source must have the same features; "
+                    f"{feature.name!r} is {before.in_words()} in {first!r} and "
+                    f"{feature.in_words()} in {dataset.folder!r}. Convert one with "
+                    f"another kind of this feature, or leave it out with --exclude."
                 )
     return out
 

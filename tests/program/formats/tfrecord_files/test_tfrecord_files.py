@@ -100,7 +100,8 @@ def test_datasets_merge_by_the_names_of_their_classes(
     convert(root, tmp_path / "out")
     assert split_sizes(tmp_path / "out") == {"train": 8, "test": 6}
     names = (tmp_path / "out/label.labels.txt").read_text().split()
-    assert names == ["cat", "dog", "고양이"]
+    # Those of the first folder keep their ids.
+    assert names == ["dog", "cat", "고양이"]
     found = values(tmp_path / "out")
     for row in found:
         folder = row["filename"][0].decode().split("/")[1]

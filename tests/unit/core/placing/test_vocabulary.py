@@ -103,6 +103,30 @@ def test_locked_names_come_before_given_ones() -> None:
     assert oov.to_lock(settled(oov, {"x"})) == ("a",)
 
 
+@pytest.mark.parametrize(
+    ("lock", "is_taken"),
+    [
+        (("golden retriever", "dog"), True),
+        (("golden retriever", "Siamese cat"), False),
+        (("name,size", "a,1"), False),
+        (("retriever", "고양이", "n02085620"), True),
+        ((), True),
+    ],
+)
+def test_a_lock_of_other_names(lock: tuple[str, ...], is_taken: bool) -> None:
+    """One without a class of the rows must look like names, or it is another file."""
+    vocabulary = Vocabulary(lock, lock=lock)
+    if is_taken:
+        assert {"ant", "dog"} <= {
+            *vocabulary.settled(pa.array(["ant", "dog"])).to_pylist()
+        }
+    else:
+        with pytest.raises(SpecError, match="none of the lines"):
+            vocabulary.settled(pa.array(["ant", "dog"]))
+    # Without rows nothing tells.
+    assert vocabulary.settled(pa.array([], pa.string())).to_pylist() == [*lock]
+
+
 def test_lock_file_is_literal() -> None:
     """One name a line; only what would break the lines is escaped."""
     names = ("cat", " dog ", "고양이", "a\nb", "c\rd", "e\\n", "", "x\u2028y")

@@ -19,9 +19,11 @@ from transforms.core.example import messages
 from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.tfrecord.frame import frame
-from transforms.errors import SourceError, TFRecordError
+from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
+from transforms.formats.tfrecord_files.dataset import Dataset
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
+from transforms.formats.tfrecord_files.stated import known_features
 
 
 def example(**features: Any) -> bytes:
@@ -374,7 +376,7 @@ def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path: pathlib.Path) -> None
 def test_two_datasets_with_other_vocabularies_merge_by_name(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Ids mean what their own dataset says; a new vocabulary is built."""
+    """Ids of the first dataset stay, and new classes of the other follow."""
     for folder, rows in (("a", (0, 1)), ("b", (1, 2))):
         shard = [datasets.animal(number) for number in rows]
         datasets.write_dataset(tmp_path / folder, {"train": [shard]})
@@ -387,7 +389,17 @@ def test_two_datasets_with_other_vocabularies_merge_by_name(
     read = read_all(TFRecordFiles(), tmp_path, names)
     assert read.columns["animal"] == ["고양이", "dog", "dog", "goat"]
     declared = {f.name: f for f in read.planned.features}
-    assert declared["animal"].vocabulary is None
+    assert declared["animal"].vocabulary == ("dog", "고양이", "goat")
+
+
+def test_features_that_differ_are_named_on_both_sides() -> None:
+    """As `merge` names them: the kind in either folder."""
+    one, other = Feature("x", Kind.INT64), Feature("x", Kind.FLOAT, shape=(2,))
+    found = [Dataset("a", (one,), ()), Dataset("b", (other,), ())]
+    with pytest.raises(
+        InputError, match=r"'x' is int64 in 'a' and float \(shape: \[2\]\) in 'b'"
+    ):
+        known_features(found)
 
 
 def test_boxes_and_ragged_lists_are_put_together(tmp_path: pathlib.Path) -> None:
