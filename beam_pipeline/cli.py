@@ -34,6 +34,7 @@ from transforms.errors import (
     SpecError,
     UsageError,
     bounded,
+    no_memory,
 )
 from transforms.storage.paths import plain
 
@@ -643,6 +644,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         text = f"{error.strerror or error}: {error.filename}"
         code = _fail(_with_note(text, error), 1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+            raise
+        code = _fail(_with_note(str(no_memory()), error), 1)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
         code = _stopped(signal.SIGINT, stop, arguments)
     except _Stopped as stop:
