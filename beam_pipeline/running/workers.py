@@ -253,19 +253,16 @@ def _check_means(count: int) -> None:
             f"here: {error.strerror or error}. Turn it on (ip link set lo up)"
         ) from error
     need = _OWN_FILES + _FILES_OF_A_WORKER * count
-    opened: list[int] = []
     try:
-        for _ in range(need):
-            opened.append(os.open(os.devnull, os.O_RDONLY))
+        with contextlib.ExitStack() as opened:
+            for _ in range(need):
+                opened.enter_context(open(os.devnull, "rb", buffering=0))
     except OSError as error:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         raise _not_working(
             f"{count} of them need {need} more open files, and this process may have "
             f"{limit:,} in all. Raise that limit (ulimit -n)"
         ) from error
-    finally:
-        for number in opened:
-            os.close(number)
 
 
 def _not_working(reason: str) -> BeamTFRecordError:
