@@ -70,7 +70,8 @@ class Report:
       rejected: items that did not, by reason.
       skipped: items that were left out on purpose, by reason.
       parts: what items consist of ("boxes"): how many were read, written, rejected on
-        their own, and lost with rejected items.
+        their own, and lost with rejected items; without those that steps of `between`
+        have changed.
       image_notes: images that have something worth knowing, counted by what it is.
       notes: what readers of the dataset should know, a sentence each.
       seconds: how long the run took.

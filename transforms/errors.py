@@ -11,6 +11,8 @@
      +- DamageError               a file does not hold what its format promises
      |   +- TFRecordError         framing: carries path, record, offset and kind
      |   +- ExampleError          a payload that is not a tf.train.Example
+     |       +- RecordKindError   exit 4: but a SequenceExample, or a list of Examples;
+     |                             an InputError, too
      +- EncodingError             a value cannot become a tf.train.Example
      +- StorageError              a file could not be read or written
      +- WorkerError               a worker's machine or image does not fit the job
@@ -38,6 +40,7 @@ __all__ = [
     "ExampleError",
     "InputError",
     "RaceError",
+    "RecordKindError",
     "RejectLimitError",
     "SourceError",
     "SpecError",
@@ -216,6 +219,10 @@ class TFRecordError(DamageError):
 
 class ExampleError(DamageError):
     """A payload is not a serialised tf.train.Example."""
+
+
+class RecordKindError(ExampleError, InputError):
+    """A payload is a SequenceExample or an ExampleListWithContext."""
 
 
 class EncodingError(BeamTFRecordError):

@@ -10,11 +10,12 @@ torchvision and Hugging Face Datasets read the first as a folder of images.
 
 import contextlib
 import dataclasses
+import errno
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.csv
@@ -22,13 +23,14 @@ import pyarrow.parquet
 
 from beam_pipeline.reading.choice import condition_of, label_of, number_to_predict
 from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
+from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.core.image.foreign import name_format
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.schema import Kind
-from transforms.errors import TargetError, UsageError
+from transforms.errors import TargetError, UsageError, shortened
 from transforms.reading.view import View
 from transforms.storage.paths import is_remote
 
@@ -39,14 +41,27 @@ TableFormat = Literal["csv", "parquet"]
 _ROWS = 65_536
 _PLAIN = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 _SINGLE = (*_PLAIN, pa.types.is_string, pa.types.is_timestamp, pa.types.is_dictionary)
+# Features called "filename" of these kinds name images: other programs store texts as
+# bytes.
+_NAMES = frozenset([Kind.TEXT, Kind.BYTES, Kind.LABEL, Kind.INT64])
+# A file system refuses a name so: too long, of characters or bytes that it lacks.
+_NO_NAME = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
 
 
 @dataclasses.dataclass
 class _Written:
-    """How much was written of a split."""
+    """How much was written of a split.
+
+    Attributes:
+      rows, bytes: how many.
+      refused: images whose name the file system refuses.
+      example: the first of those, and why.
+    """
 
     rows: int = 0
     bytes: int = 0
+    refused: int = 0
+    example: str = ""
 
 
 def run(
@@ -62,6 +77,9 @@ def run(
 ) -> int:
     """Writes the chosen rows of a dataset into a new folder; returns 0.
 
+    Images whose name the file system refuses are counted on standard error, with the
+    first of them.
+
     Args:
       path: of the dataset.
       output: the folder, which must not exist.
@@ -73,7 +91,7 @@ def run(
     Raises:
       UsageError: the rows cannot be had in this form.
       SpecError: the choice names what is not there.
-      TargetError: the output exists, or cannot be made.
+      TargetError: the output exists, or cannot be made, or takes the name of no image.
       DamageError: a record is damaged; nothing is left at the output.
     """
     dataset = open_dataset(path, labels="names")
@@ -93,6 +111,11 @@ def run(
             else:
                 file = os.path.join(folder, f"{_safe(name or 'rows')}.{table_format}")
                 written[name] = _write_table(view, file, table_format)
+        refused = _refused(written)
+        if refused and not any(each.rows for each in written.values()):
+            raise TargetError(f"The output must take the names of images; {refused}")
+    if refused:
+        standard_error.say(refused)
     if not quiet:
         _print(output, written, "image" if image else "row")
     return 0
@@ -171,9 +194,10 @@ def _write_images(
 ) -> _Written:
     """Writes the images of a split, each into the folder of its class."""
     label = label_of(dataset) or number_to_predict(dataset)
-    named = "filename" if "filename" in dataset.features else ""
+    name = dataset.features.get("filename")
+    named = "filename" if name and name.kind in _NAMES and not name.is_list else ""
     columns = [image, *([label.name] if label else []), *([named] if named else [])]
-    written, used = _Written(), set[str]()
+    written = _Written()
     for number, row in enumerate(view.select(columns)):
         data = row[image]
         if data is None:
@@ -182,19 +206,42 @@ def _write_images(
         if label:
             found = row[label.name]
             parts.append(_safe("no label" if found is None else str(found)))
-        file_name = row[named] if named else None
-        stem = os.path.splitext(os.path.basename(file_name or ""))[0] or f"{number:08d}"
-        ending = _ending(data)
-        path = os.path.join(*parts, _safe(stem) + ending)
-        if path in used:
-            path = os.path.join(*parts, f"{_safe(stem)}-{number:08d}{ending}")
-        used.add(path)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(data)
+        stem = _safe(_stem(row[named] if named else None) or f"{number:08d}")
+        try:
+            _write_new(os.path.join(*parts), stem, f"-{number:08d}", data)
+        except OSError as error:
+            if error.errno not in _NO_NAME:
+                raise
+            written.refused += 1
+            where = (
+                f"{printable(split)}, row {number:,}" if split else f"row {number:,}"
+            )
+            shown = f"{where}, {shortened(stem)!r}: {error.strerror}"
+            written.example = written.example or shown
+            continue
         written.rows += 1
         written.bytes += len(data)
     return written
+
+
+def _stem(name: Any) -> str:
+    """Returns the name of an image without folders and ending; empty for none."""
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    return os.path.splitext(os.path.basename("" if name is None else str(name)))[0]
+
+
+def _write_new(folder: str, stem: str, number: str, data: bytes) -> None:
+    """Writes a new file; one with a number where an image has the name already."""
+    os.makedirs(folder, exist_ok=True)
+    ending = _ending(data)
+    while True:
+        # The file system decides which names are the same: "A.png" and "a.png" may be.
+        with contextlib.suppress(FileExistsError):
+            with open(os.path.join(folder, stem + ending), "xb") as file:
+                file.write(data)
+            return
+        stem += number
 
 
 def _ending(data: bytes) -> str:
@@ -239,9 +286,30 @@ def _stored(schema: pa.Schema) -> pa.Schema:
 
 
 def _safe(name: str) -> str:
-    """Returns a name that stays in its folder, on any file system."""
-    out = "".join(f"%{ord(c):02X}" if c in '/\\\0:*?"<>|' else c for c in name)
+    """Returns a name that stays in its folder, on any file system.
+
+    Bytes that are not UTF-8, as `os.fsdecode` gives them, are written as "%E9".
+    """
+    out = "".join(
+        f"%{ord(c) & 0xFF:02X}"
+        if c < " " or c in '/\\:*?"<>|' or "\udc80" <= c <= "\udcff"
+        else c
+        for c in name
+    )
     return f"%2E{out[1:]}" if out.startswith(".") else out or "%"
+
+
+def _refused(written: Mapping[str, _Written]) -> str:
+    """Returns how many images have no file, and why; empty for none."""
+    refused = sum(each.refused for each in written.values())
+    if not refused:
+        return ""
+    total = refused + sum(each.rows for each in written.values())
+    example = next(each.example for each in written.values() if each.example)
+    return (
+        f"not exported: {refused:,} of {count_text(total, 'image')}, whose name the "
+        f"file system refuses, as {example}."
+    )
 
 
 def _print(output: str, written: Mapping[str, _Written], what: str) -> None:

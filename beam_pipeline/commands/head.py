@@ -19,6 +19,7 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
 from transforms import files
 from transforms.core.example.decoder import parse_example
+from transforms.core.example.record_kind import check_kind
 from transforms.core.image.check import ImageFacts, check_image
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import BOX_SIDES, Feature, Kind
@@ -138,6 +139,7 @@ def first_records(
       UsageError: the count is negative.
       SpecError: the choice names what is not there.
       TFRecordError: a file is damaged.
+      RecordKindError: the first record of a file is no Example.
       SourceError: a file cannot be read.
     """
     if count < 0:
@@ -205,6 +207,8 @@ def _of_file(
     if not count:
         return
     for number, payload in enumerate(reader):
+        if not number:
+            check_kind(payload, f"record 0 of {file}")
         yield Record(split, file, number, len(payload), *_parsed(payload))
         if number + 1 == count:
             return

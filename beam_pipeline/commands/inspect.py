@@ -298,9 +298,10 @@ def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> Non
 
 
 def _odd_records(summary: FileSummary) -> str:
+    kind = f", {summary.first_kind}" if summary.first_kind else ""
     return (
         f"{count_text(summary.not_examples, 'record')} cannot be read as a "
-        f"tf.train.Example; the first is record {summary.first_not_example:,}"
+        f"tf.train.Example; the first is record {summary.first_not_example:,}{kind}"
     )
 
 

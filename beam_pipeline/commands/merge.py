@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from beam_pipeline.commands.copied import print_next, print_splits
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.reading.reading_plan import check_examples
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.printing import print_prose, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms.errors import UsageError
+from transforms.formats.tfrecord_files.shards import Shard
 from transforms.storage.paths import plain
 
 __all__ = ["run"]
@@ -36,6 +38,7 @@ def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -
     for path in sources:
         found = open_target(path)
         if not isinstance(found, Dataset):
+            check_examples([Shard(found.path)])
             raise UsageError(
                 f"Datasets with manifests are merged; {path!r} is a single file."
             )

@@ -74,16 +74,17 @@ def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
         print_text(json_text(_as_json(path, counts, examples, read)))
         return
     console = open_console()
-    items = sum(count for (_, part), count in counts.items() if not part)
-    _print_head(console, path, items, found)
+    wholes: collections.Counter[str] = collections.Counter()
+    for (_, part), count in counts.items():
+        wholes[part] += count
+    _print_head(console, path, wholes, found)
     if counts:
         table = new_table("reason", "count", "share", "example", right=_NUMBERS)
         for (name, part), count in counts.most_common():
-            whole = sum(n for (_, other), n in counts.items() if other == part)
             table.add_row(
                 f"{name} ({part})" if part else name,
                 f"{count:,}",
-                share_text(count, whole),
+                share_text(count, wholes[part]),
                 _in_words(examples[name, part]),
             )
         print_table(console, table)
@@ -115,7 +116,10 @@ def _as_json(
     }
 
 
-def _print_head(console: Console, path: str, items: int, found: EarlierRejects) -> None:
+def _print_head(
+    console: Console, path: str, wholes: Mapping[str, int], found: EarlierRejects
+) -> None:
+    items = wholes.get("", 0)
     text = f"  {count_text(items, 'item')} rejected"
     if found.manifest is not None:
         # What is skipped are files and rows alike: a share of both says nothing.
@@ -128,6 +132,9 @@ def _print_head(console: Console, path: str, items: int, found: EarlierRejects) 
             text += f"; {skipped:,} others skipped"
     else:
         text += " by a run that committed nothing"
+    for part, count in wholes.items():
+        if part:
+            text += f"; {count:,} {part} rejected alone"
     console.say(Text.assemble((printable(path), "bold"), text))
 
 

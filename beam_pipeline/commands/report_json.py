@@ -65,8 +65,10 @@ def failure_json(
     """Returns the result of a run that committed nothing.
 
     Where the run got as far as counting its items, it says how many were read, rejected
-    and skipped, the last two by reason, and where the rejects are; else None.
+    and skipped, the last two by reason, what became of their parts, and where the
+    rejects are; else None.
     """
+    counts = ("read", "rejected", "skipped", "parts", "rejects")
     output = settings.get("output")
     account = getattr(error, "account", None) or {}
     return {
@@ -76,6 +78,6 @@ def failure_json(
         "message": str(error),
         # What is no path may hold what would have been taken off one.
         "output": output if isinstance(output, str) else None,
-        **{key: account.get(key) for key in ("read", "rejected", "skipped", "rejects")},
+        **{key: account.get(key) for key in counts},
         "seconds": round(seconds, 3),
     }

@@ -328,7 +328,8 @@ def _comment(evidence: Evidence | None, feature: Feature) -> str:
     if evidence.misfits:
         wrong = examples_text(evidence.misfit_examples)
         parts.append(f"{evidence.misfits:,} DO NOT FIT, as {wrong}")
-        if not any(re.search(r"\d", text) for text in evidence.misfit_examples):
+        numbered = any(re.search(r"\d", text) for text in evidence.misfit_examples)
+        if not numbered and not feature.is_list:
             parts.append("if that means missing, say --null-values")
     parts += _hints(evidence, feature)
     return "# " + "; ".join(parts)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from transforms import files
 from transforms.core.example.decoder import decode_examples
+from transforms.core.example.record_kind import check_kind, record_kind
 from transforms.core.statistics import Statistics, summarize
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import detect
@@ -70,6 +71,7 @@ class FileSummary:
       variants: of features; more than one where records disagree on the type.
       not_examples: records that are no tf.train.Example.
       first_not_example: 0-based index of the first of those; -1: there is none.
+      first_kind: the message that this one is, where that is known.
     """
 
     records: int
@@ -80,6 +82,7 @@ class FileSummary:
     variants: tuple[Variant, ...]
     not_examples: int = 0
     first_not_example: int = -1
+    first_kind: str = ""
 
 
 def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
@@ -91,6 +94,7 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
 
     Raises:
       TFRecordError: it is damaged.
+      RecordKindError: it holds SequenceExamples, or others that are known, alone.
       UsageError: it cannot be read.
     """
     try:
@@ -110,7 +114,7 @@ def _summarize(
     reader = TFRecordReader(file, allow_empty=allow_empty)
     shortest, longest = sys.maxsize, 0
     found: dict[tuple[str, str], Variant] = {}
-    failed, first_failed = 0, -1
+    failed, first_failed, odd = 0, -1, b""
     for batch in reader.batches():
         shortest = min(shortest, int(batch.lengths.min()))
         longest = max(longest, int(batch.lengths.max()))
@@ -120,7 +124,10 @@ def _summarize(
             found[key] = found[key].merge(variant) if key in found else variant
         if wrong and not failed:
             first_failed = wrong[0]
+            odd = batch.payload(first_failed - batch.first_record)
         failed += len(wrong)
+    if failed and not found:
+        check_kind(odd, f"record {first_failed:,} of {path}")
     return FileSummary(
         records=reader.records,
         bytes=reader.stored_bytes,
@@ -130,6 +137,7 @@ def _summarize(
         variants=tuple(found[key] for key in sorted(found)),
         not_examples=failed,
         first_not_example=first_failed,
+        first_kind=record_kind(odd).words,
     )
 
 

@@ -106,7 +106,7 @@ class WriteKeywords(TypedDict, total=False):
     """Write a table of the records [for images]; `no_catalogue` for none."""
 
     max_reject_rate: float | None
-    """Tolerated share of rejects [0.01, and one of 10 items or more]."""
+    """Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more]."""
 
     keep_rejected_bytes: bool
     """Store rejected items beside their reasons."""

@@ -30,13 +30,6 @@ def with_accounts(
     plan: RowsPlan, source: ReadSource, facts: Sequence[ReadFacts | RejectLog]
 ) -> RowsPlan:
     """Returns a plan whose account begins where the source was read."""
-    # The parts of an item are not followed through the steps of a user.
-    read: list[ReadFacts | PlaceFacts | RejectLog] = [
-        dataclasses.replace(fact, parts={}, parts_gone={})
-        if isinstance(fact, ReadFacts)
-        else dataclasses.replace(fact, parts={})
-        for fact in facts
-    ]
     run = dict(plan.publication.run)
     publication = dataclasses.replace(
         plan.publication,
@@ -50,6 +43,6 @@ def with_accounts(
     return dataclasses.replace(
         plan,
         publication=publication,
-        facts=(*read, *placed),
+        facts=(*facts, *placed),
         reading=source.versions,
     )

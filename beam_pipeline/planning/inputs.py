@@ -33,6 +33,7 @@ from transforms.formats.choose_files import (
     unmatched,
 )
 from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.listing import HeldListing
 from transforms.formats.registry import (
     FORMATS,
@@ -43,7 +44,7 @@ from transforms.formats.registry import (
 )
 from transforms.formats.source import Source
 from transforms.formats.split_words import is_split_word
-from transforms.formats.unpacked import plain_name
+from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
 from transforms.storage.file_list import (
     FileList,
     Order,
@@ -54,8 +55,8 @@ from transforms.storage.paths import absolute, common_folder, is_remote
 from transforms.storage.row_spool import RowSpool
 from transforms.storage.visibility import Witness
 
-# Enough to tell a format by.
-_HEAD_BYTES = 4096
+# Enough to tell a format by: the keys of a JSON object may come after long values.
+_HEAD_BYTES = 1 << 16
 # TFDS keeps each version of a dataset in a folder of its own.
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -70,6 +71,11 @@ __all__ = [
     "rule_of",
 ]
 
+# Of files whose name does not say that they are JSON lines: how many are looked at, and
+# their first bytes.
+_MOST_HEADS, _LINE_BYTES = 64, 256 << 10
+# Formats whose files may be JSON lines by their content, if they are by nothing else.
+_MAY_BE_JSON_LINES = frozenset(["", "coco", "csv", "jsonl"])
 # How many files that are skipped for their suffix a plan names.
 _PASSED_OVER = 5
 # Of the files that are skipped for their suffix, as many may be tables that are named.
@@ -262,9 +268,12 @@ def find_inputs(
         entries = FileList.of(
             (entry for entry in entries if not is_companion(entry.path)), Order.PATH
         )
+    takes: Callable[[str], bool] = known.takes
+    if wanted == "jsonl" and not any(takes(entry.path) for entry in entries):
+        takes = _having(_json_suffixes(spec, entries))
     kept, skipped = choose_files(
         entries,
-        takes=known.takes,
+        takes=takes,
         include=spec.include,
         exclude=spec.exclude,
     )
@@ -276,7 +285,7 @@ def find_inputs(
     passed_over: tuple[str, ...] = ()
     if Skipped.OTHER_SUFFIX in skipped:
         passed_over = other_suffixes(
-            entries, takes=known.takes, exclude=spec.exclude, shown=_LOOKED_AT
+            entries, takes=takes, exclude=spec.exclude, shown=_LOOKED_AT
         )
         notes += _table_notes(passed_over)
     return Inputs(
@@ -377,13 +386,77 @@ def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         return spec.format, entries
     if spec.layout is not None:
         return "fixed", entries
-    if wanted := claimed_by(_NamesAndSizes(telling), _head_in(spec.source)):
+    wanted = claimed_by(_NamesAndSizes(telling), _head_in(spec.source))
+    if wanted in ("", "coco") and _json_suffixes(spec, telling, all_alike=not wanted):
+        return "jsonl", entries
+    if wanted:
         return wanted, entries
     shown = ", ".join(repr(e.path) for e in entries.first(3)) or "nothing"
     raise InputError(
         f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
         f"another folder, or use --include with --format."
     )
+
+
+def _having(suffixes: frozenset[str]) -> Callable[[str], bool]:
+    return lambda path: _suffix(path) in suffixes
+
+
+def _json_suffixes(
+    spec: Spec, entries: FileList, *, all_alike: bool = True
+) -> frozenset[str]:
+    """Returns the suffixes of the files that are JSON lines by their content.
+
+    Args:
+      spec: the job.
+      entries: the files.
+      all_alike: whether a suffix must not have other files, too; else it is left out.
+
+    Raises:
+      InputError: some files of a suffix are, and others are not.
+    """
+    chosen, _ = choose_files(
+        entries, takes=lambda _: True, include=spec.include, exclude=spec.exclude
+    )
+    paths = [entry.path for entry in chosen if not is_image_name(entry.path)]
+    holding: dict[str, dict[str, str]] = {}
+    for path in paths[:: -(-len(paths) // _MOST_HEADS) or 1]:
+        kinds = holding.setdefault(_suffix(path), {})
+        kinds.setdefault(_json_in(os.path.join(spec.source, path)), path)
+    suffixes = [
+        suffix
+        for suffix, kinds in holding.items()
+        if "lines" in kinds and (all_alike or len(kinds) == 1)
+    ]
+    for suffix in suffixes:
+        for kind, path in holding[suffix].items():
+            if kind != "lines":
+                what = (
+                    "an array: write each of its objects on a line" if kind else "not"
+                )
+                raise InputError(
+                    f"All {suffix or 'such'} files of a source must be JSON lines, as "
+                    f"{holding[suffix]['lines']!r} is; {path!r} is {what}, or leave it "
+                    f"out with --exclude."
+                )
+    return frozenset(suffixes)
+
+
+def _json_in(path: str) -> str:
+    """Returns what JSON a file holds by its content; empty for none."""
+    try:
+        if is_packed(path):
+            with open_unpacked(path, path) as unpacked:
+                return begins_as(unpacked.read(_LINE_BYTES))
+        with files.open_input(path) as stream:
+            return begins_as(stream.read(_LINE_BYTES))
+    except (OSError, InputError):
+        # Where it is read, it says why it cannot be.
+        return ""
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(plain_name(path.lower()))[1]
 
 
 class _NamesAndSizes:
@@ -443,6 +516,11 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     wanted = spec.format
     if wanted == "auto":
         wanted = "fixed" if spec.layout is not None else _claimed(entries, root)
+    by_content = spec.format == "auto" and wanted in _MAY_BE_JSON_LINES
+    if by_content:
+        held = {_json_in(path) for path in paths[:: -(-len(paths) // _MOST_HEADS)]}
+        by_content = held == {"lines"} or (not wanted and held == {"array"})
+    wanted = "jsonl" if by_content else wanted
     if wanted == "images":
         raise SourceError("Images must be in a folder: label/file or split/label/file")
     if not wanted:
@@ -453,7 +531,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
         )
     known = FORMATS[wanted]
     other = [path for path in paths if not known.takes(path)]
-    if other and spec.format == "auto":
+    if other and spec.format == "auto" and not by_content:
         raise InputError(
             f"All files of a source must be of one format; {other[0]!r} is no "
             f"{known.title}. Correct the pattern, or use --include."

@@ -16,6 +16,7 @@ from transforms.core.infer.columns import infer_columns
 from transforms.core.infer.evidence import Evidence
 from transforms.core.model import ReadFacts
 from transforms.core.remarks import rounding_remarks
+from transforms.core.rows.coerce import with_points
 from transforms.core.rows.conform import conform
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.rounding import roundings_of
@@ -147,7 +148,11 @@ def join_table(
     joined = join_labels(
         entries, ids.cast(pa.string()), table.numbers, table=table.name
     )
-    inference = infer_columns(table.columns, label_column=spec.label_column)
+    numbers = [Feature(name, Kind.FLOAT) for name in table.columns]
+    inference = infer_columns(
+        with_points(table.columns, numbers, spec.decimal),
+        label_column=spec.label_column,
+    )
     # Ids stay what they are, however much they look like numbers.
     features = [
         Feature(f.name, Kind.TEXT, is_label=f.is_label) if f.name == id_column else f
@@ -164,6 +169,8 @@ def join_table(
         if feature.pattern and feature.column in taken:
             texts = taken[feature.column].cast(pa.string()).unique()
             try_pattern(feature.name, feature.pattern, texts.to_pylist())
+    as_read = taken
+    taken = dict(with_points(taken, schema.features, spec.decimal))
     rows, misfits = conform(taken, schema, len(entries), origins)
     faults: list[tuple[str, str] | None] = [
         None
@@ -173,7 +180,8 @@ def join_table(
     ]
     for misfit in reversed(misfits):
         for index in np.flatnonzero(misfit.bad & matched).tolist():
-            reason, message = misfit.complaint(index)
+            raw = as_read.get(misfit.feature.source_column, misfit.raw)
+            reason, message = dataclasses.replace(misfit, raw=raw).complaint(index)
             row = int(table.numbers[joined.rows[index]]) + 1
             faults[index] = (str(reason), f"{table.name}, row {row}: {message}")
     orphans = [

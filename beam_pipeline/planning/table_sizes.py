@@ -21,6 +21,7 @@ from transforms.core.sparse import cells_of, is_sparse, other_names, with_sparse
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import TableSample
+from transforms.storage.paths import spellings
 
 __all__ = [
     "SIZED_IMAGES",
@@ -81,7 +82,12 @@ def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> 
     sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
     if named and not sizes:
         folder = os.path.join(inputs.root, images_root)
-        paths = [os.path.join(folder, each) for each in named if "\0" not in each]
+        paths = [
+            os.path.join(folder, spelling)
+            for each in named
+            if "\0" not in each
+            for spelling in spellings(each)
+        ]
         # A store that does not answer is asked for one of them, and not for all.
         for some in (paths[:1], paths[1:]):
             sizes += files.sizes_of(some).values()

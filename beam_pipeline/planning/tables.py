@@ -53,6 +53,7 @@ from transforms.core.placing.placement import (
     is_split_name,
     usual_order,
 )
+from transforms.core.rows.coerce import with_points
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
@@ -68,6 +69,7 @@ from transforms.formats.table import (
     TableFormat,
     TableReader,
     TableSample,
+    file_notes,
 )
 from transforms.formats.table_source import (
     BY_SHARES,
@@ -249,6 +251,7 @@ def plan_tables(
             *sample.notes,
             *column_notes(schema, evidence, spec),
             *rounding_notes(evidence),
+            *(() if by_file or splits_by else file_notes(reader, listed, columns)),
         ),
         content=source.content,
         counted=counted,
@@ -306,6 +309,10 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         given["images_root"] = spec.images_root
     if "max_image_bytes" in fields:
         given["max_image_bytes"] = spec.image_policy.max_bytes
+    if "recognised" in fields:
+        given["recognised"] = spec.format == "auto"
+    if "image_policy" in fields:
+        given["image_policy"] = spec.image_policy
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
     if "layout" in given:
@@ -395,13 +402,18 @@ def _schema(
             _all_rows(reader, listed, list(columns)), label_column=label
         )
     else:
-        inference = infer_columns(columns, label_column=label)
+        inference = infer_columns(
+            with_points(columns, _as_numbers(columns), reader.decimal),
+            label_column=label,
+        )
     schema = declare(
         [*declared, *inference.features],
         sample.columns,
         spec,
         images_named=reader.images_named,
     )
+    pointed = with_points(sample.columns, schema.features, reader.decimal)
+    sample = dataclasses.replace(sample, columns=pointed)
     inferred = {
         f.source_column: (f, e)
         for f, e in zip(inference.features, inference.evidence, strict=True)
@@ -454,7 +466,13 @@ def _all_rows(
         for block in reader.blocks(file, block_bytes=_INFERRED_BYTES, limit_rows=None):
             for raw in reader.read(file, block, columns):
                 found = {name: raw.columns[name] for name in columns}
-                yield with_nulls(found, reader.null_values)
+                nulled = with_nulls(found, reader.null_values)
+                yield with_points(nulled, _as_numbers(columns), reader.decimal)
+
+
+def _as_numbers(names: Iterable[str]) -> list[Feature]:
+    """Returns features for columns that may turn out to be numbers."""
+    return [Feature(name, Kind.FLOAT) for name in names]
 
 
 def _is_manifest(columns: Mapping[str, object]) -> bool:

@@ -16,6 +16,7 @@ from beam_pipeline.datasets.dataset import Dataset, open_target
 from transforms import files
 from transforms.core.catalogue import MOST_SECONDS, catalogue_features
 from transforms.core.example.description import FixedLenFeature, VarLenFeature
+from transforms.core.example.record_kind import check_first
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
@@ -33,7 +34,15 @@ from transforms.storage.paths import absolute, plain
 if TYPE_CHECKING:
     from beam_pipeline.settings.spec import FeatureSpec
 
-__all__ = ["Found", "Labels", "ReadingPlan", "Said", "find_records", "plan_reading"]
+__all__ = [
+    "Found",
+    "Labels",
+    "ReadingPlan",
+    "Said",
+    "check_examples",
+    "find_records",
+    "plan_reading",
+]
 
 Labels = Literal["names", "ids"]
 # A feature as FixedLenFeature, VarLenFeature, or in the words of a spec.
@@ -128,7 +137,8 @@ def plan_reading(
     Raises:
       SpecError: an argument is wrong, or names no split or no feature.
       UsageError: nothing is there that can be read.
-      InputError: shards that a dataset states are not there.
+      InputError: shards that a dataset states are not there, or records are no
+        Examples.
     """
     path = absolute(plain(path))
     said = _features_said(features or {})
@@ -307,7 +317,7 @@ def _features_seen(
     """Returns features of the first records that are not known, as they are stored."""
     keys = {key for feature in known.values() for key in feature.record_keys}
     out = {}
-    for name, kind in learn(_first_payloads(shards)).types.items():
+    for name, kind in learn(_first_payloads(shards)[0]).types.items():
         if name not in keys:
             many = hasattr(kind, "value_type")
             shape = (None,) if many else ()
@@ -316,15 +326,20 @@ def _features_seen(
     return out
 
 
-def _first_payloads(shards: Sequence[Shard]) -> PayloadBatch:
-    """Returns the first records: those of the first shard that has any."""
+def check_examples(shards: Sequence[Shard]) -> None:
+    """Raises RecordKindError where the first record is a message of another kind."""
+    check_first(*_first_payloads(shards))
+
+
+def _first_payloads(shards: Sequence[Shard]) -> tuple[PayloadBatch, str]:
+    """Returns the first records and their path: of the first shard that has any."""
     for shard in shards:
         if shard.records != 0:
             file = InputFile(shard.path, shard.path, size=files.size_of(shard.path))
             found = sampled(file, _SAMPLE_BYTES).payloads
             if len(found):
-                return found
-    return PayloadBatch.of([])
+                return found, shard.path
+    return PayloadBatch.of([]), ""
 
 
 def _of_bare_files(
@@ -345,6 +360,7 @@ def _of_bare_files(
         seen = _features_seen([shard for _, shard in shards], {})
         if sees:
             return Found(shards, (), tuple(seen.values()), Edition())
+        check_examples([shard for _, shard in shards])
         shown = {
             each.name: f"[{each.kind}]" if each.shape else str(each.kind)
             for each in seen.values()

@@ -43,7 +43,10 @@ class Keywords(TypedDict, total=False):
     """Column of `labels`: names of images without suffix, or paths."""
 
     delimiter: str | None
-    """CSV: character between cells [, or tab for .tsv]."""
+    """CSV: character between cells, or whitespace [, or tab for .tsv]."""
+
+    decimal: Literal[".", ","]
+    """CSV: decimal character; with a comma, points group thousands [.]."""
 
     quote: str
     """CSV: character around cells; empty for none ["]."""
@@ -199,7 +202,7 @@ class Keywords(TypedDict, total=False):
     """Write a table of the records [for images]; `no_catalogue` for none."""
 
     max_reject_rate: float | None
-    """Tolerated share of rejects [0.01, and one of 10 items or more]."""
+    """Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more]."""
 
     keep_rejected_bytes: bool
     """Store rejected items beside their reasons."""

@@ -226,7 +226,12 @@ class Settings:
         sources=IMAGES,
     )
     delimiter: str | None = _source(
-        None, "CSV: character between cells [, or tab for .tsv].", "CHAR"
+        None,
+        "CSV: character between cells, or whitespace [, or tab for .tsv].",
+        "CHAR",
+    )
+    decimal: Literal[".", ","] = _source(
+        ".", "CSV: decimal character; with a comma, points group thousands [.]."
     )
     quote: str = _source(
         '"', 'CSV: character around cells; empty for none ["].', "CHAR"
@@ -418,7 +423,7 @@ class Settings:
     )
     max_reject_rate: Annotated[float, Limits(ge=0, le=1)] | None = _output(
         None,
-        "Tolerated share of rejects [0.01, and one of 10 items or more].",
+        "Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more].",
         "SHARE",
         decides_bytes=False,
     )

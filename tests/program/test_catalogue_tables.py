@@ -334,7 +334,8 @@ def test_fault_107_a_number_too_small_is_counted_and_named(tmp_path: Folder) -> 
     run = convert(source, tmp_path / "out", "--no-shuffle")
     found = [row["f"] for row in rows(tmp_path / "out") if "f" in row]
     assert found == [0.5, -0.0, 1.401298464324817e-45, 0.0, 0.0, 0.0]
-    (note,) = manifest(tmp_path / "out")["run"]["notes"]
+    files, note = manifest(tmp_path / "out")["run"]["notes"]
+    assert "a.csv (4), b.csv (3)" in files
     assert note.startswith("2 values of 'f' became 0")
     assert note.endswith("'-1E-46' in row 2 of a.csv")
     assert note in run.out

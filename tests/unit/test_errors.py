@@ -27,6 +27,7 @@ EXIT_CODES = {
     "DamageError": 1,
     "TFRecordError": 1,
     "ExampleError": 1,
+    "RecordKindError": 4,
     "EncodingError": 1,
     "StorageError": 1,
     "WorkerError": 1,

@@ -36,7 +36,7 @@ LIBRARY = {
     "transforms.formats.binary": "errors files storage core core.image formats",
     "transforms.formats.columnar": "errors files storage core core.rows formats",
     "transforms.formats.csv": "errors files storage core core.rows core.infer formats",
-    "transforms.formats.detection": "errors files storage core formats",
+    "transforms.formats.detection": "errors files storage core core.image formats",
     "transforms.formats.json_lines": (
         "errors files storage core core.rows formats formats.columnar"
     ),

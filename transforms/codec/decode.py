@@ -151,7 +151,7 @@ def _untyped(data: bytes, index: int) -> dict[str, Any]:
     try:
         found = parse_example(data)
     except ExampleError as error:
-        raise ExampleError(f"example {index:,}: {error}") from error
+        raise type(error)(f"example {index:,}: {error}") from error
     return {n: v[0] if len(v) == 1 else v for n, v in found.items()}
 
 

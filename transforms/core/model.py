@@ -366,7 +366,7 @@ class RejectLog:
 
     Attributes:
       counts: rejected items by reason.
-      examples: one sentence for each reason.
+      examples: one sentence for each reason, and with its reason for each kind of part.
       parts: rejected parts of items, by kind ("boxes").
       task: text that identifies the task; logs are ordered by it where rejections of
         several tasks tie.
@@ -379,7 +379,7 @@ class RejectLog:
     """
 
     counts: Mapping[Reason, int]
-    examples: Mapping[Reason, str] = dataclasses.field(default_factory=dict)
+    examples: Mapping[str, str] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     task: str = ""
     runs: tuple[RejectRun, ...] = ()

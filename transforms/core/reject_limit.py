@@ -17,18 +17,20 @@ _FORGIVEN_OF = 10
 _SHOWN_REASONS = 3
 _SHOWN_BYTES = 180
 _LEAST_BYTES = 40
+# Whole items, beside what they consist of ("boxes").
+_ITEMS = "items"
 
 
 def tolerated(account: Account, rate: float | None) -> bool:
-    """Whether no more items were rejected than a job allows.
+    """Whether no more items were rejected than a job allows, and no more parts of them.
 
     Args:
       account: of the job.
-      rate: limit of rejected / (written + rejected + dropped by steps); None for 0.01,
-        and for one reject among ten items or more.
+      rate: limit of rejected / (written + rejected + dropped by steps), and for parts,
+        each kind by itself, of rejected / read; None for 0.01, and for one reject among
+        ten or more.
     """
-    rejected, considered = _counts(account)
-    return _passes(rejected, considered, rate)
+    return all(_passes(*share, rate) for share in _shares(account).values())
 
 
 def limit_message(
@@ -42,31 +44,43 @@ def limit_message(
 
     Args:
       account: of the job.
-      examples: reason -> a reject in words; reasons may be missing.
+      examples: reason -> a reject in words; and for parts, kind -> reason and reject.
+        Any may be missing.
       rate: see `tolerated`.
       listed: what `beam-tfrecord rejects` lists them by.
     """
-    rejected, considered = _counts(account)
-    if _passes(rejected, considered, rate):
+    shares = _shares(account)
+    over = {what: share for what, share in shares.items() if not _passes(*share, rate)}
+    if not over:
+        rejected, _ = shares[_ITEMS]
         head = f"At least one item must become a record; all {rejected:,} were rejected"
         if dropped := account.dropped_by_steps:
             head += f", and {dropped:,} dropped by your own steps"
     else:
         limit = _USUAL_RATE if rate is None else rate
+        (what, (rejected, considered)), *others = over.items()
         head = (
-            f"At most {limit:.3%} of the items may be rejected; {rejected:,} of "
+            f"At most {limit:.3%} of the {what} may be rejected; {rejected:,} of "
             f"{considered:,} were"
         )
+        for part, (rejected, considered) in others:
+            head += f", and {rejected:,} of {considered:,} {part}"
     if account.written:
-        way = f"give --max-reject-rate {_rate_that_passes(rejected, considered)}"
+        # A rate that is given forgives nothing, so it must be enough for all of them.
+        rates = [_rate_that_passes(*share) for share in shares.values() if share[0]]
+        way = f"give --max-reject-rate {max(rates, key=float)}"
     else:
         way = "write an empty dataset with --allow-empty and --max-reject-rate 1"
     tail = (
         f"Nothing was committed. To list them: beam-tfrecord rejects "
         f"{shlex.quote(listed)}. Correct the source, or {way}."
     )
-    room = MAX_MESSAGE_BYTES - len(f"{head}: . {tail}".encode())
-    return f"{head}: {_reasons(account.rejected, examples, room)}. {tail}"
+    room = MAX_MESSAGE_BYTES - len(f"{head}, as . {tail}".encode())
+    if not over or _ITEMS in over:
+        head += f": {_reasons(account.rejected, examples, room)}"
+    elif (text := examples.get(what, "").rstrip(".")) and room >= _LEAST_BYTES:
+        head += f", as {bounded(text, room)}"
+    return f"{head}. {tail}"
 
 
 def account_facts(account: Account, rejects: str) -> dict[str, Any]:
@@ -75,13 +89,20 @@ def account_facts(account: Account, rejects: str) -> dict[str, Any]:
         "read": account.read,
         "rejected": dict(account.rejected),
         "skipped": dict(account.skipped),
+        "parts": {part: dict(counts) for part, counts in account.parts.items()},
         "rejects": rejects or None,
     }
 
 
-def _counts(account: Account) -> tuple[int, int]:
+def _shares(account: Account) -> dict[str, tuple[int, int]]:
+    """Returns how many were rejected, and of how many: of items, and of their parts."""
     rejected = sum(account.rejected.values())
-    return rejected, account.written + rejected + account.dropped_by_steps
+    considered = account.written + rejected + account.dropped_by_steps
+    parts = {
+        part: (counts.get("rejected", 0), counts.get("read", 0))
+        for part, counts in account.parts.items()
+    }
+    return {_ITEMS: (rejected, considered), **parts}
 
 
 def _passes(rejected: int, considered: int, rate: float | None) -> bool:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from transforms.core.manifest import Account
 from transforms.core.model import PlaceFacts, ReadFacts, Rounding, ShardFile
-from transforms.core.schema import Feature
+from transforms.core.schema import Feature, Kind
 from transforms.errors import SHOWN_CHARS, bounded, first_few
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "rounding_remarks",
     "share_remarks",
     "step_remarks",
+    "turned_box_remarks",
 ]
 
 _SHOWN = 10
@@ -112,6 +113,33 @@ def step_remarks(account: Account) -> list[str]:
             (account.added_by_steps, "added"),
         )
         if count
+    ]
+
+
+def turned_box_remarks(
+    features: Sequence[Feature], turned: int, *, applied: bool
+) -> list[str]:
+    """Returns a remark on images with boxes that their EXIF orientation turns.
+
+    Args:
+      features: of the dataset.
+      turned: how many images have such an orientation.
+      applied: whether it was applied to the pixels.
+    """
+    if not turned or not any(feature.kind is Kind.BOX for feature in features):
+        return []
+    what = "1 image" if turned == 1 else f"{turned:,} images"
+    meant = (
+        "boxes are taken as drawn on the turned image, unless the stated size is that "
+        "of the stored one alone"
+        if applied
+        else "boxes are taken as drawn on the image as it is stored; if they were "
+        "drawn on the turned one, as most programs show it, they are misplaced, and "
+        "--exif apply puts them right"
+    )
+    return [
+        f"EXIF turns {what} of a dataset with boxes, and nothing says on which view "
+        f"boxes were drawn: {meant}. Look at a few"
     ]
 
 

@@ -96,6 +96,11 @@ def join_labels(
         None if text is None else unicodedata.normalize("NFC", text)
         for text in ids.to_pylist()
     ]
+    if any("\\" in text for text in texts if text) and not any(
+        "\\" in entry.origin for entry in entries
+    ):
+        # Tables of Windows have backslashes between folders.
+        texts = [text and text.replace("\\", "/") for text in texts]
     places: dict[str, int] = {}
     orphans: list[Orphan] = []
     for place, text in enumerate(texts):

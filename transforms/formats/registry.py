@@ -160,10 +160,7 @@ _FILES: Mapping[str, Format] = {
     "coco": Format(
         "COCO JSON",
         "detection.coco.CocoReader",
-        names=(
-            r"(^|/)(?!captions_|person_keypoints_|stuff_|panoptic_|image_info_)"
-            r"[^/]*\.json$"
-        ),
+        suffixes=(".json",),
         companions=rf"({_IMAGE})$",
         content_check="detection.coco",
         options=("bad_box",),
@@ -194,7 +191,7 @@ _FILES: Mapping[str, Format] = {
         compressed=True,
         options=(
             *("delimiter", "quote", "escape", "header", "columns", "encoding", "trim"),
-            "null_values",
+            *("decimal", "null_values"),
         ),
         in_archives=True,
         stems=True,

@@ -23,7 +23,13 @@ import re
 
 from transforms.formats.unpacked import plain_name
 
-__all__ = ["is_split_word", "split_in_path", "split_of_stem", "split_of_table"]
+__all__ = [
+    "is_split_word",
+    "split_at_start",
+    "split_in_path",
+    "split_of_stem",
+    "split_of_table",
+]
 
 _SPLITS = {
     "train": "train",
@@ -67,3 +73,9 @@ def split_of_stem(path: str) -> str:
     """Returns the split that a file's whole name says, but for its suffixes."""
     stem, _ = posixpath.splitext(posixpath.basename(plain_name(path.lower())))
     return _SPLITS.get(stem, "")
+
+
+def split_at_start(path: str) -> str:
+    """Returns the split whose word a file's name begins with; empty for none."""
+    words = _LETTERS.findall(posixpath.basename(path.lower()))
+    return _SPLITS.get(words[0], "") if words else ""

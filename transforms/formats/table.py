@@ -14,12 +14,16 @@ import dataclasses
 import errno
 import hashlib
 import io
+import itertools
+import posixpath
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.model import (
     Block,
@@ -36,7 +40,7 @@ from transforms.errors import (
     first_few,
 )
 from transforms.files import fetched, open_input
-from transforms.formats.split_words import split_of_table
+from transforms.formats.split_words import split_at_start, split_of_table
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import unseen
 
@@ -52,6 +56,7 @@ __all__ = [
     "TableFormat",
     "TableReader",
     "TableSample",
+    "file_notes",
     "only",
     "read_in_turn",
     "rejection_of",
@@ -61,6 +66,10 @@ __all__ = [
 STAGE = "read"
 # Larger files are blocks of their own, or several.
 SMALL_BYTES = 1 << 20
+# Files, their first rows and columns of which it is seen whether they have rows in
+# common; and when values name rows.
+_NAMED_FILES, _COMPARED_FILES, _COMPARED_ROWS, _COMPARED_COLUMNS = 64, 8, 10_000, 8
+_LEAST_IDS, _DISTINCT_IN_100 = 5, 90
 # Columns that a message names.
 _SHOWN_COLUMNS = 8
 # Of a row: its number in the origin (0-based), the reason, the message.
@@ -312,6 +321,7 @@ class RowReader:
         them that is not there yet.
       keys_required: whether a row without its key or its group is refused.
       null_values: texts that mean missing, for formats whose texts may be said to.
+      decimal: the decimal character of numbers in texts, "." or ",".
       content: the columns whose content identifies a row without a key: "none" to go by
         its place, as images do; those that are "read" anyway, for formats in which
         another column costs a read; or "all".
@@ -326,6 +336,7 @@ class RowReader:
     images_named: ClassVar[bool] = False
     keys_required: ClassVar[bool] = True
     null_values: tuple[str, ...] = ()
+    decimal: str = "."
     content: ClassVar[Literal["none", "read", "all"]] = "none"
 
     def without_diagnostics(self) -> Self:
@@ -472,3 +483,80 @@ def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:
         f"Every file of the source must stay as it is, and readable, during the run; "
         f"{path!r} did not: {found}. Run again."
     )
+
+
+def file_notes(
+    reader: TableReader,
+    files: Sequence[InputFile],
+    columns: Mapping[str, pa.Array | pa.ChunkedArray],
+) -> Iterator[str]:
+    """Yields notes on files that are read as one table, and are perhaps not one.
+
+    They name the files and their rows, one that is named like a split, and one most of
+    whose rows are in another. Files whose names differ in digits alone are one table.
+
+    Args:
+      reader: of the files.
+      files: all of them.
+      columns: sampled, by name.
+    """
+    origins = [file.origin for file in files[:_NAMED_FILES]]
+    kinds = {re.sub("[0-9]+", "0", posixpath.basename(origin)) for origin in origins}
+    if len(kinds) < 2 or any(map(reader.split_of, origins)):
+        return
+    compared = [
+        name
+        for name, column in columns.items()
+        if pa.types.is_string(column.type) or pa.types.is_integer(column.type)
+    ][:_COMPARED_COLUMNS]
+    rows: dict[str, int] = {}
+    values: dict[str, dict[str, pa.Array]] = {}
+    for file in files[:_COMPARED_FILES]:
+        raws = [
+            raw.unpacked()
+            for block in reader.blocks(
+                file, block_bytes=SMALL_BYTES, limit_rows=_COMPARED_ROWS
+            )
+            for raw in reader.read(file, block, compared)
+        ]
+        rows[file.origin] = sum(len(raw.numbers) + len(raw.refused) for raw in raws)
+        values[file.origin] = {
+            name: pa.chunked_array(
+                [raw.columns[name] for raw in raws], columns[name].type
+            ).unique()
+            for name in compared
+        }
+    shown = [
+        f"{name} ({'over ' if count >= _COMPARED_ROWS else ''}{count:,})"
+        for name, count in rows.items()
+    ]
+    if more := len(files) - len(shown):
+        shown.append(f"{more:,} more")
+    listed = ", ".join(shown)
+    yield bounded(f"{len(files):,} files are one table; with their rows: {listed}")
+    if named := [origin for origin in origins if split_at_start(origin)]:
+        yield (
+            f"{named[0]!r} is named like a split, but not all files are named by such "
+            f"a word alone; name them so, or leave others out with --exclude"
+        )
+    for one, other in itertools.permutations(values, 2):
+        for name in compared:
+            found = values[one][name]
+            if _are_ids(found, rows[one]):
+                common = pc.is_in(found, value_set=values[other][name]).true_count
+                if common * 2 > len(found):
+                    yield (
+                        f"most rows of {one!r} may be in {other!r}, too: {common:,} of "
+                        f"{len(found):,} values of {name!r} are; if so, leave one of "
+                        f"them out with --exclude"
+                    )
+                    return
+                break
+
+
+def _are_ids(values: pa.Array, rows: int) -> bool:
+    """Tells whether values name rows, and do not only number those of a file."""
+    if len(values) < _LEAST_IDS or len(values) * 100 < rows * _DISTINCT_IN_100:
+        return False
+    numbers = pa.array(["1", "2", "3"])
+    return pc.is_in(values.cast(pa.string()), value_set=numbers).true_count < 3

@@ -23,7 +23,7 @@ from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skip
 from transforms.core.packing import with_packed
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
-from transforms.core.rows.coerce import plain_doubles
+from transforms.core.rows.coerce import plain_doubles, with_points
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.null_values import with_nulls
@@ -184,6 +184,10 @@ class RowSource(Source):
         schema = self.schema if division is None else division.rest
         count = len(raw.numbers)
         origins = raw.block.origin if raw.origins is None else raw.origins
+        as_read = raw.columns
+        pointed = with_points(as_read, schema.features, self.reader.decimal)
+        if pointed is not as_read:
+            raw = dataclasses.replace(raw, columns=pointed)
         columns = with_nulls(raw.columns, self.reader.null_values)
         self._try_patterns(columns, raw.origins)
         doubles = self._doubles(raw, columns)
@@ -195,6 +199,12 @@ class RowSource(Source):
             texts_checked=self.reader.texts_checked,
             doubles=doubles,
         )
+        if pointed is not as_read:
+            # Messages show what the source holds.
+            misfits = [
+                dataclasses.replace(m, raw=as_read.get(m.feature.source_column, m.raw))
+                for m in misfits
+            ]
         read = rows
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)

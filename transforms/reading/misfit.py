@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError, bounded
+from transforms.errors import ExampleError, RecordKindError, bounded
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
 
@@ -38,9 +38,10 @@ def located(error: ExampleError, records: Records, position: int) -> ExampleErro
     """Returns the error of one record with its file and its number there."""
     path, record = records.origin(position)
     what = str(error).removeprefix("example 0: ").rstrip(".")
-    return ExampleError(
-        bounded(
-            f"{path}: record {record:,}: {what}. Check the file with "
-            f"'beam-tfrecord verify', or describe it with features=."
-        )
+    advice = (
+        "Check the file with 'beam-tfrecord verify', or describe it with features=."
     )
+    if isinstance(error, RecordKindError):
+        # Its message says what to do.
+        return RecordKindError(f"{path}: record {record:,}: {what}.")
+    return ExampleError(bounded(f"{path}: record {record:,}: {what}. {advice}"))

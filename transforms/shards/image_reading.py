@@ -1,8 +1,6 @@
 """Read one image, by its path or out of its row, and prepare it."""
 
 import os
-import unicodedata
-from typing import Literal
 
 from transforms import files
 from transforms.core import this_worker
@@ -18,12 +16,11 @@ from transforms.errors import SpecError
 from transforms.shards import decoder_pool
 from transforms.shards.loaded_images import LoadedImage
 from transforms.storage.limits import TooLargeError
-from transforms.storage.paths import is_remote, plain
+from transforms.storage.paths import is_remote, plain, spellings
 from transforms.storage.visibility import unseen
 
 __all__ = ["full_path", "load_image", "prepare"]
 
-_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 _CHANGED = "it has another size or time than when it was listed"
 
 
@@ -80,9 +77,7 @@ def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
 
 
 def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
-    """Returns a file and its stamp; tries both Unicode forms of its name.
-
-    Tables say é with one character where the file system may have two, or the reverse.
+    """Returns a file and its stamp; tries the other spellings of its name, too.
 
     Raises:
       WorkerError: the path is of another machine's disk.
@@ -92,8 +87,8 @@ def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
     try:
         return files.read_stamped(full_path(path, root), limit)
     except FileNotFoundError:
-        for form in _FORMS:
-            other = os.path.join(root, unicodedata.normalize(form, path))
+        for spelling in spellings(path)[1:]:
+            other = os.path.join(root, spelling)
             if files.exists(other):
                 return files.read_stamped(other, limit)
         if never := unseen(full_path(path, root), root):

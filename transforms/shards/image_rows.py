@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from transforms.core.image.exif import turns
 from transforms.core.image.geometry import AS_STORED, Geometry
+from transforms.core.image.policy import PreparedImage
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
@@ -33,11 +35,7 @@ def faults(
     An image of another size than the source states is refused too: what the source
     says of places in it would be wrong.
     """
-    stated = {
-        feature.states: chunk[feature.name].to_pylist()
-        for feature in schema.features
-        if feature.states and feature.derived_from == image.name
-    }
+    stated = _stated(chunk, image, schema)
     rows: Iterable[tuple[int, Loaded]]
     if isinstance(loaded, ImageColumn):
         rows = loaded.unlike(stated)
@@ -54,22 +52,55 @@ def faults(
                 yield index, place, item, fault
 
 
+def _stated(
+    chunk: pa.Table, image: Feature, schema: Schema
+) -> dict[str, list[int | None]]:
+    """Returns the sizes that the source states of each row's image, by side."""
+    return {
+        feature.states: chunk[feature.name].to_pylist()
+        for feature in schema.features
+        if feature.states and feature.derived_from == image.name
+    }
+
+
 def _contradiction(
     item: LoadedImage, stated: Mapping[str, list[int | None]], index: int
 ) -> Fault | None:
     source = item.prepared.source
-    for side, values in stated.items():
-        found = getattr(source, side)
-        if values[index] is not None and values[index] != found:
-            return Fault(
-                Reason.SIZE_MISMATCH,
-                f"its {side} is {found}, but {values[index]} is stated",
-            )
-    return None
+    said = {side: values[index] for side, values in stated.items()}
+    if _is_size(said, source.height, source.width):
+        return None
+    of_turned = turns(source.orientation) and _is_size(
+        said, source.width, source.height
+    )
+    if of_turned and _is_turned(item.prepared):
+        return None
+    side = next(s for s in said if said[s] not in (None, getattr(source, s)))
+    message = f"its {side} is {getattr(source, side)}, but {said[side]} is stated"
+    if of_turned:
+        message += (
+            f": its EXIF orientation {source.orientation} exchanges the two, so the "
+            f"annotation is of the turned image; --exif apply turns it"
+        )
+    return Fault(Reason.SIZE_MISMATCH, message)
+
+
+def _is_size(said: Mapping[str, int | None], height: int, width: int) -> bool:
+    found = {"height": height, "width": width}
+    return all(value in (None, found[side]) for side, value in said.items())
+
+
+def _is_turned(image: PreparedImage) -> bool:
+    """Whether the policy applied an EXIF orientation."""
+    return image.geometry != image.upright
 
 
 def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
-    """Returns the rows with boxes moved as their images were resized or turned.
+    """Returns the rows with boxes moved as their images were resized.
+
+    Nothing says whether boxes are of the image as it is stored or as EXIF turns it.
+    Where the image is turned, they are of the turned one, and stay on it, unless the
+    stated size is that of the stored one alone: then they are turned, too.
 
     Row by row, because each image has a geometry of its own; hardly any has one.
     A box is of one image: features with several have none.
@@ -77,7 +108,7 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
     if not schema.of_kind(Kind.BOX):
         return chunk
     images = {
-        feature.name: _geometries(each)
+        feature.name: _geometries(each, _stated(chunk, feature, schema))
         for feature, each in zip(schema.of_kind(Kind.IMAGE), loaded, strict=True)
         if not feature.is_list
     }
@@ -97,12 +128,24 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
     return chunk
 
 
-def _geometries(loaded: Sequence[Loaded] | ImageColumn) -> list[Geometry]:
+def _geometries(
+    loaded: Sequence[Loaded] | ImageColumn, stated: Mapping[str, list[int | None]]
+) -> list[Geometry]:
     """Returns how boxes move with the image of each row, if it has one."""
     if isinstance(loaded, ImageColumn):
-        return loaded.geometries
-    items = (next(iter(loaded_items(row)), None) for row in loaded)
-    return [AS_STORED if item is None else item.prepared.geometry for item in items]
+        shapes = loaded.geometries
+        items = [*loaded.others.items()]
+    else:
+        shapes = [AS_STORED] * len(loaded)
+        items = [(row, i) for row, e in enumerate(loaded) for i in loaded_items(e)[:1]]
+    for row, item in items:
+        source = item.prepared.source
+        said = {side: values[row] for side, values in stated.items()}
+        is_of_stored = turns(source.orientation) and not _is_size(
+            said, source.width, source.height
+        )
+        shapes[row] = item.prepared.geometry if is_of_stored else item.prepared.upright
+    return shapes
 
 
 def bytes_of(image: Feature, loaded: Sequence[Loaded]) -> pa.Array:

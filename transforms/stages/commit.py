@@ -47,6 +47,7 @@ from transforms.core.remarks import (
     rounding_remarks,
     share_remarks,
     step_remarks,
+    turned_box_remarks,
 )
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
@@ -92,8 +93,8 @@ class Publication:
       run: for the manifest's `run` part; `notes` are what planning has found.
       skipped: items of the source that were left out before reading, by reason.
       expected_rows: how many rows must have been read; None if not known.
-      max_reject_rate: rejected / (read - skipped) that is tolerated; see
-        `transforms.core.reject_limit`.
+      max_reject_rate: rejected / (read - skipped) that is tolerated, of items and of
+        their parts; see `transforms.core.reject_limit`.
       allow_empty: publish a dataset without records.
       label_map: class id -> name, for the sidecars; empty for none.
       new_lock: where the stage `leak_check` has left the next split lock; empty for
@@ -214,6 +215,9 @@ def commit_dataset(
     logs = _of_type(facts, RejectLog)
     account = _account(facts, shards, logs, shard_counts, publication)
     _check_account(account, logs, publication, store)
+    if publication.steps and any(account.part_balances.values()):
+        # Nothing says what became of the parts of rows that own steps have changed.
+        account = dataclasses.replace(account, parts={})
     classes = {
         feature: Names.of_arrow(get_names(part, store.get))
         for feature, part in shard_counts.classes.items()
@@ -285,7 +289,13 @@ def commit_dataset(
 
 def _slips(manifest: Manifest) -> list[str]:
     """Returns remarks on probable slips: typos in names, labels that are missing."""
-    out = padding_remarks([facts.feature for facts in manifest.features])
+    features = [facts.feature for facts in manifest.features]
+    out = padding_remarks(features)
+    out += turned_box_remarks(
+        features,
+        manifest.image_notes.get("orientation", 0),
+        applied=manifest.settings.get("exif") == "apply",
+    )
     for facts in manifest.features:
         if facts.feature.is_label:
             lacking = manifest.records - facts.statistics.present
@@ -389,7 +399,7 @@ def _account(
     files_wanted = len(shard_counts.rows)
     if (
         account.balance
-        or any(account.part_balances.values())
+        or (not publication.steps and any(account.part_balances.values()))
         or rows_placed != sum(shard_counts.rows.values())
         or (wanted is not None and wanted != rows_read)
         or len(shards) != files_wanted
@@ -478,13 +488,13 @@ def _check_account(
     if tolerated(account, rate) and not is_empty:
         return
     path = ""
-    if account.rejected:
+    if logs:
         path = target.rejects_path(publication.directory)
         leave_rejects(logs, path, attempts=store.attempts)
     # An error that a worker raises arrives as text only, so the account goes to a file.
     data = json.dumps(account_facts(account, path)).encode()
     files.write_file(store.account, data, attempts=store.attempts)
-    if not account.rejected:
+    if is_empty and not account.rejected:
         gone = []
         if account.skipped:
             total = sum(account.skipped.values())
@@ -506,11 +516,11 @@ def _check_account(
 
 
 def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
-    """Returns the first example of each reason, in the order of the sources."""
+    """Returns the first example of each reason and part, in order of the sources."""
     out: dict[str, str] = {}
     for log in sorted(logs, key=lambda log: log.runs[0][0]):
-        for reason, text in log.examples.items():
-            out.setdefault(str(reason), text)
+        for of, text in log.examples.items():
+            out.setdefault(str(of), text)
     return out
 
 

@@ -16,6 +16,7 @@ import os
 import posixpath
 import re
 import threading
+import unicodedata
 import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = [
     "plain",
     "relative",
     "shown",
+    "spellings",
     "split_remote",
     "without_access",
     "work_folder",
@@ -90,6 +92,21 @@ _lock = threading.Lock()
 _parameters: dict[str, dict[str, str]] = {}
 # Of which only jobs that came before have said anything.
 _of_earlier_jobs: set[str] = set()
+
+
+def spellings(path: str) -> tuple[str, ...]:
+    """Returns the ways in which the file that a table names may be called.
+
+    The path as it is comes first. Tables say é with one character where the file
+    system has two, or the reverse; those of Windows have backslashes between folders.
+    """
+    found = [path]
+    for text in (path, path.replace("\\", "/")):
+        found += [
+            unicodedata.normalize("NFC", text),
+            unicodedata.normalize("NFD", text),
+        ]
+    return tuple(dict.fromkeys(found))
 
 
 def is_remote(path: str) -> bool:

@@ -124,8 +124,9 @@ class RejectGatherer:
         self._entries: list[_Entry] = []
         self._held_bytes = 0
         self._counts: collections.Counter[Reason] = collections.Counter()
-        # Of each reason the first in the order of sources and rows, with its place.
-        self._examples: dict[Reason, tuple[tuple[str, int], str]] = {}
+        # Of each reason, and of each kind of part, the first in the order of sources
+        # and rows, with its place.
+        self._examples: dict[str, tuple[tuple[str, int], str]] = {}
         self._parts: collections.Counter[str] = collections.Counter()
         self._runs: list[tuple[tuple[str, int], list[tuple[int, int]]]] = []
         self._last: tuple[str, int] = ("", 0)
@@ -145,11 +146,14 @@ class RejectGatherer:
                 self._parts[rejection.part] += 1
             else:
                 self._counts[rejection.reason] += 1
-                place = rejection.source, rejection.row or 0
-                known = self._examples.get(rejection.reason)
-                if known is None or place < known[0]:
-                    text = bounded(rejection.in_words(), _EXAMPLE_BYTES)
-                    self._examples[rejection.reason] = place, text
+            of = rejection.part or rejection.reason
+            place = rejection.source, rejection.row or 0
+            known = self._examples.get(of)
+            if known is None or place < known[0]:
+                text = rejection.in_words()
+                if rejection.part:
+                    text = f"{rejection.reason}: {text}"
+                self._examples[of] = place, bounded(text, _EXAMPLE_BYTES)
             line = f"{rejection.to_json()}\n".encode("utf-8", "replace")
             source = rejection.source
             if not source.isascii():
@@ -189,9 +193,7 @@ class RejectGatherer:
         if error is None and self._runs:
             self.log = RejectLog(
                 counts=dict(sorted(self._counts.items())),
-                examples={
-                    reason: text for reason, (_, text) in sorted(self._examples.items())
-                },
+                examples={of: text for of, (_, text) in sorted(self._examples.items())},
                 parts=dict(sorted(self._parts.items())),
                 task=self._task,
                 runs=tuple((first, tuple(pieces)) for first, pieces in self._runs),

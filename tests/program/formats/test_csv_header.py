@@ -1,6 +1,7 @@
-"""The first row of a CSV file: a header, or a row of data that must not be lost."""
+"""How a CSV file is written: its header, and what its content says of settings."""
 
 import gzip
+import itertools
 import pathlib
 import tarfile
 import zipfile
@@ -11,8 +12,8 @@ import beam_pipeline
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import png
-from tests.support.outputs import dataset, rows
-from tests.support.runs import convert, refused
+from tests.support.outputs import dataset, records, rejects, rows
+from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
 from transforms.core.manifest import Manifest
 from transforms.errors import InputError, SpecError
@@ -230,3 +231,156 @@ def test_a_manifest_of_an_older_version_is_a_spec(tmp_path: Folder) -> None:
     (tmp_path / "old.json").write_text(old)
     convert(source, tmp_path / "again", "--spec", tmp_path / "old.json")
     assert manifest(tmp_path / "again").records == 1
+
+
+# --- what files say of how they are written ----------------------------------------
+
+
+def sources(root: Folder, table: bytes, door: str) -> Folder:
+    """Returns a source that holds the table: a file, packed, in an archive, joined."""
+    if door == "zip":
+        root.mkdir()
+        with zipfile.ZipFile(root / "t.zip", "w") as archive:
+            archive.writestr("t.csv", table)
+        return root / "t.zip"
+    if door == "utf-16":
+        table = table.decode().encode("utf-16")
+    if door == "bom":
+        table = b"\xef\xbb\xbf" + table.replace(b"\n", b"\r\n")
+    name = "t.csv.gz" if door == "gz" else "t.csv"
+    files = {name: gzip.compress(table) if door == "gz" else table}
+    if door == "joined":
+        header, _, _ = table.partition(b"\n")
+        files |= {f"{n}.csv": header + b"\n" for n in range(3)}
+        files |= {"u.csv": table}
+    write_files(root, files)
+    return root
+
+
+DOORS = ["plain", "bom", "utf-16", "gz", "zip"]
+
+
+@pytest.mark.parametrize("door", [*DOORS, "joined"])
+def test_text_behind_a_closing_quote_is_a_reject(tmp_path: Folder, door: str) -> None:
+    """At every door, with its row and line; other quotes are read."""
+    lines = [f'{n},"a, ""{n}"""' for n in range(300)]
+    lines[7] = '7,"a" b'
+    table = "\n".join(["id,text", *lines, ""]).encode()
+    convert(sources(tmp_path / "s", table, door), tmp_path / "out")
+    found = rejects(tmp_path / "out")
+    assert {(r["row"], r["line"], r["reason"]) for r in found} == {(8, 9, "malformed")}
+    texts = {row["id"]: row["text"] for row in rows(tmp_path / "out")}
+    assert texts == {n: f'a, "{n}"'.encode() for n in range(300) if n != 7}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;", '"sep=;"'])
+def test_a_line_of_excel_says_the_delimiter(
+    tmp_path: Folder, door: str, line: str
+) -> None:
+    """It is no row, and lines are counted with it."""
+    cells = [f"{n};n{n}" for n in range(200)]
+    cells[3] = "3"
+    table = "\n".join([line, "id;name", *cells, ""]).encode()
+    convert(sources(tmp_path / "s", table, door), tmp_path / "out")
+    assert [(r["row"], r["line"]) for r in rejects(tmp_path / "out")] == [(4, 6)]
+    found = {row["id"]: row["name"] for row in rows(tmp_path / "out")}
+    assert found == {n: f"n{n}".encode() for n in range(200) if n != 3}
+
+
+def test_each_file_may_say_its_delimiter(tmp_path: Folder) -> None:
+    """Files of a folder may differ in it; --delimiter overrules the line."""
+    files = {"a.csv": b"sep=;\nx;y\n1;2\n", "b.csv": b"sep=|\nx|y\n3|4\n"}
+    source = write_files(tmp_path / "s", files | {"c.csv": b"x,y\n5,6\n"})
+    convert(source, tmp_path / "out")
+    found = sorted((row["x"], row["y"]) for row in rows(tmp_path / "out"))
+    assert found == [(1, 2), (3, 4), (5, 6)]
+    refused(4, source / "a.csv", tmp_path / "other", "--delimiter", ",")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("infer", ["sample", "full"])
+def test_numbers_with_a_decimal_comma(tmp_path: Folder, door: str, infer: str) -> None:
+    """With --decimal , points group thousands; other points make no number."""
+    lines = [f"A;{n},5;{n + 1}.037;1.{n:03},25" for n in range(300)]
+    lines[4] = "A;2.5;1.000;1"
+    table = "\n".join(["t;a;b;c", *lines, ""]).encode()
+    options = ["--delimiter", ";", "--decimal", ",", "--infer", infer]
+    source = sources(tmp_path / "s", table, door)
+    convert(source, tmp_path / "out", *options, "--splits", "train=0.5,test=0.5")
+    (reject,) = rejects(tmp_path / "out")
+    assert (reject["line"], reject["reason"]) == (6, "not_a_number")
+    assert "'2.5'" in reject["message"]
+    found = sorted((r["a"], r["b"], r["c"]) for r in rows(tmp_path / "out"))
+    numbers = (n for n in range(300) if n != 4)
+    assert found == [(n + 0.5, (n + 1) * 1000 + 37, 1000 + n + 0.25) for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "setting"),
+    [
+        (["a;b", *(f"{n};1.0{n},5" for n in range(10, 50))], ["--delimiter", ";"],
+         "--decimal ,"),
+        (["a,b", *(f"{n}, w{n}" for n in range(20))], [], "--trim"),
+        ([f"{n}, w{n}" for n in range(20)], ["--no-header"], "--trim"),
+        ([f'{n}  {n}.5\t"c {n}"' for n in range(9)], ["--no-header"],
+         "--delimiter whitespace"),
+        ([f"{n};w w;{n}" for n in range(9)], ["--no-header"], "--delimiter ';'"),
+        (["a,b", *(f"{n},w" for n in range(200)), '5,"x', '6,y"'], [], "--quote ''"),
+        (["a,b", *(f'{n},"w {n}"' for n in range(9))], [], ""),
+    ],
+)  # fmt: skip
+def test_cells_suggest_a_setting(
+    tmp_path: Folder, table: list[str], options: list[str], setting: str
+) -> None:
+    """A note names it, and there is none where nothing suggests one."""
+    text = "\n".join([*table, ""]).encode()
+    source = write_files(tmp_path / "s", {"t.csv": text}) / "t.csv"
+    convert(source, tmp_path / "out", *options)
+    notes = manifest(tmp_path / "out").run["notes"]
+    assert [setting in note for note in notes] == ([True] if setting else [])
+    assert "lines 202 to 203 of t.csv" in str(notes) or "quote" not in setting
+
+
+def test_files_that_are_together_are_named(tmp_path: Folder) -> None:
+    """With their rows, names that say splits, and rows that two of them have."""
+    ids = [f"r{n}" for n in range(40)]
+    files = {"train.csv": ids[:30], "train_v2.csv": ids[5:], "part-1.csv": ids[:2]}
+    tables = {n: "\n".join(["id", *v, ""]).encode() for n, v in files.items()}
+    source = write_files(tmp_path / "s", tables)
+    first, second, third = (
+        line
+        for line in command("plan", source, tmp_path / "out").out.splitlines()
+        if line.startswith("note ")
+    )
+    for name, found in files.items():
+        assert f"{name} ({len(found)})" in first
+    assert "'train.csv'" in second
+    assert "'train.csv' may be in 'train_v2.csv', too: 25 of 30" in third
+
+
+@pytest.mark.parametrize(
+    ("name", "in_folder"),
+    [
+        ("a.csv", False),
+        *itertools.product(["a.json", "a.txt", "a", "a.json.gz"], [False, True]),
+    ],
+)
+def test_json_lines_are_recognised_by_content(
+    tmp_path: Folder, name: str, in_folder: bool
+) -> None:
+    """Whatever the suffix; in a folder, where no other format takes the files."""
+    data = b'{"images": [1], "n": 1}\n{"images": [2], "n": 2}\n'
+    data = gzip.compress(data) if name.endswith(".gz") else data
+    source = write_files(tmp_path / "s", {name: data, "notes.md": b"# text\n"})
+    convert(source if in_folder else source / name, tmp_path / "out")
+    assert sorted(r["n"] for r in records(tmp_path / "out")) == [[1], [2]]
+
+
+def test_an_array_beside_json_lines_is_named(tmp_path: Folder) -> None:
+    """Files of one suffix must all be JSON lines."""
+    files = {"a.json": b'{"n": 1}\n{"n": 2}\n', "b.json": b'[{"n": 3}]'}
+    source = write_files(tmp_path / "s", files)
+    assert "b.json" in refused(4, source, tmp_path / "out")
+    convert(source, tmp_path / "out", "--exclude", "b.json")
+    assert len(rows(tmp_path / "out")) == 2

@@ -387,6 +387,21 @@ def test_too_many_rejects_of_the_source(table: Folder, tmp_path: Folder) -> None
     assert not output.exists()
 
 
+def test_too_many_bad_boxes_of_the_source(tmp_path: Folder) -> None:
+    """Boxes that reading has rejected count, whatever steps do with the rest."""
+    source, output = (
+        write_coco(tmp_path / "in", [*BOXES, (8, 8, 0, 16)]),
+        tmp_path / "o",
+    )
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    read = pipeline | ReadRows(source)
+    read.rows | WriteDataset(output, accounts=read.accounts)
+    with pytest.raises(Exception, match=r"of the boxes .* 1 of 5 were, as bad_box: "):
+        pipeline.run().wait_until_finish()
+    assert not output.exists()
+    assert (tmp_path / "o.rejects.jsonl").exists()
+
+
 @pytest.mark.parametrize("source", ["table", "photos"])
 def test_long_listings_are_made_again(
     source: str,

@@ -21,6 +21,7 @@ from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec
 from beam_tfrecord import open_dataset
+from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import contents
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
@@ -303,6 +304,15 @@ def test_steps_may_drop_rows(source: Folder, segments: str) -> None:
     assert account.written == ROWS - 2 - account.dropped_by_steps == len(records(plan))
     assert account.balance == 0
     assert f"{account.dropped_by_steps:,} row" in str(manifest.run["notes"])
+
+
+def test_steps_may_drop_images_with_boxes(tmp_path: Folder) -> None:
+    """Boxes that go with them are no loss; the account has none where they changed."""
+    root = write_coco(tmp_path / "in", BOXES)
+    plan = plan_of(root, label_column=None, splits=None)
+    manifest, _ = run(plan, between=beam.Map(without_first).with_output_types(Batch))
+    assert (manifest.account.written, manifest.account.dropped_by_steps) == (2, 1)
+    assert manifest.account.parts == {}
 
 
 def doubled_rows(batch: Batch) -> Batch:

@@ -165,7 +165,7 @@ def test_boxes(tf: Any, tmp_path: Folder) -> None:
         ["DISCARD", "d.png", "cow", 0.1, 0.1, "", "", 0.2, 0.2, "", ""],
     ]
     out = tmp_path / "out"
-    convert(write_rows(tmp_path / "m.csv", rows), out)
+    convert(write_rows(tmp_path / "m.csv", rows), out, *TOLERANT)
     found = by_name(records(tf, out), "image/filename")
     assert {name: row["image/encoded"][0] for name, row in found.items()} == {
         name: data for name, data in images.items() if name != "d.png"

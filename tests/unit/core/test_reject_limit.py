@@ -46,6 +46,46 @@ def test_rows_that_steps_drop_were_no_rejects() -> None:
     assert "all 2 were rejected, and 198 dropped by your own steps" in text
 
 
+def of_boxes(read: int, rejected: int, **items: int) -> Account:
+    parts = {"boxes": {"read": read, "written": read - rejected, "rejected": rejected}}
+    return dataclasses.replace(account(20, **items), parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("read", "rejected", "rate", "passes"),
+    [
+        (4, 4, None, False),
+        (9, 1, None, False),
+        (10, 1, None, True),
+        (10, 1, 0.05, False),
+        (199, 2, None, False),
+        (200, 2, None, True),
+        (4, 4, 1.0, True),
+        (0, 0, 0.0, True),
+    ],
+)
+def test_boxes_have_the_limit_of_items(
+    read: int, rejected: int, rate: float | None, passes: bool
+) -> None:
+    """Rejected boxes of all boxes read, whatever the items are."""
+    assert tolerated(of_boxes(read, rejected), rate) is passes
+
+
+def test_the_message_of_boxes_has_the_first_and_a_rate_for_all() -> None:
+    """A forgiven item counts against a rate that is given: 1 of 21, beside 2 of 50."""
+    facts = of_boxes(50, 2, malformed=1)
+    examples = {"boxes": "bad_box: a.json, row 3: annotation 7: it has no area."}
+    text = limit_message(facts, examples, rate=None, listed="/out")
+    assert "of the boxes may be rejected; 2 of 50 were, as bad_box: a.json, row 3" in (
+        text
+    )
+    (said,) = re.findall(r"--max-reject-rate (\S+)\.$", text)
+    assert float(said) == 0.048
+    assert tolerated(facts, float(said))
+    both = limit_message(of_boxes(50, 2, malformed=5), {}, rate=None, listed="/out")
+    assert "5 of 25 were, and 2 of 50 boxes: malformed: 5." in both
+
+
 @given(st.integers(1, 10**12), st.integers(1, 10**12))
 def test_the_rate_that_is_named_passes(written: int, rejected: int) -> None:
     """The printed rate tolerates the rejects and is hardly larger than necessary."""

@@ -84,6 +84,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "first_pixel": (1, 1),
     "zip_encoding": ("cp949", "cp949"),
     "delimiter": (";", ";"),
+    "decimal": (",", ","),
     "quote": ("'", "'"),
     "escape": ("\\", "\\"),
     "header": (False, False),

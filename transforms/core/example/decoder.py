@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.example.example_columns import (
@@ -20,6 +21,7 @@ from transforms.core.example.example_columns import (
     read_columns,
 )
 from transforms.core.example.messages import Example
+from transforms.core.example.record_kind import begins_with_list, check_kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
@@ -40,14 +42,19 @@ def message(data: bytes) -> Any:
     """Returns the Example that `data` serialises.
 
     Raises:
+      RecordKindError: it is a message of another kind that is known.
       ExampleError: protobuf does not parse it.
     """
     try:
-        return Example.FromString(data)
+        parsed = Example.FromString(data)
     except DecodeError as error:
+        check_kind(data)
         raise ExampleError(
             f"{len(data):,} bytes are not a tf.train.Example ({error})"
         ) from error
+    if len(UnknownFieldSet(parsed)) or begins_with_list(data):
+        check_kind(data)
+    return parsed
 
 
 def parse_example(data: bytes) -> dict[str, list[Any]]:
@@ -238,7 +245,7 @@ def _collect(payloads: Sequence[bytes]) -> dict[str, _Column]:
         try:
             features = message(data).features.feature
         except ExampleError as error:
-            raise ExampleError(f"example {index:,}: {error}") from error
+            raise type(error)(f"example {index:,}: {error}") from error
         for name, feature in features.items():
             column = columns.get(name) or columns.setdefault(name, _Column(name))
             kind = feature.WhichOneof("kind")

@@ -189,7 +189,7 @@ def _parsed(
             else:
                 example = parse_single_example(data, description)
         except ExampleError as error:
-            raise ExampleError(f"{reader.path}: record {index:,}: {error}") from error
+            raise type(error)(f"{reader.path}: record {index:,}: {error}") from error
         yield example
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from transforms.core.image.exif import turns
-from transforms.core.image.geometry import Geometry, oriented
+from transforms.core.image.geometry import AS_STORED, Geometry, oriented
 from transforms.core.image.resize import Layout, Resize
 from transforms.core.reasons import Fault, Reason
 
@@ -12,11 +12,18 @@ __all__ = ["Plan", "make_plan"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How the pixels move: turned by `orientation`, then placed by `layout`."""
+    """How the pixels move: turned by `orientation`, then placed by `layout`.
+
+    Attributes:
+      orientation, layout: those two.
+      geometry: maps boxes of the source, as stored, to the result.
+      upright: maps boxes of the turned source to the result.
+    """
 
     orientation: int
     layout: Layout | None
     geometry: Geometry
+    upright: Geometry = AS_STORED
 
     def scaled_as_stored(self) -> tuple[int, int] | None:
         """Returns height and width after scaling and before turning."""
@@ -61,4 +68,4 @@ def make_plan(
                 Reason.TOO_MANY_PIXELS,
                 f"resized to {columns} x {rows} it has more than {max_pixels:,} pixels",
             )
-    return Plan(orientation, layout, layout.after(geometry))
+    return Plan(orientation, layout, layout.after(geometry), layout.after(AS_STORED))

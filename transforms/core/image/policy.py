@@ -8,7 +8,7 @@ other formats as PNG. The result depends on the bytes and the policy alone.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from PIL import Image
@@ -27,6 +27,7 @@ from transforms.core.image.choices import (
     MAX_SECONDS,
     Check,
 )
+from transforms.core.image.exif import turns
 from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.notes import (
     ImageNote,
@@ -43,6 +44,7 @@ __all__ = [
     "ImagePolicy",
     "Prepare",
     "PreparedImage",
+    "header_size",
     "prepare_image",
     "too_many_bytes",
 ]
@@ -142,6 +144,8 @@ class PreparedImage(NamedTuple):
       source: of the image that was passed in.
       geometry: maps relative boxes of the source, as stored, to the result.
       notes: in the order of `ImageNote`.
+      upright: maps relative boxes of the source to the result, where they are of the
+        source as it is turned; differs from `geometry` where the policy turned it.
     """
 
     data: bytes
@@ -149,11 +153,19 @@ class PreparedImage(NamedTuple):
     source: SourceImage
     geometry: Geometry = AS_STORED
     notes: tuple[ImageNote, ...] = ()
+    upright: Geometry = AS_STORED
 
 
 Prepare = Callable[[bytes, ImagePolicy], PreparedImage | Fault]
 
 _DEFAULT = ImagePolicy()
+# Why an image is refused, by what is raised.
+_REASONS: Mapping[type[Exception], Reason] = {
+    image_foreign.TooManyPixelsError: Reason.TOO_MANY_PIXELS,
+    image_foreign.UnsupportedKindError: Reason.UNSUPPORTED_FORMAT,
+    image_pixels.UnsupportedPixelsError: Reason.UNSUPPORTED_FORMAT,
+    DamageError: Reason.DAMAGED_IMAGE,
+}
 
 
 def prepare_image(
@@ -194,15 +206,36 @@ def prepare_image(
         if found.reason is not Reason.UNSUPPORTED_FORMAT:
             return found
         return _prepare_foreign(data, policy, found, foreign)
-    except image_foreign.TooManyPixelsError as error:
-        return Fault(Reason.TOO_MANY_PIXELS, bounded(str(error)))
-    except (
-        image_foreign.UnsupportedKindError,
-        image_pixels.UnsupportedPixelsError,
-    ) as error:
-        return Fault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
-    except DamageError as error:
-        return Fault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+    except tuple(_REASONS) as error:
+        return _fault_of(error)
+
+
+def _fault_of(error: Exception) -> Fault:
+    reason = next(r for kind, r in _REASONS.items() if isinstance(error, kind))
+    return Fault(reason, bounded(str(error)))
+
+
+def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
+    """Returns width and height as the policy's `exif` has them, from the header alone.
+
+    Args:
+      data: the whole encoded file.
+      policy: whether the image is turned, and its limit of pixels.
+    """
+    found = check_image(data, "none", policy.max_pixels)
+    try:
+        if isinstance(found, ImageFacts):
+            size = found.info.width, found.info.height
+            orientation = found.orientation
+        elif name := image_foreign.name_format(data):
+            opened = image_foreign.open_lazily(data, name, policy.max_pixels)
+            size, orientation = (opened.width, opened.height), opened.orientation
+        else:
+            return found
+    except tuple(_REASONS) as error:
+        return _fault_of(error)
+    is_turned = policy.exif == "apply" and turns(orientation)
+    return size[::-1] if is_turned else size
 
 
 def too_many_bytes(size: int, limit: int) -> Fault:
@@ -310,9 +343,9 @@ def _finish(
     if plan is not None or output == "jpeg":
         image = image_pixels.to_eight_bits(image)
     image = image_pixels.to_channels(image, channels)
-    geometry = AS_STORED
+    geometry = upright = AS_STORED
     if plan is not None:
-        geometry = plan.geometry
+        geometry, upright = plan.geometry, plan.upright
         image = image_pixels.place(
             image,
             layout=plan.layout,
@@ -339,7 +372,7 @@ def _finish(
         policy.quality,
         orientation=source.orientation if policy.exif == "keep" else 1,
     )
-    return PreparedImage(data, info, source, geometry, notes)
+    return PreparedImage(data, info, source, geometry, notes, upright)
 
 
 def _kept_format(source: SourceImage, policy: ImagePolicy) -> Literal["jpeg", "png"]:

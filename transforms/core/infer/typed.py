@@ -51,7 +51,9 @@ from transforms.core.infer.evidence import (
 )
 from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
 from transforms.core.numpy_types import numpy_type
+from transforms.core.reasons import Reason
 from transforms.core.rows.cast import cast
+from transforms.core.rows.coerce import NULL_IN_LIST
 from transforms.core.rows.column import decoded, is_list_view, plain
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.rows.python_value import python_value
@@ -111,8 +113,9 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
     found = {}
     for name, column in columns.items():
         feature, remark = _feature(name, column)
-        evidence = dataclasses.replace(_evidence(column, feature), remark=remark)
-        found[name] = (feature, evidence)
+        evidence = _evidence(column, feature)
+        remark = "; ".join(filter(None, (remark, evidence.remark)))
+        found[name] = (feature, dataclasses.replace(evidence, remark=remark))
     return found
 
 
@@ -280,7 +283,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     missing = misfits = 0
     extent: Extent = (None, None)
     bad_examples: dict[str, None] = {}
-    whole = True
+    whole, remark = True, ""
     # Columns of float32 and float16 lose nothing as a FloatList; float64 may.
     is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(_leaf(column.type))
     numbers = LargeNumbers() if is_double else None
@@ -293,6 +296,8 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             missing -= int(bad.sum())
             odd = chunk.filter(pa.array(bad))
             bad_examples.update(dict.fromkeys(_examples(odd)))
+            if feature.is_list and found.cells_with(Reason.MISSING_VALUE).any():
+                remark = NULL_IN_LIST
         values = found.values
         if numbers is not None:
             # The extent of the float64 values: float32 would round its limits.
@@ -311,6 +316,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         maximum=extent[1],
         examples=_examples(column),
         misfit_examples=tuple(bad_examples)[:EXAMPLES],
+        remark=remark,
         whole=whole and is_double,
         numbers=numbers,
     )

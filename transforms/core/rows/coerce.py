@@ -16,7 +16,8 @@ would silently lose it; a decimal beyond float32 because it would become infinit
 whole number that float32 does not hold where the feature says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ __all__ = [
     "DECIMAL",
     "INTEGER",
     "MISSING_WORDS",
+    "NULL_IN_LIST",
     "NUMBER_WORD",
     "ZERO_LED",
     "cast_plain",
@@ -42,10 +44,13 @@ __all__ = [
     "in_int64",
     "plain_doubles",
     "trimmed",
+    "with_points",
     "without_missing",
     "without_unheld",
     "zero_led",
 ]
+
+Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray, pa.Array | pa.ChunkedArray)
 
 MISSING_WORDS = ("NA", "N/A", "null", "None")
 
@@ -54,6 +59,10 @@ INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
 DECIMAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 NUMBER_WORD = r"^(?i:nan|[+-]?inf|[+-]?infinity)$"
 ZERO_LED = r"^[+-]?0[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
+# The same with a decimal comma, and perhaps points between thousands. Without a comma
+# such a number begins with another digit than 0: 0.217 has a decimal point.
+_GROUPED = r"^[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]{1,3}(\.[0-9]{3})+,[0-9]*)$"
+_WITH_COMMA = r"^[+-]?([0-9]+(,[0-9]*)?|,[0-9]+)([eE][+-]?[0-9]+)?$"
 _PARTS = (
     r"^(?P<sign>[+-]?)(?P<whole>[0-9]*)\.?(?P<fraction>[0-9]*)"
     r"(?:[eE](?P<exponent>[+-]?[0-9]+))?$"
@@ -84,6 +93,8 @@ _TARGETS: Mapping[Kind, pa.DataType] = {
     Kind.BOOL: pa.bool_(),
 }
 
+# No list of a tf.train.Example holds nulls, and `fill` fills whole lists only.
+NULL_IN_LIST = 'a list must hold no nulls; put "" or 0 in their place in the source'
 _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
     (Kind.INT64, Reason.NOT_AN_INTEGER): (
         "not an integer (a whole decimal number, no leading zeros)"
@@ -167,8 +178,17 @@ def without_unheld(found: Column, column: pa.Array, feature: Feature) -> Column:
     return Column(rest.values, first_fault(rest.faults, found.faults))
 
 
-def complaint(feature: Feature, reason: Reason) -> str:
-    """Returns what is wrong with a cell, to follow "column 'x' holds 'y': "."""
+def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
+    """Returns what is wrong with a cell, to follow "column 'x' holds 'y': ".
+
+    Args:
+      feature: that the cell does not fit.
+      reason: why.
+      absent: whether the cell is missing, and not a value in its list.
+    """
+    has_items = feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR)
+    if reason is Reason.MISSING_VALUE and has_items and not absent:
+        return NULL_IN_LIST
     if (feature.kind, reason) in _COMPLAINTS:
         return _COMPLAINTS[feature.kind, reason]
     if reason in _COMMON_COMPLAINTS:
@@ -187,6 +207,55 @@ def without_missing(column: pa.Array) -> pa.Array:
     if not pc.any(words).as_py():
         return column
     return pc.if_else(words, pa.scalar(None, pa.string()), column)
+
+
+def with_points(
+    columns: Mapping[str, Texts], features: Iterable[Feature], decimal: str
+) -> Mapping[str, Texts]:
+    """Returns the columns; numbers with a decimal comma have a decimal point instead.
+
+    What has a decimal point gets a comma, and is no number then. Only columns of text
+    that become numbers change.
+
+    Args:
+      columns: of any types, by name.
+      features: what they become.
+      decimal: the decimal character of the source, "." or ",".
+    """
+    if decimal == ".":
+        return columns
+    out = dict(columns)
+    for feature in features:
+        name = feature.source_column
+        if feature.kind not in (Kind.INT64, Kind.FLOAT) or feature.pattern:
+            continue
+        column = columns.get(name)
+        if column is None or not pa.types.is_string(column.type):
+            continue
+        if isinstance(column, pa.ChunkedArray):
+            chunks = [_pointed(chunk, feature.separator) for chunk in column.chunks]
+            out[name] = pa.chunked_array(chunks, pa.string())
+        else:
+            out[name] = _pointed(column, feature.separator)
+    return out
+
+
+def _pointed(column: pa.StringArray, separator: str) -> pa.StringArray:
+    if separator:
+        lists = pc.split_pattern(column, separator)
+        items = _pointed(lists.values, "")
+        lists = pa.ListArray.from_arrays(lists.offsets, items)
+        joined = pc.binary_join(lists, separator)
+        return pc.if_else(column.is_valid(), joined, column)
+    texts = trimmed(column)
+    grouped = pc.match_substring_regex(texts, _GROUPED)
+    number = pc.or_(grouped, pc.match_substring_regex(texts, _WITH_COMMA))
+    other = pc.match_substring_regex(texts, DECIMAL)
+    whole = pc.replace_substring(texts, ".", "")
+    whole = pc.replace_substring_regex(whole, r"^([+-]?)0+([0-9])", r"\1\2")
+    pointed = pc.replace_substring(pc.if_else(grouped, whole, texts), ",", ".")
+    refused = pc.replace_substring(texts, ".", ",")
+    return pc.case_when(pc.make_struct(number, other), pointed, refused, column)
 
 
 def trimmed(column: pa.Array) -> pa.Array:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, rows_with
 from transforms.core.reasons import Fault, Reason
-from transforms.core.rows.coerce import coerce, complaint
+from transforms.core.rows.coerce import NULL_IN_LIST, coerce, complaint
 from transforms.core.rows.column import Column, Faults, Mask, fault, reason_of
 from transforms.core.rows.column_group import coerce_columns
 from transforms.core.rows.float32 import rounded_words
@@ -51,8 +51,11 @@ class Misfit:
         """Returns the reason why the bad cell at `index` does not fit, and words."""
         reason = reason_of(int(self.faults[index]))
         shown = _shown(self.raw[index])
-        where = f"column {self.feature.source_column!r} holds {shown}: "
-        why = complaint(self.feature, reason)
+        column = self.feature.source_column
+        where = f"column {column!r} holds {shown}: "
+        why = complaint(self.feature, reason, absent=not self.raw[index].is_valid)
+        if why == NULL_IN_LIST:
+            why = f"{why}, or leave the column out with --drop {column!r}"
         if reason is Reason.NOT_FLOAT32:
             why = rounded_words(python_value(self.raw[index])) + why
         return Fault(reason, bounded(where + why))

@@ -172,6 +172,8 @@ def _lists(rows: Sequence[Any], feature: Feature) -> pa.Array:
     wrong_shape = complaint(feature, Reason.WRONG_SHAPE)
     if feature.is_ragged:
         _check_rows(map(_has_two_levels, rows), wrong_shape)
+        is_whole = [row is None or all(p is not None for p in row) for row in rows]
+        _check_rows(is_whole, complaint(feature, Reason.MISSING_VALUE))
     flat, counts = _flat(rows)
     starts = _starts(counts)
     try:
@@ -195,8 +197,8 @@ def _lists(rows: Sequence[Any], feature: Feature) -> pa.Array:
     if is_tensor:
         result = tensors(nested, feature)
     else:
-        shape = feature.shape or (None,)
-        result = cast_nested(nested, dataclasses.replace(feature, shape=shape))
+        feature = dataclasses.replace(feature, shape=feature.shape or (None,))
+        result = cast_nested(nested, feature)
     if result.bad is not None:
         index = int(np.argmax(result.bad))
         raise OddValueError(complaint(feature, result.reason_at(index)), index)
@@ -219,7 +221,8 @@ def _is_mixed(row: Any) -> bool:
 
 def _has_two_levels(row: Any) -> bool:
     return row is None or all(
-        _is_list(part) and not any(map(_is_list, part)) for part in row
+        part is None or (_is_list(part) and not any(map(_is_list, part)))
+        for part in row
     )
 
 

@@ -51,6 +51,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     TableSample,
+    file_notes,
 )
 
 __all__ = ["ArchiveTables"]
@@ -84,7 +85,7 @@ class ArchiveTables(ArchiveReaderBase):
       format: a key of `TABLE_FORMATS`.
       inner: reads a member of that format.
       gathers: whether small members are read together.
-      null_values, beside: those of `inner`, once it is planned.
+      null_values, decimal, beside: those of `inner`, once it is planned.
     """
 
     title: ClassVar[str] = "tables in archives"
@@ -93,6 +94,7 @@ class ArchiveTables(ArchiveReaderBase):
     inner: TableReader = dataclasses.field(kw_only=True)
     gathers: bool = False
     null_values: tuple[str, ...] = ()
+    decimal: str = "."
     beside: Sequence[str] = ()
 
     @property
@@ -108,12 +110,18 @@ class ArchiveTables(ArchiveReaderBase):
         """
         with self._opened(files) as (chosen, tables):
             planned = self.inner.plan(chosen)
-        sample = planned.sample
+            sample = planned.sample
+            notes = file_notes(planned.reader, chosen, sample.columns)
+            sample = dataclasses.replace(sample, notes=(*sample.notes, *notes))
         if tables.share != 1:
             sample = dataclasses.replace(sample, complete=False)
         inner = planned.reader
         reader = dataclasses.replace(
-            self, inner=inner, null_values=inner.null_values, gathers=tables.are_small
+            self,
+            inner=inner,
+            null_values=inner.null_values,
+            decimal=inner.decimal,
+            gathers=tables.are_small,
         )
         sample = self._scaled(sample, files, chosen, tables.share)
         return dataclasses.replace(planned, reader=reader, sample=sample)

@@ -21,6 +21,7 @@ __all__ = ["MAX_RECORD_BYTES", "iter_blocks", "too_long", "unclosed"]
 # Longer than any sound record: an unclosed quote would otherwise make one record of the
 # rest of the file.
 MAX_RECORD_BYTES = 64 << 20
+_NO_QUOTES = "Where quotes are part of the text, say --quote ''"
 
 
 def iter_blocks(
@@ -82,7 +83,7 @@ def _scanned(
     """Yields the blocks of what is left of a stream that is at offset `base`."""
     scan = Scan(dialect)
     # Number the header's record -1, so that the first row is 0.
-    row = -1 if dialect.header else 0
+    row = -dialect.leading
     line = 1
     # Where the last record started, and on which line.
     record, record_line = base, 1
@@ -130,7 +131,8 @@ def too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
     """Returns the error for a record that starts on `line` and does not end."""
     return InputError(
         f"{origin}, line {line}: the record that starts here is longer than "
-        f"{MAX_RECORD_BYTES >> 20} MiB; a quote ({dialect.quote}) is perhaps not closed"
+        f"{MAX_RECORD_BYTES >> 20} MiB; a quote ({dialect.quote}) is perhaps not "
+        f"closed. {_NO_QUOTES}"
     )
 
 
@@ -138,9 +140,11 @@ def unclosed(origin: str, line: int, scan: Scan) -> InputError:
     """Returns the error for a file that ends inside quotes or after an escape."""
     if scan.inside:
         found, end = f"a quote ({scan.dialect.quote})", "is not closed before"
+        remedy = _NO_QUOTES
     else:
         found, end = f"an escape ({scan.dialect.escape})", "has nothing to escape at"
+        remedy = "Correct it, or leave out --escape"
     return InputError(
         f"{origin}, line {line}: {found} in the record that starts here {end} the end "
-        f"of the file"
+        f"of the file. {remedy}"
     )

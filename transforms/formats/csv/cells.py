@@ -47,10 +47,12 @@ def parse_cells(
     width = len(names)
     if len(floats) < LEAST_PACKED or (width - len(floats)) * _MOST_OTHERS > width:
         return None
-    text = bytes(protected(data))
     delimiter = dialect.delimiter.encode()
     marks = (dialect.quote.encode(), dialect.escape.encode())
-    if len(delimiter) > 1 or any(mark and mark in text for mark in marks):
+    if len(delimiter) > 1:
+        return None
+    text = bytes(protected(data, dialect))
+    if any(mark and mark in text for mark in marks):
         return None
     if text.count(b"\r") != text.count(b"\r\n"):
         # A lone CR ends a record, but before a delimiter it would end a cell here.

@@ -9,21 +9,30 @@ transcoded whole.
 import codecs
 import dataclasses
 import functools
+import re
 
 from transforms.errors import InputError, SpecError
 
 __all__ = [
+    "HEAD_BYTES",
     "MAX_WHOLE_BYTES",
+    "WHITESPACE",
     "CsvDialect",
     "bom_length",
     "file_encoding",
     "is_scannable",
+    "sep_line",
     "to_utf8",
     "whole_to_utf8",
 ]
 
 # A file that must be transcoded whole is in memory about three times.
 MAX_WHOLE_BYTES = 1 << 30
+# The delimiter of cells with any number of spaces and tabs between them.
+WHITESPACE = "whitespace"
+# Bytes of a file that tell its encoding, and whether it begins with a line like sep=;
+HEAD_BYTES = 64
+_SEP_LINE = re.compile(r'\ufeff?"?sep=(.)"?(?:[\r\n]|$)', re.IGNORECASE)
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16.
 _MARKS = (
@@ -45,11 +54,13 @@ class CsvDialect:
     has comments.
 
     Attributes:
-      delimiter: one ASCII character between fields.
+      delimiter: one ASCII character between fields; or `WHITESPACE` for runs of spaces
+        and tabs, which mean nothing at the ends of a line.
       quote: one ASCII character around fields; empty if quotes mean nothing.
       escape: one ASCII character that takes the meaning from the one after it, inside
         quotes and outside; empty for none.
       header: the first record holds the columns' names.
+      sep_line: there is one more record before, which Excel takes the delimiter from.
       columns: the columns' names, in the file's order; they replace the header's.
       encoding: a text encoding that Python knows. The byte order mark of UTF-16 or
         UTF-32 overrules it.
@@ -67,26 +78,37 @@ class CsvDialect:
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
     trim: bool = False
+    sep_line: bool = False
+
+    @property
+    def delimiters(self) -> str:
+        """The characters that are between fields."""
+        return " \t" if self.delimiter == WHITESPACE else self.delimiter
+
+    @property
+    def leading(self) -> int:
+        """The number of records before the first row."""
+        return int(self.header) + int(self.sep_line)
 
     def __post_init__(self) -> None:
-        if not _is_mark(self.delimiter):
+        if self.delimiter != WHITESPACE and not _is_mark(self.delimiter):
             raise SpecError(
-                f"delimiter must be one ASCII character, no letter, digit or line end; "
-                f"found {self.delimiter!r}"
+                f"delimiter must be one ASCII character, no letter, digit or line end, "
+                f"or {WHITESPACE!r}; found {self.delimiter!r}"
             )
         if self.quote and not _is_mark(self.quote):
             raise SpecError(
                 f"quote must be one ASCII character, no letter, digit or line end, or "
                 f"empty for none; found {self.quote!r}"
             )
-        if self.quote == self.delimiter:
+        if self.quote and self.quote in self.delimiters:
             raise SpecError(f"delimiter and quote must differ; both are {self.quote!r}")
         if self.escape and not _is_mark(self.escape):
             raise SpecError(
                 f"escape must be one ASCII character, no letter, digit or line end, or "
                 f"empty for none; found {self.escape!r}"
             )
-        if self.escape and self.escape in (self.delimiter, self.quote):
+        if self.escape and self.escape in self.delimiters + self.quote:
             raise SpecError(
                 f"escape must differ from delimiter and quote; found {self.escape!r}, "
                 f"and a doubled quote needs no escape"
@@ -121,6 +143,21 @@ def file_encoding(head: bytes, dialect: CsvDialect, origin: str) -> str:
     return marked or unmarked.get(dialect.encoding, dialect.encoding)
 
 
+def sep_line(head: bytes, dialect: CsvDialect, origin: str) -> str:
+    """Returns the delimiter that the first line says, as in sep=; and "" for none.
+
+    Args:
+      head: the file's first `HEAD_BYTES`.
+      dialect: its encoding is used.
+      origin: the file.
+    """
+    if b"sep=" not in head.replace(b"\0", b"")[:8].lower():
+        return ""
+    text = head.decode(file_encoding(head, dialect, origin), "ignore")
+    found = _SEP_LINE.match(text)
+    return found[1] if found and _is_mark(found[1]) else ""
+
+
 def bom_length(head: bytes, encoding: str) -> int:
     """Returns how many bytes the byte order mark at the start of `head` takes."""
     mark = next((mark for mark, name in _MARKS if name == encoding), None)
@@ -131,7 +168,7 @@ def bom_length(head: bytes, encoding: str) -> int:
 def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
     """Tells whether delimiters, quotes and line ends can be found in encoded bytes."""
     ascii_bytes = bytes(range(128))
-    marks = {"\n", "\r", dialect.delimiter, *dialect.quote, *dialect.escape}
+    marks = {"\n", "\r", *dialect.delimiters, *dialect.quote, *dialect.escape}
     try:
         text = ascii_bytes.decode(encoding)
     except UnicodeDecodeError:

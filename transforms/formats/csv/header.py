@@ -18,7 +18,12 @@ from transforms.formats.csv.dialect import (
     file_encoding,
     is_scannable,
 )
-from transforms.formats.csv.records import count_fields, parse, trimmed
+from transforms.formats.csv.records import (
+    count_fields,
+    malformed,
+    parse,
+    trimmed,
+)
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
 __all__ = [
@@ -69,6 +74,11 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
         return dialect.columns
     if not dialect.header:
         return _numbered(count)
+    if len(malformed(record, dialect)):
+        raise InputError(
+            f"{origin}: text follows a closing quote ({dialect.quote}) in the header. "
+            f"Correct it; where quotes are part of the names, say --quote ''"
+        )
     names = _fields(record, count, dialect)
     if count == 1:
         _check_delimiter(names[0], dialect, origin)
@@ -211,13 +221,16 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
                 return b""
             scan = Scan(dialect)
             starts, lines = scan.advance(text)
-            if starts.count() > 1:
-                text = text[: starts.nth(1)]
+            skip = int(dialect.sep_line)
+            begin = starts.nth(skip) if 0 < skip < starts.count() else 0
+            if starts.count() > skip + 1:
+                text = text[begin : starts.nth(skip + 1)]
                 break
             line = 1 + (lines.before(starts.nth(0)) if starts.count() else 0)
             if ended and (scan.inside or scan.escaped):
                 raise unclosed(origin, line, scan)
             if ended:
+                text = text[begin:] if starts.count() > skip else b""
                 break
             if size > MAX_RECORD_BYTES:
                 raise too_long(origin, line, dialect)

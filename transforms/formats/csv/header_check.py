@@ -6,24 +6,36 @@ or is a date above dates, or true or false above bools. What is missing says not
 
 Consecutive integers are names, 0 to n, 1 to n or years: pandas writes such headers, and
 so do tables with a column a year. That is worth a note.
+
+So are cells that suggest another delimiter, decimal character, quote or `--trim`.
 """
 
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import offsets_of
 from transforms.core.infer.columns import infer_columns
-from transforms.core.rows.coerce import DECIMAL, MISSING_WORDS, NUMBER_WORD, ZERO_LED
+from transforms.core.rows.coerce import (
+    DECIMAL,
+    MISSING_WORDS,
+    NUMBER_WORD,
+    ZERO_LED,
+    with_points,
+)
 from transforms.core.rows.null_values import with_nulls
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, first_few
+from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.header import equal_to
 
-__all__ = ["HeaderCheck"]
+__all__ = ["HeaderCheck", "cell_notes", "cells_with_line_ends", "line_end_note"]
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
 _BOOL = r"^(?i:true|false)$"
@@ -33,6 +45,19 @@ _SHOWN_NAMES = 4
 _SHOWN_CHARS = 40
 # Numbers outside are rather ids or amounts than names of years.
 _FIRST_YEAR, _LAST_YEAR = 1500, 2200
+# The first cells, of the first columns, that suggest a setting if 90 of 100 do.
+_LOOKED_AT_CELLS, _LOOKED_AT_COLUMNS = 200, 256
+_MOST_IN_100 = 90
+_BLANK_AT_END = r"^[ \t]|[ \t]$"
+# Numbers with a decimal comma, and perhaps points between thousands.
+_WITH_COMMA = r"^[ \t]*[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+[ \t]*$"
+_GROUPED = r"^[ \t]*[+-]?[0-9]{1,3}(\.[0-9]{3})+[ \t]*$"
+_WHOLE = r"^[ \t]*[+-]?[0-9]+[ \t]*$"
+_ENGLISH = r"^[ \t]*[+-]?[0-9]{1,3}(,[0-9]{3})+[ \t]*$"
+_IN_QUOTES = r'"[^"]*"'
+_NUMBER_AMONG_BLANKS = r"(^|[ \t])[+-]?[0-9][0-9.]*([ \t]|$)"
+# Cells with line ends are few up to 1 in 100.
+_FEW_IN_100 = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,9 +66,11 @@ class HeaderCheck:
 
     Attributes:
       null_values: texts that mean missing.
+      decimal: the decimal character of numbers.
     """
 
     null_values: tuple[str, ...] = ()
+    decimal: str = "."
 
     def note(
         self, origin: str, fields: Sequence[str], columns: Sequence[pa.ChunkedArray]
@@ -58,9 +85,11 @@ class HeaderCheck:
         Raises:
           InputError: the first row is data.
         """
+        row = {str(place): pa.array([text]) for place, text in enumerate(fields)}
+        plain = [cell[0].as_py() for cell in self._pointed(row).values()]
         absent = {"", *MISSING_WORDS, *self.null_values}
         silent = [field.strip(" \t") in absent for field in fields]
-        numbers = [_is_number(field) for field in fields]
+        numbers = [_is_number(field) for field in plain]
         if not any(numbers) and not _all_alike(fields, columns, silent):
             return ""
         numeric = self._numeric(columns)
@@ -90,12 +119,157 @@ class HeaderCheck:
     def _numeric(self, columns: Sequence[pa.ChunkedArray]) -> list[int]:
         """Returns the indices of the columns of numbers."""
         named = {str(index): column for index, column in enumerate(columns)}
-        features = infer_columns(with_nulls(named, self.null_values)).features
+        pointed = self._pointed(with_nulls(named, self.null_values))
+        features = infer_columns(pointed).features
         return [
             index
             for index, feature in enumerate(features)
             if feature.kind in (Kind.INT64, Kind.FLOAT)
         ]
+
+    def _pointed(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        features = [Feature(name, Kind.FLOAT) for name in columns]
+        return with_points(columns, features, self.decimal)
+
+
+def cell_notes(
+    columns: Mapping[str, pa.ChunkedArray], dialect: CsvDialect, decimal: str
+) -> list[str]:
+    """Returns notes on the settings that the first cells of each column suggest.
+
+    Args:
+      columns: sampled texts, by name.
+      dialect: how they were read.
+      decimal: the decimal character that was assumed.
+    """
+    heads = {
+        name: column.slice(0, _LOOKED_AT_CELLS).drop_null()
+        for name, column in itertools.islice(columns.items(), _LOOKED_AT_COLUMNS)
+    }
+    heads = {name: cells for name, cells in heads.items() if len(cells) > 1}
+    notes: list[str] = []
+    if len(columns) == 1 and heads:
+        notes += _delimiter_note(*next(iter(heads.items())), dialect)
+    if not dialect.trim:
+        padded = [
+            name
+            for name, cells in heads.items()
+            if _most(cells, _BLANK_AT_END)
+            and not _most(pc.ascii_trim(cells, " \t"), f"{DECIMAL}|{ZERO_LED}")
+        ]
+        if padded:
+            notes.append(
+                f"nearly all cells of {_shown(padded)} begin or end with a space, "
+                f"which stays in the values; --trim removes it"
+            )
+    if decimal == ".":
+        notes += _decimal_note(heads)
+    return notes
+
+
+def _delimiter_note(
+    name: str, cells: pa.ChunkedArray, dialect: CsvDialect
+) -> Iterator[str]:
+    """Yields a note on the only column if its cells look like several."""
+    plain = pc.replace_substring_regex(cells, _IN_QUOTES, "q")
+    counts = {mark: _usual_count(plain, re.escape(mark)) for mark in ";|,\t"}
+    words = _usual_count(plain, r"[^ \t]+")
+    found = next((mark for mark, count in counts.items() if count), "")
+    if words > 1 + counts.get(found, 0) and found in ("", "\t"):
+        found = WHITESPACE if found or _most(plain, _NUMBER_AMONG_BLANKS) else ""
+    if found and found not in dialect.delimiters:
+        shown = {"\t": "$'\\t'", WHITESPACE: WHITESPACE}.get(found, repr(found))
+        yield (
+            f"the only column, {name[:_SHOWN_CHARS]!r}, looks like several in nearly "
+            f"all rows; to read them, say --delimiter {shown}"
+        )
+
+
+def _usual_count(cells: pa.ChunkedArray, pattern: str) -> int:
+    """Returns how often nearly all cells hold a pattern; 0 where they differ."""
+    counts = pc.count_substring_regex(cells, pattern).to_numpy()
+    usual = int(np.bincount(counts).argmax())
+    same = int((counts == usual).sum())
+    return usual if same * 100 >= _MOST_IN_100 * len(counts) else 0
+
+
+def _decimal_note(heads: Mapping[str, pa.ChunkedArray]) -> Iterator[str]:
+    number = f"{_WITH_COMMA}|{_GROUPED}|{_WHOLE}"
+    shown = [
+        f"{name[:_SHOWN_CHARS]!r} ({cells.filter(with_comma)[0].as_py().strip()})"
+        for name, cells in heads.items()
+        if pc.any(with_comma := pc.match_substring_regex(cells, _WITH_COMMA)).as_py()
+        and _most(cells, number)
+        and not pc.all(
+            pc.match_substring_regex(cells.filter(with_comma), _ENGLISH)
+        ).as_py()
+    ]
+    if not shown:
+        return
+    grouped = [name for name, cells in heads.items() if _most(cells, _GROUPED)]
+    more = f", and those of {_shown(grouped)} as fractions" if grouped else ""
+    yield (
+        f"columns hold numbers with decimal commas, which are read as texts{more}: "
+        f"{first_few(shown, _SHOWN_NAMES)}; --decimal , reads them as numbers"
+    )
+
+
+def _most(cells: pa.ChunkedArray, pattern: str) -> bool:
+    """Tells whether nearly all cells hold a pattern."""
+    count = pc.sum(pc.match_substring_regex(cells, pattern)).as_py()
+    return count * 100 >= _MOST_IN_100 * len(cells)
+
+
+def cells_with_line_ends(column: pa.ChunkedArray) -> list[str]:
+    """Returns the texts that hold line ends."""
+    found: list[str] = []
+    for chunk in column.chunks:
+        offsets = offsets_of(chunk)
+        data = chunk.buffers()[2]
+        if not len(chunk) or data is None:
+            continue
+        text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+        at = np.flatnonzero(text == ord("\n")) + offsets[0]
+        own = np.unique(np.searchsorted(offsets, at, side="right") - 1)
+        found += chunk.take(pa.array(own)).to_pylist()
+    return found
+
+
+def line_end_note(
+    name: str,
+    cells: Sequence[str],
+    rows: int,
+    width: int,
+    dialect: CsvDialect,
+    place: Callable[[str], str],
+) -> str:
+    """Returns a note if a quote has perhaps made whole lines a part of a cell.
+
+    It has where few cells hold line ends, or one holds the delimiters of whole rows.
+
+    Args:
+      name: of the column.
+      cells: those of its cells that hold line ends.
+      rows: the number of all cells.
+      width: the number of columns.
+      dialect: how they are written.
+      place: returns where a cell is, in words.
+    """
+    swallowed = (cell for cell in cells if _holds_rows(cell, width, dialect))
+    first = next(swallowed, cells[0])
+    few = len(cells) * 100 <= _FEW_IN_100 * rows
+    if not few and not _holds_rows(first, width, dialect):
+        return ""
+    return (
+        f"{len(cells):,} of {rows:,} sampled cells of {name[:_SHOWN_CHARS]!r} hold "
+        f"line ends{place(first)}; if quotes are part of the texts, say --quote ''"
+    )
+
+
+def _holds_rows(cell: str, width: int, dialect: CsvDialect) -> bool:
+    lines = sum(bool(line.strip()) for line in cell.split("\n"))
+    delimiters = sum(map(cell.count, dialect.delimiters))
+    return width > 1 and lines > 1 and delimiters >= (lines - 1) * (width - 1)
 
 
 def _is_number(field: str) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Rejection
 from transforms.errors import InputError
-from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import SMALL_BYTES, Complaint, InputFile, RawRows
@@ -121,6 +121,8 @@ def may_join(size: int, dialect: CsvDialect) -> bool:
     return (
         size <= SMALL_BYTES
         and dialect.header
+        and not dialect.sep_line
+        and dialect.delimiter != WHITESPACE
         and not dialect.escape
         and dialect.encoding == "utf-8"
     )

@@ -13,6 +13,7 @@ from transforms.core.packing import Packed
 from transforms.core.rows.column import Mask, not_utf8
 from transforms.errors import ConservationError, InputError, bounded, shortened
 from transforms.formats.csv.dialect import (
+    WHITESPACE,
     CsvDialect,
     file_encoding,
     is_scannable,
@@ -25,6 +26,7 @@ from transforms.formats.csv.records import (
     END_MARK,
     Records,
     locate,
+    malformed,
     parse,
     parse_bytes,
     trimmed,
@@ -105,8 +107,12 @@ def read_raw(
     # Numbers repeat no header, which `parse_floats` sees to.
     no_rows = _no_rows(source, records, texts, columns) if has_texts else {}
     skipped = {Skipped.END_MARK: len(records.end_marks)}
+    unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records
-    unread = np.zeros(len(numbers), np.bool_)
+    refused += [
+        (number, Reason.MALFORMED, _loose(dialect))
+        for number in numbers[unread].tolist()
+    ]
     for skip, these in no_rows.items():
         skipped[skip] = skipped.get(skip, 0) + int(these.sum())
         unread |= these
@@ -156,7 +162,7 @@ class _Source:
             return
         # The block is the whole file: leave out the header and rows beyond a limit.
         text = whole_to_utf8(bytes(data), self.encoding, block.origin)
-        skip = int(dialect.header)
+        skip = dialect.leading
         ends = locate(text, dialect, np.array([skip, skip + block.rows]))
         self.utf8 = self.raw = text[ends.starts[0] : ends.starts[1]]
 
@@ -177,6 +183,8 @@ class _Source:
         first = self.block.first_row
         indices = np.array([row - first for row, _, _ in complaints], np.int64)
         places = locate(self.raw, self.dialect, indices)
+        # The blanks before the next record are not its own.
+        ends = b"\r\n \t" if self.dialect.delimiter == WHITESPACE else b"\r\n"
         out = []
         for complaint, start, stop, lines in zip(
             complaints,
@@ -185,7 +193,7 @@ class _Source:
             places.lines.tolist(),
             strict=True,
         ):
-            record = bytes(view[start:stop]).rstrip(b"\r\n")
+            record = bytes(view[start:stop]).rstrip(ends)
             if not self.scannable:
                 record = record.decode().encode(self.encoding)
             line = self.block.first_line + lines
@@ -269,6 +277,13 @@ def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
     if undecodable is not None:
         text = pc.if_else(pa.array(undecodable), pa.scalar(None, text.type), text)
     return text.cast(pa.string()) if pa.types.is_binary(text.type) else text
+
+
+def _loose(dialect: CsvDialect) -> str:
+    return (
+        f"text follows a closing quote ({dialect.quote}) in this row; where quotes are "
+        f"part of the text, say --quote ''"
+    )
 
 
 def _miscount(found: int, expected: int) -> str:

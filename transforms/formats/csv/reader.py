@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from transforms import files
 from transforms.core.model import Block
 from transforms.formats.csv.blocks import iter_blocks
-from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
 from transforms.formats.csv.header import (
     check_same_columns,
     header_record,
@@ -37,7 +37,12 @@ from transforms.formats.table import (
     read_in_turn,
     unreadable,
 )
-from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
+from transforms.formats.unpacked import (
+    begins_packed,
+    is_packed,
+    open_unpacked,
+    plain_name,
+)
 from transforms.storage.paths import is_remote
 from transforms.storage.read_ahead import read_ahead
 
@@ -61,7 +66,9 @@ class CsvReader(TableReader):
       header: whether the first row is a header; None for yes, if it does not look like
         data.
       quote, escape, columns, encoding, trim: see `CsvDialect`.
-      null_values: see `TableReader`.
+      null_values, decimal: see `TableReader`.
+      sep_lines: whether files may begin with a line such as sep=; of Excel, and are
+        looked at for it; such a line is no row, and `delimiter` overrules it.
       names: the names of all columns, once they are known.
       named_in: the file that they were read from.
       beside, floats: see `TableReader`.
@@ -78,7 +85,9 @@ class CsvReader(TableReader):
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
     trim: bool = False
+    decimal: str = "."
     null_values: tuple[str, ...] = ()
+    sep_lines: bool = False
     names: tuple[str, ...] = ()
     named_in: str = ""
     beside: tuple[str, ...] = ()
@@ -100,24 +109,54 @@ class CsvReader(TableReader):
             self.trim,
         )
 
+    def _dialect_in(self, stream: Any, origin: str) -> CsvDialect:
+        """Returns how an open file is written; leaves it at its start."""
+        dialect = self.dialect_of(origin)
+        if not self.sep_lines:
+            return dialect
+        stream.seek(0)
+        said = sep_line(stream.read(HEAD_BYTES), dialect, origin)
+        stream.seek(0)
+        if not said:
+            return dialect
+        delimiter = self.delimiter or said
+        return dataclasses.replace(dialect, delimiter=delimiter, sep_line=True)
+
+    def _dialect_for(self, file: SourceFile) -> CsvDialect:
+        """Returns how a file is written that is not compressed."""
+        if not self.sep_lines:
+            return self.dialect_of(file.origin)
+        with file.open() as stream:
+            return self._dialect_in(stream, file.origin)
+
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples rows as text; the reader then knows the names of all columns."""
-        packed = any(is_packed(file.path) for file in read_in_turn(files))
-        sample = self._packed_sample(files) if packed else self._sample(files)
+        packed = sep_lines = False
+        for file in read_in_turn(files):
+            with file.open() as stream:
+                head = stream.read(HEAD_BYTES)
+            if packed := begins_packed(head):
+                break
+            dialect = self.dialect_of(file.origin)
+            sep_lines |= bool(sep_line(head, dialect, file.origin))
+        # Compressed content is looked at in any case.
+        reader = dataclasses.replace(self, sep_lines=sep_lines or packed)
+        sample = reader._packed_sample(files) if packed else reader._sample(files)
         # Of many files, empty ones were not looked into.
         first = next((file for file in files if file.size), files[0])
         reader = dataclasses.replace(
-            self, names=tuple(sample.columns), named_in=first.origin
+            reader, names=tuple(sample.columns), named_in=first.origin
         )
         return Planned(reader, sample)
 
     def _sample(self, inputs: Sequence[InputFile]) -> TableSample:
         """Returns rows from places spread evenly over the files."""
         return sample_blocks(
-            _SampleInputs(inputs, self.dialect_of),
+            _SampleInputs(inputs, self._dialect_for),
             sizes=inputs.sizes if isinstance(inputs, InputFiles) else None,
             check=self._header_check,
             far=bool(inputs) and is_remote(inputs[0].path),
+            decimal=self.decimal,
         )
 
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
@@ -135,12 +174,12 @@ class CsvReader(TableReader):
                 with file.open() as plain:
                     text, ended = _start_of(plain, each)
                     used += len(text)
-            dialect = self.dialect_of(file.origin)
+            dialect = self._dialect_in(io.BytesIO(text), file.origin)
             inputs.append(
                 SampleInput(file.origin, len(text), _memory(text), dialect, ended)
             )
         complete = len(chosen) == len(files) and all(each.ended for each in inputs)
-        sample = sample_blocks(inputs, check=self._header_check)
+        sample = sample_blocks(inputs, check=self._header_check, decimal=self.decimal)
         # The sample counts bytes of content; the source is measured in stored bytes.
         return dataclasses.replace(
             sample,
@@ -151,7 +190,9 @@ class CsvReader(TableReader):
 
     @property
     def _header_check(self) -> HeaderCheck | None:
-        return HeaderCheck(self.null_values) if self.header is None else None
+        if self.header is not None:
+            return None
+        return HeaderCheck(self.null_values, self.decimal)
 
     def giving(self, beside: Sequence[str]) -> Self:
         """Returns the reader that gives columns `beside`."""
@@ -159,8 +200,10 @@ class CsvReader(TableReader):
 
     def giving_floats(self, names: tuple[str, ...]) -> Self:
         """Returns the reader that may give columns as float32."""
-        # What `null_values` names is a text.
-        return self if self.null_values else dataclasses.replace(self, floats=names)
+        # What `null_values` names is a text, and so is a number with a decimal comma.
+        if self.null_values or self.decimal != ".":
+            return self
+        return dataclasses.replace(self, floats=names)
 
     def without_diagnostics(self) -> Self:
         """Returns a copy without fields that only appear in messages and checks."""
@@ -179,7 +222,7 @@ class CsvReader(TableReader):
             for block in iter_blocks(
                 stream,
                 file.origin,
-                self.dialect_of(file.origin),
+                self._dialect_in(stream, file.origin),
                 block_bytes=block_bytes,
                 limit_rows=limit_rows,
             ):
@@ -200,7 +243,7 @@ class CsvReader(TableReader):
                 for block in iter_blocks(
                     stream,
                     file.origin,
-                    self.dialect_of(file.origin),
+                    self._dialect_in(stream, file.origin),
                     block_bytes=_PIECE_BYTES,
                     limit_rows=limit,
                 ):
@@ -212,13 +255,13 @@ class CsvReader(TableReader):
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
-        dialect, stamp = self.dialect_of(file.origin), block.stamp
+        stamp = block.stamp
         if not is_packed(file.path):
             # Pass the buffer directly: a local variable would keep it alive.
             yield read_raw(
                 files.read_range(file.path, block.start, block.stop, stamp=stamp),
                 block,
-                dialect,
+                self._dialect_for(file),
                 self.names,
                 columns,
                 self.beside,
@@ -226,6 +269,7 @@ class CsvReader(TableReader):
             )
             return
         with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
+            dialect = self._dialect_in(stream, file.origin)
             for piece in iter_blocks(
                 stream,
                 file.origin,
@@ -262,7 +306,7 @@ class CsvReader(TableReader):
 
     def _content(self, file: InputFile) -> tuple[InputFile, CsvDialect, bytes | None]:
         """Returns what `join_files` is to join."""
-        dialect = self.dialect_of(file.origin)
+        dialect = self._dialect_for(file)
         if not may_join(file.size, dialect):
             return file, dialect, None
         try:
@@ -273,10 +317,11 @@ class CsvReader(TableReader):
     def _header_of(self, data: bytes, file: InputFile) -> bytes:
         stream = io.BytesIO(data)
         self._check_header(stream, file.origin)
-        return header_record(stream, self.dialect_of(file.origin), file.origin)
+        dialect = self._dialect_in(stream, file.origin)
+        return header_record(stream, dialect, file.origin)
 
     def _check_header(self, stream: Any, origin: str) -> None:
-        names = read_header(stream, self.dialect_of(origin), origin)
+        names = read_header(stream, self._dialect_in(stream, origin), origin)
         check_same_columns(self.named_in, self.names, origin, names)
 
 
@@ -284,10 +329,10 @@ class _SampleInputs(Sequence[SampleInput]):
     """Files as the sample takes them; each is made as it is asked for."""
 
     def __init__(
-        self, files: Sequence[InputFile], dialect_of: Callable[[str], CsvDialect]
+        self, files: Sequence[InputFile], dialect_for: Callable[[InputFile], CsvDialect]
     ) -> None:
         self._files = files
-        self._dialect_of = dialect_of
+        self._dialect_for = dialect_for
 
     def __len__(self) -> int:
         return len(self._files)
@@ -300,9 +345,7 @@ class _SampleInputs(Sequence[SampleInput]):
 
     def _input_of(self, file: InputFile) -> SampleInput:
         opener = functools.partial(_opened, file)
-        return SampleInput(
-            file.origin, file.size, opener, self._dialect_of(file.origin)
-        )
+        return SampleInput(file.origin, file.size, opener, self._dialect_for(file))
 
 
 # Of thousands of files, that is cheaper than to check its fields for each.

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from transforms.core.packing import Packed
-from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.scan import Scan, pieces_of
+from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
+from transforms.formats.csv.scan import Scan, pieces_of, with_tabs
 
 __all__ = [
     "END_MARK",
@@ -20,6 +20,7 @@ __all__ = [
     "Records",
     "count_fields",
     "locate",
+    "malformed",
     "parse",
     "parse_bytes",
     "parse_plain",
@@ -29,6 +30,8 @@ __all__ = [
 
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
+# Bytes that are compared together: the result stays in the processor's cache.
+_LOOKED_AT_BYTES = 512 << 10
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
@@ -104,7 +107,7 @@ def parse(
             miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
-    data = protected(data)
+    data = protected(data, dialect)
     types = dict.fromkeys(wanted, as_type or pa.string())
     try:
         table = _table_of(data, names, types, _parse_options(dialect))
@@ -138,7 +141,7 @@ def parse_plain(
     Raises:
       pyarrow.ArrowInvalid: a record is of another length, or a cell of another type.
     """
-    table = _table_of(protected(data), names, types, _parse_options(dialect))
+    table = _table_of(protected(data, dialect), names, types, _parse_options(dialect))
     indices = np.arange(table.num_rows, dtype=np.int64)
     if not packed or not len(indices):
         return Records(_columns(table), indices, ())
@@ -147,8 +150,10 @@ def parse_plain(
     return Records(_columns(rest), indices, (), packed=Packed.of(numbers))
 
 
-def protected(data: bytes | pa.Buffer) -> bytes | pa.Buffer:
+def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:
     """Returns records as Arrow reads all of them."""
+    if dialect.delimiter == WHITESPACE:
+        data = with_tabs(data, dialect)
     view = memoryview(data)
     # Arrow drops a byte order mark at the start of its input. Here it would be data,
     # since blocks lack the file's own mark; a blank line in front protects it.
@@ -239,7 +244,7 @@ def count_fields(data: bytes, dialect: CsvDialect) -> int:
 
     # Without a line end, Arrow takes a single record for an empty file. It passes the
     # text of a row to the handler, so that must be valid UTF-8.
-    data = data.translate(_ONLY_ASCII) + b"\n"
+    data = bytes(protected(data.translate(_ONLY_ASCII), dialect)) + b"\n"
     # Arrow is told of one column: to convert thousands of columns takes most of a
     # second, while the handler is given the number of fields of another row.
     options = arrow_csv.ReadOptions(
@@ -254,6 +259,35 @@ def count_fields(data: bytes, dialect: CsvDialect) -> int:
         # "Empty CSV file or block": there is no record.
         return 0
     return found if found > 1 or table.num_rows else 0
+
+
+def malformed(data: bytes | pa.Buffer, dialect: CsvDialect) -> npt.NDArray[np.int64]:
+    """Returns the positions of the records with text behind a closing quote.
+
+    The parser would take that text for a part of the cell, and drop the quote.
+    """
+    found = [np.zeros(0, np.int64)]
+    if not _holds(data, dialect.quote):
+        return found[0]
+    scan = Scan(dialect, wary=True)
+    seen = 0
+    for piece in pieces_of(pa.BufferReader(data)):
+        starts, _ = scan.advance(piece)
+        if scan.loose is not None:
+            at = scan.loose.positions()
+            own = np.searchsorted(starts.positions(), at, side="right")
+            found.append(seen + own - 1)
+        seen += starts.count()
+    return np.unique(np.concatenate(found))
+
+
+def _holds(data: bytes | pa.Buffer, mark: str) -> bool:
+    """Tells whether a character is in the data, without a copy of it."""
+    view = np.frombuffer(data, np.uint8)
+    pieces = range(0, len(view) if mark else 0, _LOOKED_AT_BYTES)
+    return any(
+        (view[start : start + _LOOKED_AT_BYTES] == ord(mark)).any() for start in pieces
+    )
 
 
 def locate(
@@ -293,7 +327,7 @@ def locate(
 
 def _parse_options(dialect: CsvDialect, handler: Any = None) -> arrow_csv.ParseOptions:
     return arrow_csv.ParseOptions(
-        delimiter=dialect.delimiter,
+        delimiter="\t" if dialect.delimiter == WHITESPACE else dialect.delimiter,
         quote_char=dialect.quote or False,
         escape_char=dialect.escape or False,
         newlines_in_values=True,

@@ -8,7 +8,7 @@ import dataclasses
 import io
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,12 @@ from transforms.formats.csv.header import (
     read_header,
     repeats_header,
 )
-from transforms.formats.csv.header_check import HeaderCheck
+from transforms.formats.csv.header_check import (
+    HeaderCheck,
+    cell_notes,
+    cells_with_line_ends,
+    line_end_note,
+)
 from transforms.formats.csv.joined import Joined, join_files, may_join
 from transforms.formats.csv.records import Records, parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
@@ -83,6 +88,7 @@ def sample_blocks(
     sample_bytes: int = SAMPLE_BYTES,
     check: HeaderCheck | None = None,
     far: bool = False,
+    decimal: str = ".",
 ) -> TableSample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
@@ -97,6 +103,7 @@ def sample_blocks(
       sample_bytes: about how much to read.
       check: judges the first rows of files; None if it is known what they are.
       far: whether opening a file waits for a network.
+      decimal: the decimal character of numbers.
 
     Raises:
       InputError: the first row of a file is no header, but data; a file looked into has
@@ -131,18 +138,50 @@ def sample_blocks(
         raise InputError("a sample needs at least one CSV file; found none")
     rows, lengths = seen.rows, seen.lengths
     _check_lengths(lengths, rows, seen.first, seen.names)
-    notes = seen.check_heads()
+    columns = dict(zip(seen.names, seen.columns(), strict=True))
+    notes = [*seen.check_heads(), *cell_notes(columns, seen.first.dialect, decimal)]
+    if seen.quoted:
+        notes += _line_end_notes(columns, seen.first.dialect, looks)
     # A source that holds nothing but headers is complete, too.
     complete = (is_small and seen.all_ended) or not seen.sampled_bytes
     return TableSample(
-        columns=dict(zip(seen.names, seen.columns(), strict=True)),
+        columns=columns,
         rows=rows,
         unread=lengths.total(),
         sampled_bytes=seen.sampled_bytes,
         total_rows=rows + lengths.total() if complete else None,
         complete=complete,
-        notes=notes,
+        notes=tuple(notes),
     )
+
+
+def _line_end_notes(
+    columns: Mapping[str, pa.ChunkedArray],
+    dialect: CsvDialect,
+    looks: Callable[[], Iterable["_Look"]],
+) -> Iterator[str]:
+    """Yields notes on columns in which a quote may have swallowed lines."""
+
+    def place(cell: str) -> str:
+        as_written = cell.replace(dialect.quote, 2 * dialect.quote)
+        for look in itertools.islice(looks(), _PLACES):
+            with contextlib.closing(look.open()) as stream:
+                data = stream.read(SAMPLE_BYTES)
+            encoding = file_encoding(data[:4], dialect, look.file.origin)
+            text = data.decode(encoding, "replace")
+            at = text.find(as_written)
+            if at >= 0:
+                line = 1 + text.count("\n", 0, at)
+                last = line + cell.count("\n")
+                return f", as lines {line:,} to {last:,} of {look.file.origin}"
+        return ""
+
+    for name, column in columns.items():
+        if cells := cells_with_line_ends(column):
+            note = line_end_note(name, cells, len(column), len(columns), dialect, place)
+            if note:
+                yield note
+                return
 
 
 def _looked_into(
@@ -214,6 +253,7 @@ class _Seen:
       lengths: of records that are no rows: number of fields -> how many have it.
       sampled_bytes: of input that was looked at.
       all_ended: whether the content of each file ended where the file does.
+      quoted: whether there was a quote.
     """
 
     def __init__(self, check: HeaderCheck | None) -> None:
@@ -223,6 +263,7 @@ class _Seen:
         self.lengths: collections.Counter[int] = collections.Counter()
         self.sampled_bytes = 0
         self.all_ended = True
+        self.quoted = False
         self._batches: list[tuple[pa.Array, ...]] = []
         # The first rows that `check` judges: of every file if the columns are given,
         # else of the first file, which the others must equal.
@@ -252,10 +293,19 @@ class _Seen:
 
     def add(self, texts: Iterable[tuple[bytes, int]], dialect: CsvDialect) -> None:
         """Adds the rows of texts; each comes with its length in the files."""
-        for records, used in _parsed(texts, self.names, dialect):
+        for records, used in _parsed(
+            self._watched(texts, dialect), self.names, dialect
+        ):
             self._batches.append(_rows(records.columns, self.names, dialect))
             self.lengths.update(count for _, count in records.miscounted)
             self.sampled_bytes += used
+
+    def _watched(
+        self, texts: Iterable[tuple[bytes, int]], dialect: CsvDialect
+    ) -> Iterator[tuple[bytes, int]]:
+        for text, used in texts:
+            self.quoted |= bool(dialect.quote) and dialect.quote.encode() in text
+            yield text, used
 
     @property
     def rows(self) -> int:
@@ -481,7 +531,7 @@ def _whole_records(
         other_starts, _ = other.advance(text)
         if other.strays < scan.strays:
             scan, starts = other, other_starts
-    skip = int(dialect.header and not begun)
+    skip = 0 if begun else dialect.leading
     last = starts.last()
     if last is None or starts.count() <= skip:
         return

@@ -5,7 +5,8 @@ that it gives as a part of the file:
 
 - a quote opens only at the start of a field; inside, `""` is one quote; after the
   closing quote the rest of the field is literal;
-- LF, CRLF and a lone CR end a record; blank lines are no records;
+- LF, CRLF and a lone CR end a record; blank lines are no records, nor lines of blanks
+  where blanks are the delimiter;
 - the byte after an escape is literal wherever it is, a line end too.
 
 A piece of 512 KiB becomes masks of one bit a byte. Bytes inside quotes are where the
@@ -21,15 +22,16 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 
-__all__ = ["Marks", "Scan", "Stream", "pieces_of"]
+__all__ = ["Marks", "Scan", "Stream", "pieces_of", "with_tabs"]
 
 # Small enough for the masks and the piece itself to stay in the processor's cache.
 _PIECE_BYTES = 512 << 10
 
-_LF, _CR = 10, 13
+_LF, _CR, _SPACE, _TAB = 10, 13, 32, 9
 _ONE = np.uint64(1)
 _TOP = np.uint64(63)
 
@@ -101,8 +103,7 @@ class Marks:
 
     def positions(self) -> npt.NDArray[np.int64]:
         """Returns all set bits, ascending."""
-        bits = np.unpackbits(self.words.view(np.uint8), bitorder="little")
-        return np.flatnonzero(bits.view(np.bool_))
+        return np.flatnonzero(_bools(self.words))
 
 
 @dataclasses.dataclass(slots=True)
@@ -115,8 +116,11 @@ class Scan:
       escaped: the next byte is literal.
       breaks: the byte before the next one ended a line, so that a record may start.
       strays: the number of quotes so far that have no meaning where they are.
-      wary: whether quotes that close before other text count as strays, too. They are
-        legal, but suggest that the scan started on the wrong side of a quote.
+      wary: whether text behind a closing quote is looked for, and counts as a stray.
+        It suggests a quote that belongs to the text, or that the scan started on the
+        wrong side of one.
+      loose: where such text begins in the last piece, its first byte; None for nowhere.
+      covered: the bytes of the last piece that are inside quotes or escaped.
     """
 
     dialect: CsvDialect
@@ -125,9 +129,12 @@ class Scan:
     breaks: bool = True
     strays: int = 0
     wary: bool = False
+    loose: Marks | None = None
+    covered: Words | None = None
     # Whether a quote may open after the byte before the next one; whether it was a CR.
     _opens: bool = True
     _cr: bool = False
+    _closed: bool = False
 
     def advance(self, piece: bytes) -> tuple[Marks, Marks]:
         """Returns where records start in the piece, and where physical lines end.
@@ -148,22 +155,37 @@ class Scan:
             breaks = breaks & ~literal
         quote = self.dialect.quote.encode()
         last = (len(piece) - 1) % 64
-        last_opens = piece[-1] in b"\r\n" + self.dialect.delimiter.encode()
+        last_opens = piece[-1] in b"\r\n" + self.dialect.delimiters.encode()
         if literal is not None and int(literal[-1]) >> last & 1:
             last_opens = False
-        if quote and (self.inside or quote in piece):
+        self.loose, self.covered = None, literal
+        if quote and (self.inside or self._closed or quote in piece):
             quotes, inside = self._quoted(data, breaks, literal)
             outer = breaks & ~inside
+            self.covered = inside if literal is None else inside | literal
             last_opens |= bool(int(quotes[-1]) >> last & 1)
         else:
             outer = breaks
-        starts = ~outer & _shifted(outer, self.breaks)
-        if tail := len(piece) % 64:
-            starts[-1] &= np.uint64((1 << tail) - 1)
+        if self.dialect.delimiter == WHITESPACE:
+            starts = self._first_cells(data, outer)
+        else:
+            starts = ~outer & _shifted(outer, self.breaks)
+            if tail := len(piece) % 64:
+                starts[-1] &= np.uint64((1 << tail) - 1)
+            self.breaks = bool(int(outer[-1]) >> last & 1)
         self._opens = last_opens
-        self.breaks = bool(int(outer[-1]) >> last & 1)
         self._cr = piece[-1] == _CR
         return Marks(starts), Marks(lines)
+
+    def _first_cells(self, data: npt.NDArray[np.uint8], outer: Words) -> Words:
+        """Returns where records start: behind the blanks at the start of a line."""
+        at = np.flatnonzero(~_are_blank(data))
+        ends = _bools(outer)[at]
+        behind = np.concatenate([[self.breaks], ends])
+        starts = np.zeros(len(data), np.bool_)
+        starts[at[behind[:-1] & ~ends]] = True
+        self.breaks = bool(behind[-1])
+        return _bits(starts)
 
     def _literal(self, data: npt.NDArray[np.uint8]) -> Words:
         """Returns the bytes that an escape before them makes literal."""
@@ -188,7 +210,10 @@ class Scan:
     ) -> tuple[Words, Words]:
         """Returns the quotes that open or close, and the bytes inside quotes."""
         quotes = _bits(data == ord(self.dialect.quote))
-        ends = _bits(data == ord(self.dialect.delimiter))
+        if self.dialect.delimiter == WHITESPACE:
+            ends = _bits(_are_blank(data))
+        else:
+            ends = _bits(data == ord(self.dialect.delimiter))
         if literal is not None:
             quotes &= ~literal
             ends &= ~literal
@@ -204,17 +229,21 @@ class Scan:
             quotes &= ~np.packbits(mask, bitorder="little").view(np.uint64)
             inside = _odd_so_far(quotes, self.inside)
         if self.wary:
-            # The last byte of a piece is not judged: the byte after it is unknown.
-            followed = _preceding(ends | quotes)
-            followed[-1] |= _ONE << np.uint64((len(data) - 1) % 64)
-            self.strays += Marks(quotes & ~inside & ~followed).count()
+            closing = quotes & ~inside
+            loose = _shifted(closing, self._closed) & ~(ends | quotes)
+            if tail := len(data) % 64:
+                loose[-1] &= np.uint64((1 << tail) - 1)
+            self._closed = bool(int(closing[-1]) >> 63)
+            if loose.any():
+                self.loose = Marks(loose)
+                self.strays += self.loose.count()
         self.inside = bool(int(inside[-1]) >> 63)
         return quotes, inside
 
     def _stray_quotes(self, quotes: Words, may_open: Words) -> list[int]:
         """Returns the positions of the quotes without meaning."""
         at = Marks(quotes).positions()
-        opens = np.unpackbits(may_open.view(np.uint8), bitorder="little")[at]
+        opens = _bools(may_open)[at]
         stray = []
         inside, closed = self.inside, -2
         for position, fits in zip(at.tolist(), opens.tolist(), strict=True):
@@ -240,6 +269,42 @@ def pieces_of(stream: Stream, size: int = _PIECE_BYTES) -> Iterator[bytes]:
         yield piece
 
 
+def with_tabs(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes:
+    """Returns records with `WHITESPACE` between fields with one tab instead.
+
+    Blanks at the ends of lines are left out; those in quotes stay.
+    """
+    view = np.frombuffer(data, np.uint8)
+    blank = _are_blank(view)
+    scan = Scan(dialect)
+    base = 0
+    for piece in pieces_of(pa.BufferReader(data)):
+        scan.advance(piece)
+        if scan.covered is not None:
+            blank[base : base + len(piece)] &= ~_bools(scan.covered)[: len(piece)]
+        base += len(piece)
+    # The ends of the file end lines, too.
+    ends = np.ones(len(view) + 2, np.bool_)
+    ends[1:-1] = (view == _LF) | (view == _CR)
+    edges = np.diff(blank, prepend=False, append=False)
+    first, behind = np.flatnonzero(edges).reshape(-1, 2).T
+    between = first[~(ends[first] | ends[behind + 1])]
+    kept = ~blank
+    kept[between] = True
+    out = view.copy()
+    out[between] = _TAB
+    return out[kept].tobytes()
+
+
+def _are_blank(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    return (data == _SPACE) | (data == _TAB)
+
+
+def _bools(words: Words) -> npt.NDArray[np.bool_]:
+    """Returns n words as 64 n bools, bit 0 of word 0 first."""
+    return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)
+
+
 def _bits(mask: npt.NDArray[np.bool_]) -> Words:
     """Returns n bools as ceil(n / 64) words, bit 0 of word 0 first."""
     packed = np.packbits(mask, bitorder="little")
@@ -253,13 +318,6 @@ def _shifted(words: Words, carry: bool) -> Words:
     out = words << _ONE
     out[1:] |= words[:-1] >> _TOP
     out[0] |= np.uint64(carry)
-    return out
-
-
-def _preceding(words: Words) -> Words:
-    """Returns the mask of the bytes that are before the marked ones."""
-    out = words >> _ONE
-    out[:-1] |= words[1:] << _TOP
     return out
 
 

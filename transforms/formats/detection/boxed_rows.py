@@ -8,16 +8,22 @@ bad box is a rejection of its own, or takes its image with it: see `BoxPolicy`.
 
 import abc
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms import files
 from transforms.core.boxes import BoxPolicy, box_lists
-from transforms.core.reasons import Fault
+from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
+from transforms.core.reasons import Fault, Reason
 from transforms.formats.detection.fields import list_of
 from transforms.formats.table import RawRows, TableSample
+from transforms.storage.limits import TooLargeError
+from transforms.storage.paths import spellings
+from transforms.storage.visibility import unseen
 
 __all__ = [
     "BoxedRows",
@@ -28,11 +34,15 @@ __all__ = [
     "place_boxes",
     "row_ranges",
     "sample_of",
+    "size_of_image",
 ]
 
 # Rows are small, and the images themselves are read elsewhere: a block of a few
 # thousand is enough work to be worth sending to a worker.
 _BLOCK_ROWS = 4096
+
+# Stands for a size that nothing states, in a sample: any box fits.
+_ANY_SIZE = (2**31 - 1, 2**31 - 1)
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -141,6 +151,42 @@ def place_boxes(
         boxes=int(boxes.sum()),
         boxes_gone=int((boxes & ~has_row).sum()),
     )
+
+
+def size_of_image(
+    root: str, path: str, policy: ImagePolicy | None
+) -> tuple[int, int] | Fault:
+    """Returns width and height of an image whose size its annotation does not state.
+
+    The shard's writer compares them with those of the file that it reads later.
+
+    Args:
+      root: the source's.
+      path: of the image, relative to it or absolute.
+      policy: the job's; None for a sample, which looks into no image.
+
+    Raises:
+      WorkerError: the path is of another machine's disk.
+    """
+    if policy is None:
+        return _ANY_SIZE
+    for spelling in spellings(path):
+        try:
+            full = os.path.join(root, spelling)
+            data, _ = files.read_stamped(full, policy.max_bytes)
+        except FileNotFoundError:
+            continue
+        except TooLargeError as large:
+            return too_many_bytes(large.size, policy.max_bytes)
+        except OSError as error:
+            return Fault(Reason.UNREADABLE, f"image {path!r}: {error.strerror}")
+        found = header_size(data, policy)
+        if isinstance(found, Fault):
+            return Fault(found.reason, f"image {path!r}: {found.message}")
+        return found
+    if never_seen := unseen(os.path.join(root, path)):
+        raise never_seen
+    return Fault(Reason.UNREADABLE, f"image {path!r}: there is no such file")
 
 
 def even_rows(count: int, wanted: int) -> Numbers:

@@ -6,8 +6,8 @@
 A row is an image of the file's list, in its order, with lists that run parallel: of
 boxes, names and ids of classes, areas, crowd flags. An image without annotations has
 empty lists. Class ids are those of the file where they are all positive; otherwise they
-count from 1 in the order of the file's ids. Outlines, keypoints and panoptic segments
-are not read.
+count from 1 in the order of the file's ids. Outlines and key points are not read: notes
+say how many there are.
 
 A box that is bad (`transforms.core.boxes`), or of a class that is not there, or of no
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
@@ -20,8 +20,11 @@ Sources: https://cocodataset.org/#format-data; research/object_detection/dataset
 create_coco_tf_record.py of tensorflow/models.
 """
 
+import collections
 import dataclasses
+import heapq
 import json
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -31,7 +34,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.core.boxes import BoxPolicy
+from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import (
@@ -39,10 +44,12 @@ from transforms.formats.detection.boxed_rows import (
     place_boxes,
     row_ranges,
     sample_of,
+    size_of_image,
 )
 from transforms.formats.detection.coco_annotations import Annotations, judge
 from transforms.formats.detection.coco_images import (
     image_folder,
+    sized,
     unusable,
     whole_pixels,
 )
@@ -52,6 +59,7 @@ from transforms.formats.detection.fields import (
     box_policy,
     detection_features,
     list_of,
+    root_of,
 )
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
@@ -70,11 +78,22 @@ _SAMPLE_ROWS = 2000
 # Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16
 _CAPTION = "image/caption"
-# One of COCO's top-level keys, near the start of a file. Images and annotations may
-# come in either order, so any of the five will do.
-_BEGINNING = re.compile(rb'"(info|images|annotations|categories|licenses)"\s*:\s*[\[{]')
+# COCO's lists of objects, which come in any order.
+_KEYS = frozenset((b"images", b"annotations", b"categories"))
+# Strings, those that name a list with its bracket, and brackets of JSON. A string that
+# is cut goes to the end: else each quote in it would be tried as a beginning.
+_TOKEN = re.compile(
+    rb'"((?:[^"\\]|\\.)*+)(?:"(\s*:\s*\[)?|\\?\Z)|[\[{]|[\]}]', re.DOTALL
+)
+# Of an item of a list that evaluation tools take.
+_RESULT = re.compile(rb'\A\s*\[\s*\{[^{}]*"image_id"\s*:')
+# How many JSON files are looked into, the largest: COCO keeps a dataset in one.
+_LOOKED_AT = 64
+# COCO's own names of files that list images which another file lists with its boxes.
+_BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 
 Numbers = npt.NDArray[np.int64]
+_Loaded = tuple[InputFile, CocoFile]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +106,8 @@ class CocoReader(TableReader):
         empty to look where they usually are.
       folders: by file, the folder of its images as `images_root` says it, once it is
         known.
+      recognised: whether nobody has said that the files are COCO's.
+      image_policy: what the job does to images: turned ones have another size.
     """
 
     title: ClassVar[str] = "COCO JSON"
@@ -95,6 +116,8 @@ class CocoReader(TableReader):
     bad_box: str = "box"
     images_root: str = ""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    recognised: bool = False
+    image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
 
     def __post_init__(self) -> None:
         box_policy(self.bad_box)
@@ -103,9 +126,10 @@ class CocoReader(TableReader):
         """Samples the images of all files evenly; finds the classes and the images.
 
         Raises:
-          InputError: files disagree on a class, or the images are not to be found.
+          InputError: files disagree on a class, list the same images or captions
+            alone, or the images are not to be found.
         """
-        loaded = [(file, load_coco(file.path, file.stamp)) for file in files]
+        loaded = self._chosen(files)
         total = sum(len(coco.images) for _, coco in loaded)
         pieces = []
         for file, coco in loaded:
@@ -127,12 +151,38 @@ class CocoReader(TableReader):
         folders = {}
         if not self.images_root:
             folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
+        _check_apart(loaded, folders)
+        notes = _notes(files, loaded)
         return Planned(
-            dataclasses.replace(self, folders=folders),
-            dataclasses.replace(sample, columns=columns),
+            dataclasses.replace(self, folders=folders, recognised=False),
+            dataclasses.replace(sample, columns=columns, notes=notes),
             detection_features(columns),
             classes,
+            files=[file for file, _ in loaded],
         )
+
+    def _chosen(self, files: Sequence[InputFile]) -> list[_Loaded]:
+        """Returns the files to read: those that have boxes, if any have.
+
+        COCO's own folder has several files of each image. Those with the usual names of
+        the others are not even parsed where a file of another name has boxes.
+        """
+        beside = [f for f in files if _BESIDE.match(posixpath.basename(f.origin))]
+        captioned: list[_Loaded] = []
+        for some in ([f for f in files if f not in beside], beside):
+            loaded = [(file, load_coco(file.path, file.stamp)) for file in some]
+            boxed = [each for each in loaded if _has_boxes(each[1])]
+            if boxed:
+                listed = [each for each in boxed if len(each[1].annotations)]
+                return (listed or boxed) if some is beside else boxed
+            captioned += loaded
+        if self.recognised:
+            raise InputError(
+                f"COCO JSON must hold boxes; {captioned[0][0].path!r} holds captions. "
+                f"Name a file of instances, or give --format coco to store captions "
+                f"as lists of texts."
+            )
+        return captioned
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -173,12 +223,21 @@ class CocoReader(TableReader):
         policy = box_policy(self.bad_box)
         known = coco.images.take(pa.array(rows))
         chosen, counts = coco.annotations_of(rows)
+        paths = self._paths(file, known)
+        named = numpy_mask(pc.fill_null(pc.not_equal(known["file_name"], ""), False))
+        known, unread = sized(
+            known,
+            (counts > 0) & named,
+            lambda i: size_of_image(
+                root_of(file), paths[i].as_py(), self.image_policy if block else None
+            ),
+        )
         parents = np.repeat(np.arange(len(rows)), counts)
-        found = judge(coco, chosen, rows[parents], _ranks(coco), policy)
+        found = judge(coco, chosen, known, parents, _ranks(coco), policy)
         boxed = place_boxes(
             found,
             parents,
-            unusable(known, found, parents),
+            unusable(known, found, parents) | unread,
             images=len(rows),
             policy=policy,
             is_box=found.is_box,
@@ -214,18 +273,55 @@ class CocoReader(TableReader):
     def _image_columns(
         self, file: SourceFile, images: pa.RecordBatch
     ) -> dict[str, pa.Array]:
-        names = images["file_name"]
-        folder = self.images_root.rstrip("/") or self.folders.get(file.origin, "")
-        prefix = f"{folder}/" if folder else ""
-        fixed = pc.starts_with(names, "/")
-        paths = pc.binary_join_element_wise(prefix, names, "")
         return {
-            "image/encoded": pc.if_else(fixed, names, paths),
-            "image/filename": names,
+            "image/encoded": self._paths(file, images),
+            "image/filename": images["file_name"],
             "image/source_id": images["id"].cast(pa.string()),
             "image/stated_height": whole_pixels(images["height"]),
             "image/stated_width": whole_pixels(images["width"]),
         }
+
+    def _paths(self, file: SourceFile, images: pa.RecordBatch) -> pa.StringArray:
+        """Returns the path of each image, relative to the root where it can be."""
+        names = images["file_name"]
+        folder = self.images_root.rstrip("/") or self.folders.get(file.origin, "")
+        prefix = f"{folder}/" if folder else ""
+        fixed = pc.starts_with(names, "/")
+        return pc.if_else(fixed, names, pc.binary_join_element_wise(prefix, names, ""))
+
+
+def _check_apart(loaded: Sequence[_Loaded], folders: Mapping[str, str]) -> None:
+    """Raises InputError where two files list the same images."""
+    listed: dict[tuple[str, frozenset[str]], InputFile] = {}
+    for file, coco in loaded:
+        names = frozenset(coco.images["file_name"].to_pylist())
+        first = listed.setdefault((folders.get(file.origin, ""), names), file)
+        if first is not file:
+            raise InputError(
+                f"Each image must be in one file; {first.origin!r} and {file.origin!r} "
+                f"list the same images. Give one of them as SOURCE, or leave one out "
+                f"with --exclude."
+            )
+
+
+def _notes(files: Sequence[InputFile], loaded: Sequence[_Loaded]) -> tuple[str, ...]:
+    """Returns notes on files that are not read, and on what is not read of others."""
+    read = {file.origin for file, _ in loaded}
+    others = [file.origin for file in files if file.origin not in read]
+    notes = []
+    if others:
+        notes.append(
+            f"{len(others):,} of {len(files):,} JSON files not read, such as "
+            f"{others[0]!r:.80}: they have no boxes, or list the same images as "
+            f"others; name one as SOURCE to read it instead"
+        )
+    counts = sum((coco.left_out for _, coco in loaded), collections.Counter())
+    notes += [
+        f"{what} of {count:,} annotation{'s' if count > 1 else ''} left out: only "
+        f"boxes are read"
+        for what, count in sorted(counts.items())
+    ]
+    return tuple(notes)
 
 
 def _runs(coco: CocoFile, rows: Numbers) -> list[Numbers]:
@@ -262,7 +358,7 @@ def _ranks(coco: CocoFile) -> Mapping[int, int]:
     return {number: number for number in numbers}
 
 
-def _classes_of(loaded: Sequence[tuple[InputFile, CocoFile]]) -> dict[int, str]:
+def _classes_of(loaded: Sequence[_Loaded]) -> dict[int, str]:
     """Returns class id -> name of all files; InputError where they disagree."""
     out: dict[int, str] = {}
     for file, coco in loaded:
@@ -286,7 +382,8 @@ def _as_json(values: Mapping[str, Any]) -> bytes:
 def _part_rejection(
     file: SourceFile, row: int | None, found: Annotations, index: int
 ) -> Rejection:
-    raw = _as_json(found.raw.slice(index, 1).to_pylist()[0])
+    # The text of an annotation is for messages: most have none.
+    raw = _as_json(found.raw.drop_columns("written").slice(index, 1).to_pylist()[0])
     return rejection_of(
         file.origin,
         (row or 0, *found.complaint(index)),
@@ -299,7 +396,7 @@ def _part_rejection(
 def _strays(file: SourceFile, coco: CocoFile) -> list[Rejection]:
     """Returns a rejection for each annotation of no image."""
     rows = np.full(len(coco.strays), -1)
-    found = judge(coco, coco.strays, rows, _ranks(coco), BoxPolicy.BOX)
+    found = judge(coco, coco.strays, coco.images, rows, _ranks(coco), BoxPolicy.BOX)
     if not found.is_box.all():
         lost = int(np.flatnonzero(~found.is_box)[0])
         raw = found.raw.slice(lost, 1).to_pylist()[0]
@@ -334,10 +431,23 @@ def _named(coco: CocoFile, row: int) -> str:
 def recognise(
     files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
 ) -> tuple[str, ...] | None:
-    """Returns the files that begin like COCO's, None if none do; raises OSError."""
-    found = [
-        path
-        for path, _ in files
-        if path.lower().endswith(".json") and _BEGINNING.search(head(path))
-    ]
+    """Returns files that begin like COCO's, None if none do; raises OSError."""
+    named = [each for each in files if each[0].lower().endswith(".json")]
+    looked_at = heapq.nlargest(_LOOKED_AT, named, key=lambda each: each[1])
+    found = [path for path, _ in looked_at if _is_coco(head(path))]
     return tuple(found) or None
+
+
+def _is_coco(start: bytes) -> bool:
+    """Whether JSON has one of COCO's lists at its top, or is a list of results."""
+    depth = 0
+    for token in _TOKEN.finditer(start):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+        elif token[0] in (b"]", b"}"):
+            depth -= 1
+        elif token[2]:
+            if depth == 1 and token[1] in _KEYS:
+                return True
+            depth += 1
+    return _RESULT.match(start) is not None

@@ -1,6 +1,7 @@
 """Check the annotations of a COCO file and turn them into rows."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -27,6 +28,9 @@ _NO_IMAGE = 101
 _NO_CATEGORY = 102
 _NOT_A_BOX = 103
 _NO_AREA = 104
+
+# An outline in COCO's other form.
+_RUNS = re.compile(r'"segmentation": \{')
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -61,6 +65,7 @@ class Annotations(Judged):
         row = self.raw.slice(index, 1).to_pylist()[0]
         fault = int(self.faults[index])
         found = f"annotation {row['id']}: "
+        written = f"; it is {row['written']}" if row["written"] else ""
         if fault == _NO_IMAGE:
             return Fault(
                 Reason.BAD_BOX,
@@ -70,23 +75,27 @@ class Annotations(Judged):
         if fault == _NO_CATEGORY:
             return Fault(
                 Reason.UNKNOWN_LABEL,
-                f"{found}category {row['category_id']!r} is not in the file's list",
+                f"{found}category {row['category_id']!r} is not in the file's list"
+                f"{written}",
             )
         if fault == _NOT_A_BOX:
-            words = f"bbox must hold four numbers; found {row['bbox']}"
+            words = f"bbox must hold four numbers; found {row['bbox']}{written}"
+            if not row["bbox"] and _RUNS.search(row["written"] or ""):
+                words += ". No box is made of an outline of runs (RLE): add bbox"
             return Fault(Reason.BAD_BOX, found + words)
         if fault == _NO_AREA:
-            words = f"area must be finite; found {row['area']}"
+            words = f"area must be finite; found {row['area']}{written}"
             return Fault(Reason.BAD_BOX, found + words)
         box = [np.nan if value is None else value for value in row["bbox"]]
         words = describe(BoxFault(fault), box, self.sizes[index], BoxForm.XYWH)
-        return Fault(Reason.BAD_BOX, found + words)
+        return Fault(Reason.BAD_BOX, found + words + written)
 
 
 def judge(
     coco: CocoFile,
     chosen: Numbers,
-    rows: Numbers,
+    images: pa.RecordBatch,
+    parents: Numbers,
     labels: Mapping[int, int],
     policy: BoxPolicy,
 ) -> Annotations:
@@ -95,13 +104,14 @@ def judge(
     Args:
       coco: the file.
       chosen: indices of the annotations.
-      rows: of each the row of its image, or -1.
+      images: some of the file's, with their sizes.
+      parents: the position among them of each one's image, or -1.
       labels: category id -> class id.
       policy: whether boxes are clipped.
     """
     raw = coco.taken(chosen)
     boxes, four = _corners(raw["bbox"])
-    sizes = _sizes(coco, rows)
+    sizes = _sizes(images, parents)
     clip = policy is BoxPolicy.CLIP
     checked = check_boxes(boxes, sizes, form=BoxForm.XYWH, clip=clip)
     ids, names = zip(*coco.categories, strict=True) if coco.categories else ((), ())
@@ -115,7 +125,7 @@ def judge(
     faults[~np.isfinite(areas) & (faults == 0)] = _NO_AREA
     faults[~four] = _NOT_A_BOX
     faults[~known] = _NO_CATEGORY
-    faults[rows < 0] = _NO_IMAGE
+    faults[parents < 0] = _NO_IMAGE
     is_box = numpy_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null()))
     faults[~is_box] = 0
     ranked = pa.array([labels[number] for number in ids], pa.int64())
@@ -141,12 +151,12 @@ def _corners(column: pa.ListArray) -> tuple[npt.NDArray[np.float64], Mask]:
     return boxes, four
 
 
-def _sizes(coco: CocoFile, rows: Numbers) -> npt.NDArray[np.float64]:
-    """Returns width and height for each row; 1 where they are unusable."""
-    columns = [coco.images[name] for name in ("width", "height")]
+def _sizes(images: pa.RecordBatch, parents: Numbers) -> npt.NDArray[np.float64]:
+    """Returns width and height for each parent; 1 where they are unusable."""
+    columns = [images[name] for name in ("width", "height")]
     known = np.stack([c.to_numpy(zero_copy_only=False) for c in columns], axis=1)
     known = np.where(np.isfinite(known) & (known > 0), known, 1.0)
-    return np.where((rows >= 0)[:, None], known[rows], 1.0)
+    return np.where((parents >= 0)[:, None], known[parents], 1.0)
 
 
 def _areas(column: pa.Array, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms import files
+from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.coco_annotations import Annotations
 from transforms.formats.detection.coco_json import CocoFile
+from transforms.formats.detection.fields import root_of
 from transforms.formats.table import InputFile
+from transforms.storage.paths import spellings
 
-__all__ = ["image_folder", "unusable", "whole_pixels"]
+__all__ = ["image_folder", "sized", "unusable", "whole_pixels"]
 
 
 # Look for this many images in each candidate folder: enough to tell folders apart
@@ -29,13 +33,13 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
     Raises:
       InputError: no image is where images usually are.
     """
-    root = file.path[: len(file.path) - len(file.origin)]
+    root = root_of(file)
     candidates = _image_folders(file.origin)
     names = coco.images["file_name"].drop_null()
     probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
     shown = [names[int(i)].as_py() for i in probed]
     hits = [
-        sum(files.exists(os.path.join(root, folder, name)) for name in shown)
+        sum(_exists(os.path.join(root, folder), name) for name in shown)
         for folder in candidates
     ]
     best = max(range(len(candidates)), key=hits.__getitem__)
@@ -47,6 +51,10 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
             f"where they are with images_root."
         )
     return candidates[best]
+
+
+def _exists(folder: str, name: str) -> bool:
+    return any(files.exists(os.path.join(folder, each)) for each in spellings(name))
 
 
 def _image_folders(origin: str) -> list[str]:
@@ -73,6 +81,37 @@ def whole_pixels(sizes: pa.Array) -> pa.Array:
     whole = pc.and_(pc.equal(sizes, pc.floor(sizes)), pc.greater(sizes, 0))
     whole = pc.and_(whole, pc.less(sizes, 2.0**31))
     return pc.if_else(whole, sizes, pa.scalar(None, pa.float64())).cast(pa.int64())
+
+
+def sized(
+    images: pa.RecordBatch,
+    needed: npt.NDArray[np.bool_],
+    size_of: Callable[[int], tuple[int, int] | Fault],
+) -> tuple[pa.RecordBatch, dict[int, Fault]]:
+    """Returns images with the sizes that they do not state, and why some have none.
+
+    Args:
+      images: n of them; a side that is null or 0 states no size.
+      needed: n bools, whether the size of each is needed.
+      size_of: gives width and height of the image at a position.
+    """
+    columns = {name: images[name] for name in ("width", "height")}
+    zero = [pc.fill_null(pc.equal(column, 0), True) for column in columns.values()]
+    lacking = np.flatnonzero(numpy_mask(pc.or_(*zero)) & needed).tolist()
+    faults: dict[int, Fault] = {}
+    if not lacking:
+        return images, faults
+    values = {name: column.to_pylist() for name, column in columns.items()}
+    for i in lacking:
+        size = size_of(i)
+        if isinstance(size, Fault):
+            faults[i] = size
+        else:
+            values["width"][i], values["height"][i] = size
+    for name, column in values.items():
+        index = images.schema.get_field_index(name)
+        images = images.set_column(index, name, pa.array(column, pa.float64()))
+    return images, faults
 
 
 def unusable(

@@ -14,13 +14,18 @@ What is left of the file has a number in the place of each run, and is parsed la
 place of a number says which list the run is of.
 
 Where Arrow refuses a file, such as one with numbers in quotes, the json module parses
-it: far slower, but more lenient.
+it: far slower, but more lenient. So it does with items that state no box, for the one
+around their outline: those of runs (RLE) have none.
 
 Source: https://cocodataset.org/#format-data
 """
 
+import collections
 import dataclasses
+import functools
+import io
 import itertools
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +38,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from transforms import files
+from transforms.core.arrays import numpy_mask
 from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 from transforms.formats.parsed_files import kept_in_memory
@@ -54,12 +60,21 @@ _ANNOTATION = {
     "iscrowd": pa.int64(),
     "caption": pa.string(),
 }
+# The text of an annotation without a box, or that Arrow could not read.
+_WRITTEN = {"written": pa.string()}
 _CATEGORY = {"id": pa.int64(), "name": pa.string()}
 _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
     "images": _IMAGE,
     "annotations": _ANNOTATION,
     "categories": _CATEGORY,
 }
+# What is not read of annotations, and is counted: outlines, and key points by either of
+# two fields. Where an annotation says how many are labelled, that decides.
+_OUTLINE = re.compile(rb'"segmentation"\s*:\s*[\[{]\s*[^\]}\s]')
+_KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[-\d]')
+_LABELLED = re.compile(rb'"num_keypoints"\s*:\s*[1-9]')
+# Characters of an annotation in a message.
+_SHOWN_CHARS = 300
 # Stands for a run of items that is parsed by itself; its number.
 _RUN = "beam-tfrecord: run of items"
 _LISTS_WITH_RUNS = pa.schema(
@@ -93,12 +108,13 @@ class CocoFile:
     Attributes:
       images: id (int64 or string), file_name, height, width; n rows in the file's
         order.
-      annotations: id, image_id, category_id, bbox, area, iscrowd, caption; m rows in
-        the file's order.
+      annotations: id, image_id, category_id, bbox, area, iscrowd, caption, and the
+        text of those that Arrow could not read; m rows in the file's order.
       categories: (id, name) by id.
       order: int64 array of m: annotations by the image they belong to; those of no
         image come first.
       starts: int64 array of n + 1: where in `order` those of each image begin.
+      left_out: what annotations have and is not read: how many have it.
     """
 
     images: pa.RecordBatch
@@ -106,6 +122,7 @@ class CocoFile:
     categories: tuple[tuple[int, str], ...]
     order: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
+    left_out: collections.Counter[str]
 
     @property
     def strays(self) -> npt.NDArray[np.int64]:
@@ -155,9 +172,13 @@ def load_coco(path: str, stamp: int) -> CocoFile:
     try:
         try:
             with files.open_input(path, stamp=stamp) as file:
-                lists = _parse_columns(file)
+                counted = _Counted(file)
+                lists = _parse_columns(counted)
         except (pa.ArrowInvalid, UnicodeDecodeError):
-            lists = _parse_objects(_whole(path, stamp))
+            data = _whole(path, stamp)
+            counted = _Counted(io.BytesIO(data))
+            counted.read(len(data))
+            lists = _parse_objects(data)
     except ValueError as error:
         raise InputError(
             f"{path!r} must be COCO JSON: one object with lists named images, "
@@ -171,7 +192,10 @@ def load_coco(path: str, stamp: int) -> CocoFile:
     rows = np.asarray(parents)
     order = np.argsort(rows, kind="stable")
     starts = np.cumsum(np.bincount(rows + 1, minlength=len(images) + 1))
-    return CocoFile(images, annotations, _categories(categories, path), order, starts)
+    return CocoFile(
+        *(images, annotations, _categories(categories, path), order, starts),
+        counted.left_out,
+    )
 
 
 def _whole(path: str, stamp: int) -> bytes:
@@ -236,10 +260,41 @@ def _in_one_batch(table: pa.Table) -> pa.RecordBatch:
     )
 
 
-def _parse_columns(file: BinaryIO) -> dict[str, pa.Table]:
-    """Returns the three lists as columns; raises ArrowInvalid or UnicodeDecodeError."""
+class _Counted:
+    """A file, and what of it is not read as a value.
+
+    Args:
+      file: to be read to its end.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._rest = b""
+        self.left_out: collections.Counter[str] = collections.Counter()
+
+    def read(self, size: int) -> bytes:
+        """Returns the next bytes."""
+        data = self._file.read(size)
+        text = self._rest + data
+        # No match goes on behind the end of an object.
+        end = text.rfind(b"}") + 1
+        self._rest = text[end:]
+        self.left_out["outlines (segmentation)"] += len(_OUTLINE.findall(text, 0, end))
+        counted = _LABELLED if b'"num_keypoints"' in text else _KEY_POINTS
+        self.left_out["key points"] += len(counted.findall(text, 0, end))
+        return data
+
+
+def _parse_columns(file: _Counted) -> dict[str, pa.Table]:
+    """Returns the three lists as columns.
+
+    Raises:
+      ArrowInvalid, UnicodeDecodeError: Arrow does not parse the file.
+      ValueError: it is COCO JSON of a kind that is not read.
+    """
     runs: list[pa.RecordBatch] = []
-    table = _parsed(_without_runs(file, runs), _LISTS_WITH_RUNS)
+    text = _without_runs(file, runs)
+    table = _parsed(text, _LISTS_WITH_RUNS)
     if table["images"].null_count:
         raise pa.ArrowInvalid("not one object with a list of images")
     out = {}
@@ -247,13 +302,16 @@ def _parse_columns(file: BinaryIO) -> dict[str, pa.Table]:
         listed = pa.RecordBatch.from_struct_array(
             table[name].combine_chunks().flatten()
         )
+        if name == "annotations":
+            fields = {**fields, **_WRITTEN}
+            listed = _with_boxes(listed, lambda: parse_json(text)["annotations"])
         out[name] = pa.Table.from_batches(
             [_with_fields(part, fields) for part in _in_place(listed, runs)]
         )
     return out
 
 
-def _without_runs(file: BinaryIO, runs: list[pa.RecordBatch]) -> bytes:
+def _without_runs(file: _Counted, runs: list[pa.RecordBatch]) -> bytes:
     """Returns a file's text with numbers in the place of runs, which it appends.
 
     Any text whose parse ends as that of a list's items is one: so where to cut may be
@@ -292,12 +350,61 @@ def _parsed_run(text: memoryview) -> pa.RecordBatch | None:
     lists = table["items"].combine_chunks().flatten()
     if len(lists) != 1:
         return None
-    found = pa.RecordBatch.from_struct_array(lists.flatten())
+    found = _with_boxes(
+        pa.RecordBatch.from_struct_array(lists.flatten()),
+        lambda: parse_json(b"".join([b"[", items, b"]"])),
+    )
     found = found.select(
         [c for c in found.schema.names if found[c].null_count < len(found)]
     )
     # A copy without the free memory that the parser leaves behind the values.
     return pa.ipc.read_record_batch(found.serialize(), found.schema)
+
+
+def _with_boxes(items: pa.RecordBatch, parse: Callable[[], Any]) -> pa.RecordBatch:
+    """Returns annotations, those without a box with the one around their outline.
+
+    Args:
+      items: of any list; only annotations have boxes.
+      parse: gives the same items as objects.
+
+    Raises:
+      ValueError: they are panoptic segments.
+    """
+    lengths = pc.fill_null(pc.list_value_length(items["bbox"]), 0)
+    lacking = pc.and_(pc.equal(lengths, 0), items["image_id"].is_valid())
+    lacking = numpy_mask(pc.and_(lacking, items["caption"].is_null()))
+    if not lacking.any():
+        return items
+    objects = parse()
+    boxes = items["bbox"].to_pylist()
+    texts: list[str | None] = [None] * len(items)
+    for i in np.flatnonzero(lacking).tolist():
+        if "segments_info" in objects[i]:
+            raise ValueError("panoptic segments (segments_info), which are not read")
+        boxes[i] = _box_around(objects[i].get("segmentation")) or boxes[i]
+        if not boxes[i]:
+            texts[i] = _shown(objects[i])
+    index = items.schema.get_field_index("bbox")
+    items = items.set_column(index, "bbox", pa.array(boxes, pa.list_(pa.float64())))
+    return items.append_column("written", pa.array(texts, pa.string()))
+
+
+def _box_around(outline: Any) -> list[float] | None:
+    """Returns x, y, width and height of polygons, each of x, y, x, y ...; or None."""
+    if not isinstance(outline, list):
+        return None
+    polygons = [outline] if outline and not isinstance(outline[0], list) else outline
+    read = [_numbers(polygon) or [None] for polygon in polygons]
+    points = [n for each in read for n in each if n is not None and math.isfinite(n)]
+    if not points or len(points) < sum(map(len, read)) or any(len(p) % 2 for p in read):
+        return None
+    left, top = min(points[::2]), min(points[1::2])
+    return [left, top, max(points[::2]) - left, max(points[1::2]) - top]
+
+
+def _shown(item: Any) -> str:
+    return json.dumps(item)[:_SHOWN_CHARS]
 
 
 def _in_place(
@@ -354,6 +461,8 @@ def _parsed(text: bytes, schema: pa.Schema) -> pa.Table:
 def _parse_objects(data: bytes) -> dict[str, pa.Table]:
     """Returns the three lists as columns; raises ValueError."""
     found = parse_json(data)
+    if isinstance(found, list) and found and "image_id" in found[0]:
+        raise ValueError("results, a list without the images and classes they are of")
     if not isinstance(found, dict) or not isinstance(found.get("images"), list):
         raise ValueError("no object with a list of images")
     lists: dict[str, pa.Table] = {}
@@ -361,13 +470,19 @@ def _parse_objects(data: bytes) -> dict[str, pa.Table]:
         items = found.get(name) or []
         if not isinstance(items, list):
             raise ValueError(f"{name} is no list")
-        lists[name] = pa.Table.from_arrays(
+        listed = pa.RecordBatch.from_arrays(
             [
                 _column(items, field, kind, may_be_text=(name, field) in _IDS)
                 for field, kind in fields.items()
             ],
             names=list(fields),
         )
+        if name == "annotations":
+            listed = _with_boxes(listed, functools.partial(list, items))
+            listed = listed.select([*fields])
+            texts = pa.array(map(_shown, items), pa.string())
+            listed = listed.append_column("written", texts)
+        lists[name] = pa.Table.from_batches([listed])
     return lists
 
 
@@ -386,7 +501,17 @@ def _column(
 _IDS = {("images", "id"), ("annotations", "id"), ("annotations", "image_id")}
 
 
+# Numbers in quotes, as some tools write them. Python's own words for them, such as
+# 1_0 and infinity, are none.
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+
+
 def _integer(value: Any) -> int | None:
+    if isinstance(value, str):
+        # Of a large one float() would keep the first digits alone.
+        digits = _WHOLE.fullmatch(value)
+        value = int(value) if digits else _number(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and -(2**63) <= value < 2**63:
@@ -395,6 +520,8 @@ def _integer(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        return float(value) if _NUMBER.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from transforms.core.boxes import BoxPolicy
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
+from transforms.formats.table import SourceFile
 
-__all__ = ["BOXES", "box_policy", "detection_features", "list_of"]
+__all__ = ["BOXES", "box_policy", "detection_features", "list_of", "root_of"]
 
 # The name of these parts of rows in accounts and rejections.
 BOXES = "boxes"
@@ -69,6 +70,11 @@ def box_policy(text: str) -> BoxPolicy:
         raise SpecError(
             f"bad_box must be one of {', '.join(BoxPolicy)}; found {text!r}."
         ) from error
+
+
+def root_of(file: SourceFile) -> str:
+    """Returns the root of a file's source."""
+    return file.path[: len(file.path) - len(file.origin)]
 
 
 def list_of(values: pa.Array, counts: npt.ArrayLike) -> pa.ListArray:

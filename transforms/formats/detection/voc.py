@@ -22,6 +22,7 @@ tensorflow/models.
 
 import dataclasses
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
@@ -30,24 +31,28 @@ import pyarrow as pa
 
 from transforms import files as storage
 from transforms.core.boxes import BoxPolicy
+from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, Reason, Skipped
-from transforms.errors import SpecError
+from transforms.errors import InputError, SpecError
 from transforms.formats.detection.boxed_rows import (
     BoxedRows,
     even_rows,
     place_boxes,
     sample_of,
+    size_of_image,
 )
 from transforms.formats.detection.fields import (
     BOXES,
     box_policy,
     detection_features,
+    root_of,
 )
 from transforms.formats.detection.voc_objects import Objects, judge
 from transforms.formats.detection.voc_places import image_path, image_sets
-from transforms.formats.detection.voc_xml import VocImage, parse_voc
+from transforms.formats.detection.voc_xml import IS_CVAT, VocImage, parse_voc
 from transforms.formats.file_runs import FileRunReader
+from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
     Complaint,
@@ -63,6 +68,7 @@ __all__ = ["SPLIT_COLUMN", "VocReader", "recognise"]
 
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
+_ROOT = re.compile(rb"<(annotations?)[\s>]")
 
 # Of a file: its split where one is known, and whether it is to be skipped.
 _Split = tuple[str | None, bool]
@@ -80,6 +86,7 @@ class VocReader(FileRunReader):
         once they are known.
       first_pixel: the number of the first pixel of a row or column: 0 or 1.
       split_column: see `TableReader`.
+      image_policy: what the job does to images: turned ones have another size.
     """
 
     title: ClassVar[str] = "Pascal VOC XML"
@@ -90,6 +97,7 @@ class VocReader(FileRunReader):
     labels: tuple[str, ...] = ()
     first_pixel: int = 0
     split_column: str = ""
+    image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
 
     def __post_init__(self) -> None:
         box_policy(self.bad_box)
@@ -123,6 +131,7 @@ class VocReader(FileRunReader):
             Block("", 0, len(chosen), rows=len(chosen)),
             [splits[place] for place in chosen],
             [loaded[place] for place in chosen],
+            is_sample=True,
         )
         sample = sample_of(
             [raw], total_rows=len(files), complete=len(chosen) == len(files)
@@ -130,7 +139,7 @@ class VocReader(FileRunReader):
         columns = dict(sample.columns)
         if columns[SPLIT_COLUMN].null_count == sample.rows:
             del columns[SPLIT_COLUMN]
-        sample = dataclasses.replace(sample, columns=columns)
+        sample = dataclasses.replace(sample, columns=columns, notes=_mask_notes(files))
         label_map = dict(enumerate(reader.labels, start=1))
         return Planned(reader, sample, detection_features(columns), label_map)
 
@@ -151,6 +160,8 @@ class VocReader(FileRunReader):
         block: Block,
         splits: Sequence[_Split],
         entries: Sequence["_Loaded | None"],
+        *,
+        is_sample: bool = False,
     ) -> RawRows:
         """Returns the images of files; entries of files that are skipped are unused."""
         places = [i for i, (_, skip) in enumerate(splits) if not skip]
@@ -165,13 +176,25 @@ class VocReader(FileRunReader):
                 refused.append((place, *entry.found))
         at = np.array(read, np.int64)
         images = [e.found for e in loaded if isinstance(e.found, VocImage)]
+        unread: dict[int, Fault] = {}
+        for i, image in enumerate(images):
+            if image.lacks_size and image.objects:
+                size = self._size_of(image, files[read[i]], is_sample=is_sample)
+                if isinstance(size, Fault):
+                    unread[i] = size
+                else:
+                    images[i] = image.with_size(*size)
         counts = [len(image.objects) for image in images]
         parents = np.repeat(np.arange(len(images)), counts)
         policy = box_policy(self.bad_box)
         clip = policy is BoxPolicy.CLIP
         found = judge(images, self.labels, first_pixel=self.first_pixel, clip=clip)
         boxed = place_boxes(
-            found, parents, found.unsized, images=len(images), policy=policy
+            found,
+            parents,
+            {**found.unsized, **unread},
+            images=len(images),
+            policy=policy,
         )
         gone = boxed.gone
         refused += [(int(at[i]), *fault) for i, fault in boxed.refused.items()]
@@ -199,11 +222,18 @@ class VocReader(FileRunReader):
             places=at[~gone],
         )
 
+    def _size_of(
+        self, image: VocImage, file: SourceFile, *, is_sample: bool
+    ) -> tuple[int, int] | Fault:
+        root = root_of(file)
+        path = image_path(root, file.origin, image.filename, self.images_root)
+        return size_of_image(root, path, None if is_sample else self.image_policy)
+
     def _image_columns(
         self, images: Sequence[VocImage], rows: Sequence[tuple[SourceFile, str | None]]
     ) -> dict[str, pa.Array]:
         paths = [
-            image_path(_root(file), file.origin, image.filename, self.images_root)
+            image_path(root_of(file), file.origin, image.filename, self.images_root)
             for image, (file, _) in zip(images, rows, strict=True)
         ]
         names = [
@@ -252,8 +282,17 @@ def _load(file: SourceFile) -> _Loaded:
         return _Loaded(Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
 
 
-def _root(file: SourceFile) -> str:
-    return file.path[: len(file.path) - len(file.origin)]
+def _mask_notes(files: Sequence[SourceFile]) -> tuple[str, ...]:
+    """Returns a note on class masks beside the first file's folder."""
+    if not files:
+        return ()
+    above = posixpath.dirname(posixpath.dirname(files[0].origin))
+    folder = posixpath.join(root_of(files[0]), above, "SegmentationClass")
+    if not storage.is_folder(folder):
+        return ()
+    count = sum(map(is_image_name, storage.names_in(folder)))
+    what = f"{count:,} class mask{'s' if count > 1 else ''} in {folder!r:.80} left out"
+    return (f"{what}: only boxes are read",) if count else ()
 
 
 def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
@@ -263,7 +302,7 @@ def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
     for file in files:
         folder, name = posixpath.split(file.origin)
         if folder not in sets:
-            sets[folder] = image_sets(_root(file), folder)
+            sets[folder] = image_sets(root_of(file), folder)
         known = sets[folder]
         if known is None:
             out.append((split_in_path(folder) or None, False))
@@ -315,6 +354,16 @@ def _rejecter(
 def recognise(
     files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
 ) -> tuple[str, ...] | None:
-    """Returns the first file if it begins like VOC's, else None; raises OSError."""
+    """Returns the first file if it begins like VOC's, else None.
+
+    Raises:
+      InputError: it begins like one of CVAT.
+      OSError: it cannot be read.
+    """
     first = next((path for path, _ in files if path.lower().endswith(".xml")), None)
-    return (first,) if first and b"<annotation" in head(first) else None
+    found = _ROOT.search(head(first)) if first else None
+    if first is None or found is None:
+        return None
+    if found[1] == b"annotations":
+        raise InputError(f"XML must be Pascal VOC's; {first!r} is {IS_CVAT}.")
+    return (first,)

@@ -19,10 +19,14 @@ Source: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html
 
 import dataclasses
 import math
+from typing import Self
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-__all__ = ["VocImage", "VocObject", "parse_voc"]
+__all__ = ["IS_CVAT", "VocImage", "VocObject", "parse_voc"]
+
+IS_CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
+"""Of a file whose root is `<annotations>`."""
 
 # Real files have a few KB; a larger one is no annotation.
 _MAX_BYTES = 16 << 20
@@ -67,6 +71,16 @@ class VocImage:
     stated: tuple[str | None, str | None]
     objects: tuple[VocObject, ...]
 
+    @property
+    def lacks_size(self) -> bool:
+        """Whether no size is stated: a side is absent, zero, or no number."""
+        numbers = [_number(text) for text in self.stated]
+        return any(number == 0 or math.isnan(number) for number in numbers)
+
+    def with_size(self, width: int, height: int) -> Self:
+        """Returns the image with this size."""
+        return dataclasses.replace(self, width=width, height=height)
+
 
 def parse_voc(data: bytes) -> VocImage:
     """Returns the content of a file.
@@ -76,7 +90,10 @@ def parse_voc(data: bytes) -> VocImage:
     """
     root = _parse(data)
     if root.tag != "annotation":
-        raise ValueError(f"its root must be <annotation>, it is <{root.tag[:60]}>")
+        hint = f": {IS_CVAT}" if root.tag == "annotations" else ""
+        raise ValueError(
+            f"its root must be <annotation>, it is <{root.tag[:60]}>{hint}"
+        )
     width, height = root.findtext("size/width"), root.findtext("size/height")
     return VocImage(
         (root.findtext("filename") or "").strip(),

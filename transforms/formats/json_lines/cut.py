@@ -5,15 +5,17 @@ A line ends with LF or CR LF. Every line is a row, except for lines of white spa
 
 import codecs
 import dataclasses
+import re
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 
-__all__ = ["MAX_LINE_BYTES", "Cut", "Lines", "cut", "lines_of"]
+__all__ = ["MAX_LINE_BYTES", "Cut", "Lines", "begins_as", "cut", "lines_of"]
 
 # Longer than any sound line: a file without line ends is not JSON lines.
 MAX_LINE_BYTES = 64 << 20
@@ -107,6 +109,28 @@ def lines_of(data: bytes) -> Lines:
             plain &= not line or (line[:1] == b"{" and line[-1:] == b"}")
         starts, ends, numbers = starts[keep], ends[keep], numbers[keep]
     return Lines(starts, ends, numbers, plain, total)
+
+
+def begins_as(head: bytes) -> Literal["lines", "array", ""]:
+    """Returns what a file holds whose name does not say it.
+
+    JSON lines have an object on the first line, and another after it: one object alone
+    may be anything.
+
+    Args:
+      head: its first bytes; lines that are longer are not recognised.
+    """
+    text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACES)
+    if re.match(rb"\[\s*\{", text):
+        return "array"
+    first, _, rest = text.partition(b"\n")
+    if not first.startswith(b"{") or not rest.lstrip(_SPACES).startswith(b"{"):
+        return ""
+    try:
+        parse_json(first)
+    except ValueError:
+        return ""
+    return "lines"
 
 
 def cut(

@@ -69,14 +69,11 @@ def example(data: bytes) -> Any:
     """Returns the Example that a payload holds, all of it.
 
     Raises:
-      ExampleError: it is none, or holds more than an Example can, as a
-        tf.train.SequenceExample does.
+      ExampleError: it is none, or holds more than an Example can.
     """
     parsed = message(data)
     if len(UnknownFieldSet(parsed)):
-        raise ExampleError(
-            "it holds fields that no tf.train.Example has; is it a SequenceExample?"
-        )
+        raise ExampleError("it holds fields that no tf.train.Example has")
     return parsed
 
 

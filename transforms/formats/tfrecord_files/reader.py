@@ -63,7 +63,7 @@ from transforms.formats.tfrecord_files.features import (
 from transforms.formats.tfrecord_files.sampling import (
     MAX_FILES,
     learned_from,
-    no_examples,
+    refuse,
     sampled,
 )
 from transforms.formats.tfrecord_files.stated import (
@@ -103,8 +103,8 @@ class TFRecordFiles(TableReader):
         Of a dataset, its shards alone are read.
 
         Raises:
-          InputError: a shard that a manifest names is not there, or label maps beside
-            the files are damaged or disagree.
+          InputError: a shard that a manifest names is not there, label maps beside
+            the files are damaged or disagree, or no record is an Example.
         """
         files, datasets = _shards_among(files)
         check_all_known(files, datasets)
@@ -117,7 +117,7 @@ class TFRecordFiles(TableReader):
         if self.full:
             seen = [(file.origin, learned_from(file)) for file in files]
         if not any(learned.kinds for _, learned in seen) and not datasets:
-            raise no_examples(seen)
+            refuse(places, seen)
         reader = dataclasses.replace(
             self,
             types=_all_types(seen, tuple(datasets.values())),

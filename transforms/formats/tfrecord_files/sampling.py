@@ -3,9 +3,11 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
+from transforms.core.example.record_kind import check_first
 from transforms.core.model import Block
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch
@@ -22,7 +24,7 @@ from transforms.formats.tfrecord_files.cut import (
     unpacked,
 )
 
-__all__ = ["MAX_FILES", "sampled", "learned_from", "no_examples"]
+__all__ = ["MAX_FILES", "sampled", "learned_from", "refuse"]
 
 # A sample reads at most this many files, and this many places in each, so that
 # planning takes no longer for a larger source.
@@ -89,11 +91,22 @@ def learned_from(file: InputFile) -> Learned:
         return functools.reduce(combined, map(learn, pieces), learn(_NOTHING))
 
 
-def no_examples(seen: Sequence[tuple[str, Learned]]) -> InputError:
-    """Returns the error for files without an Example that has features."""
+def refuse(places: Sequence[_Place], seen: Sequence[tuple[str, Learned]]) -> NoReturn:
+    """Raises the error for files without an Example that has features.
+
+    Args:
+      places: the records of the sample.
+      seen: origins, and what the records there hold.
+
+    Raises:
+      RecordKindError: the first record of a file is of another kind.
+      InputError: in other cases.
+    """
+    for place in places:
+        check_first(place.payloads, place.origin)
     found = "found no record with a feature"
     for origin, learned in seen:
         if learned.complaint:
-            found = f"a record of {origin} is none: {learned.complaint}"
+            found = f"a record of {origin} is none: {learned.complaint.rstrip('.')}"
             break
-    return InputError(f"TFRecord files must hold tf.train.Examples; {found}.")
+    raise InputError(f"TFRecord files must hold tf.train.Examples; {found}.")

@@ -29,10 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
+from transforms.core.example.record_kind import check_kind
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError
+from transforms.errors import ExampleError, RecordKindError
 from transforms.formats.tfrecord_files.columns import decode
 from transforms.formats.tfrecord_files.features import Composed, composed, record_types
 
@@ -110,11 +111,18 @@ def _misfit(
     payloads: PayloadBatch, path: str, place: int, message: str
 ) -> ExampleError:
     record = payloads.first_record + place
+    where = f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}"
     if not path:
-        return ExampleError(f"example {record:,}: {message}")
+        where = f"example {record:,}"
+    try:
+        check_kind(payloads.payload(place), f"{where}: it")
+    except RecordKindError as error:
+        return error
+    if not path:
+        return ExampleError(f"{where}: {message}")
     return ExampleError(
-        f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}: "
-        f"{message}. Leave that feature out of the columns, or write the file again."
+        f"{where}: {message}. Leave that feature out of the columns, or write the file "
+        f"again."
     )
 
 

@@ -19,8 +19,10 @@ from tests.support.format_sources import (
     values,
     write_coco,
 )
+from tests.support.image_sources import write_images
+from tests.support.manifest_sources import write_rows
 from tests.support.outputs import account, payloads, rejects, split_sizes
-from tests.support.runs import convert, refused
+from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
 
 Folder = pathlib.Path
@@ -160,3 +162,226 @@ def test_voc_with_its_image_sets(tmp_path: Folder) -> None:
     lists = tmp_path / "VOC2007/ImageSets/Main/val.txt"
     lists.write_text("2007_000004\n")
     assert job_digest(tmp_path / "VOC2007", out) != before
+
+
+def bad_coco(root: Folder) -> Folder:
+    return write_coco(root, [*BOXES, (8, 8, 0, 16)])
+
+
+def bad_voc(root: Folder) -> Folder:
+    write_voc(root)
+    path = root / "Annotations/2007_000001.xml"
+    path.write_text(path.read_text("utf-8").replace("<xmax>24<", "<xmax>8<"), "utf-8")
+    return root
+
+
+def bad_rows(root: Folder) -> Folder:
+    write_images(root, ["a.png", "b.png"])
+    rows = [
+        ["TRAIN", name, "car", 0.1, 0.1, "", "", right, 0.2, "", ""]
+        for name, right in (("a.png", 0.1), ("b.png", 0.2))
+    ]
+    return write_rows(root / "m.csv", rows)
+
+
+@pytest.mark.parametrize(
+    ("write", "counts", "place", "rate"),
+    [
+        (bad_coco, (5, 1), "instances_val2017.json, row 4: annotation 4", "0.2"),
+        (bad_voc, (3, 1), "Annotations/2007_000001.xml: ", "0.34"),
+        (bad_rows, (2, 1), "m.csv, row 1, line 1: ", "0.5"),
+    ],
+)
+def test_too_many_bad_boxes_commit_nothing(
+    tmp_path: Folder, write: Any, counts: tuple[int, int], place: str, rate: str
+) -> None:
+    """Each time: the first box and the rate are named, the rejects are left beside."""
+    source, out = write(tmp_path / "in"), tmp_path / "out"
+    report = tmp_path / "report.json"
+    for _ in range(2):
+        message = refused(3, source, out, "--report-json", report)
+        assert message.endswith(f"--max-reject-rate {rate}.\n")
+        assert "bad_box: " in message
+        assert place in message
+        assert not out.exists()
+        found = json.loads(report.read_text())
+        boxes = found["parts"]["boxes"]
+        assert (boxes["read"], boxes["rejected"]) == counts
+        (left,) = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
+        assert json.loads(left)["part"] == "boxes"
+    shown = command("rejects", out).out
+    assert "1 boxes rejected alone" in shown
+    convert(source, out, "--max-reject-rate", rate)
+    assert account(out)["parts"] == {"boxes": boxes}
+    assert not (tmp_path / "out.rejects.jsonl").exists()
+    # The rate is no part of the digest: it is looked at where nothing is done.
+    refused(3, source, out, "--max-reject-rate", 0)
+    convert(source, out)
+
+
+def _instances(name: str, *numbers: int, **more: Any) -> tuple[str, str]:
+    """Returns the path and the text of a file of one box in each image."""
+    images = [
+        {"id": n, "file_name": f"{n}.jpg", "width": 64, "height": 48} for n in numbers
+    ]
+    boxes = [_annotation(n, n, (8, 12, 16, 24), **more) for n in numbers]
+    content = {"images": images, "annotations": boxes}
+    content["categories"] = [{"id": 1, "name": "dog"}]
+    return name, json.dumps(content)
+
+
+def _captions(name: str, *numbers: int) -> tuple[str, str]:
+    content = json.loads(_instances(name, *numbers)[1])
+    content["annotations"] = [
+        {"id": n, "image_id": n, "caption": "a dog"} for n in numbers
+    ]
+    return name, json.dumps(content)
+
+
+def _write(root: Folder, *listed: tuple[str, str]) -> Folder:
+    """Writes JSON files and three images in a folder that looks like a class."""
+    images = {f"images/{n}.jpg": marked((64, 48), (8, 12, 16, 24)) for n in (1, 2, 3)}
+    texts = {name: text.encode() for name, text in listed}
+    return write_files(root, images | texts)
+
+
+KEY_POINTS = {"keypoints": [9, 9, 2], "num_keypoints": 1}
+
+
+def test_the_files_of_cocos_own_folder(tmp_path: Folder) -> None:
+    """Of several files of each image those with boxes are read, and the rest named."""
+    root = _write(
+        tmp_path / "in",
+        _captions("annotations/captions_train.json", 1, 2),
+        _instances("annotations/instances_train.json", 1, 2),
+        _instances("annotations/instances_val.json", 3),
+        _instances("annotations/person_keypoints_train.json", 1, 2, **KEY_POINTS),
+    )
+    run = convert(root, tmp_path / "out")
+    assert split_sizes(tmp_path / "out") == {"train": 2, "validation": 1}
+    assert account(tmp_path / "out")["skipped"] == {"not_selected": 2}
+    assert "captions_train.json" in run.out
+    message = refused(4, root / "annotations/captions_train.json", tmp_path / "b")
+    assert "captions" in message
+
+
+@pytest.mark.parametrize(
+    "name", ["annotations/person_keypoints_train.json", "x.json", "captions_1.json"]
+)
+def test_boxes_of_a_file_of_any_name(tmp_path: Folder, name: str) -> None:
+    """What a file holds says that it is COCO's; key points are counted in a note."""
+    path, text = _instances(name, 1, 2, 3, **KEY_POINTS)
+    text = '{"note": {"images": "' + "x" * 9000 + '"}, ' + text[1:]
+    run = convert(_write(tmp_path / "in", (path, text)), tmp_path / "out")
+    for row in values(tmp_path / "out"):
+        assert row[f"{OBJECT}/bbox/xmax"] == [0.375]
+        assert row[f"{OBJECT}/class/text"] == [b"dog"]
+    assert "key points of 3 annotations" in run.out
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"shapes": [], "imagePath": "1.jpg", "flags": {"images": []}},
+        {"title": "photos", "info": {"year": 1}, "licenses": [{"name": "CC0-1.0"}]},
+        {"images": 3, "annotations": "none"},
+        [{"images": []}],
+    ],
+)
+def test_json_that_is_no_coco(tmp_path: Folder, content: Any) -> None:
+    """JSON beside images is not COCO's for a word in it."""
+    images = {f"cat/{n}.jpg": marked((64, 48), (1, 1, 9, 9)) for n in (1, 2)}
+    write_files(tmp_path / "in", images | {"a.json": json.dumps(content).encode()})
+    convert(tmp_path / "in", tmp_path / "out")
+    assert [row["label"] for row in values(tmp_path / "out")] == [[0]] * 2
+
+
+OTHER_KINDS = {
+    "captions": [_captions("annotations/texts.json", 1, 2, 3)],
+    "results": [("a.json", '[{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]')],
+    "panoptic": [
+        (
+            "panoptic_val.json",
+            '{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": '
+            '[{"image_id": 1, "file_name": "1.png", "segments_info": [{"id": 7}]}]}',
+        )
+    ],
+    "list the same images": [
+        _instances("annotations/person_keypoints_train.json", 1, 2, **KEY_POINTS),
+        _instances("annotations/stuff_train.json", 1, 2),
+    ],
+    "CVAT": [("annotations.xml", "<annotations><version>1.1</version></annotations>")],
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_annotations_that_are_not_read(tmp_path: Folder, kind: str) -> None:
+    """Annotations of other kinds are an error that says what they are."""
+    root = _write(tmp_path / "in", *OTHER_KINDS[kind])
+    message = refused(4, root, tmp_path / "out")
+    assert kind in message
+    assert all(path in message for path, _ in OTHER_KINDS[kind])
+    if kind == "captions":
+        convert(root, tmp_path / "out", "--format", "coco")
+        assert all(r["image/caption"] == [b"a dog"] for r in values(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("size", ["stored", "turned", "absent", "square"])
+@pytest.mark.parametrize("apply", [False, True])
+def test_boxes_and_exif(tmp_path: Folder, size: str, apply: bool) -> None:
+    """Boxes are of the view whose size is stated; else of the one that is stored."""
+    stored = (48, 48) if size == "square" else (64, 48)
+    exif = Image.Exif()
+    exif[274] = 6
+    root = tmp_path / "in"
+    content = json.loads(_instances("", 1)[1])
+    stated = stored[::-1] if size == "turned" else stored
+    if size != "absent":
+        content["images"][0].update(width=stated[0], height=stated[1])
+    else:
+        del content["images"][0]["width"]
+    turned = marked(stored, (8, 12, 16, 24), exif=exif)
+    tree = {"1.jpg": turned, "a.json": json.dumps(content).encode()}
+    write_files(root, tree)
+    options = ("--exif", "apply") if apply else ()
+    if size == "turned" and not apply:
+        message = refused(3, root, tmp_path / "out", *options)
+        assert "size_mismatch" in message
+        assert "orientation 6" in message
+        assert "--exif apply" in message
+        return
+    run = convert(root, tmp_path / "out", *options)
+    (row,) = values(tmp_path / "out")
+    sides = [row[f"{OBJECT}/bbox/{s}"][0] for s in ("xmin", "ymin", "xmax", "ymax")]
+    width, height = stored[::-1] if apply else stored
+    if apply and size == "stored":
+        # Turned with the pixels: x of the result counts from the lower edge before.
+        expected = [(48 - 36) / 48, 8 / 64, (48 - 12) / 48, 24 / 64]
+    else:
+        expected = [8 / width, 12 / height, 24 / width, 36 / height]
+    assert np.allclose(sides, expected, atol=1e-6)
+    assert "EXIF turns 1 image" in run.out
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", _instances("", 1)[1].replace("1.jpg", r"images\\1.jpg")),
+        ("a.csv", "image,width\nimages\\1.jpg,5\n"),
+        ("a.csv", "TRAIN,images\\1.jpg,dog,.1,.1,,,.5,.5,,\n"),
+        ("a.jsonl", '{"image": "images\\\\1.jpg", "n": 1}\n'),
+        ("l.csv", "id,label\nimages\\1.jpg,dog\n"),
+    ],
+)
+def test_backslashes_between_folders(tmp_path: Folder, name: str, text: str) -> None:
+    """A path as Windows writes it names the image, wherever the path comes from."""
+    root = _write(tmp_path / "in", (name, text))
+    for number in (2, 3):
+        (root / f"images/{number}.jpg").unlink()
+    options = ["--format", "csv"] if "width\n" in text else []
+    if name == "l.csv":
+        options = ["--labels", str(root / name), "--id-column", "id"]
+    convert(root, tmp_path / "out", *options)
+    (row,) = values(tmp_path / "out")
+    key = next(key for key in row if key in ("image", "image/encoded", "image_raw"))
+    assert row[key] == [(root / "images/1.jpg").read_bytes()]

@@ -8,6 +8,8 @@ import zlib
 import pytest
 from PIL import Image
 
+from beam_tfrecord import open_dataset
+from tests.support.datasets import example, write_records
 from tests.support.format_sources import (
     kinds_of,
     photos,
@@ -16,8 +18,9 @@ from tests.support.format_sources import (
     values,
 )
 from tests.support.outputs import account, split_sizes
-from tests.support.runs import convert
+from tests.support.runs import command, convert
 from tests.support.sources import write_files
+from transforms.errors import RecordKindError
 
 Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", "1")
@@ -104,3 +107,36 @@ def test_datasets_merge_by_the_names_of_their_classes(
         assert names[row["label"][0]] == folder
     wanted = [row["image"] for row in values(pets) + values(root / "dogs")]
     assert sorted(row["image"] for row in found) == sorted(wanted)
+
+
+SEQUENCE = bytes.fromhex(
+    "0a0d0a0b0a02696412051a030a010712160a140a0178120f0a051a030a01010a061a040a020203"
+)
+RANKING = bytes.fromhex(
+    "0a0e0a0c0a0a0a016412051a030a0102120e0a0c0a0a0a017112051a030a0101"
+)
+
+
+@pytest.mark.parametrize("record", [SEQUENCE, RANKING])
+def test_other_messages(record: bytes, tmp_path: Folder) -> None:
+    """What reads Examples names them; what reads bytes works; few are rejects."""
+    path = tmp_path / "a.tfrecord"
+    write_records(path, [record] * 30)
+    name = "SequenceExample with 1 " if record == SEQUENCE else "WithContext with 1 "
+    out = tmp_path / "out"
+    for words in (["schema"], ["head"], ["inspect"], ["convert", out], ["export", out]):
+        run = command(words[0], path, *words[1:])
+        assert (run.code, out.exists()) == (4, False)
+        assert "record 0 of " in run.err
+        assert name in run.err
+    run = command("merge", path, path, out)
+    assert (run.code, name in run.err) == (4, True)
+    with pytest.raises(RecordKindError, match=r"a\.tfrecord"):
+        open_dataset(path)
+    for words in (["verify"], ["index"], ["repair", tmp_path / "repaired.tfrecord"]):
+        assert command(words[0], path, *words[1:]).code == 0
+    mixed = tmp_path / "mixed.tfrecord"
+    write_records(mixed, [example({"n": n}) for n in range(200)] + [record])
+    convert(mixed, out)
+    assert account(out)["rejected"] == {"malformed": 1}
+    assert name in (out / "rejects.jsonl").read_text()

@@ -26,11 +26,12 @@ from transforms.core.example.decoder import decode_examples, parse_example
 from transforms.core.example.example_columns import read_columns
 from transforms.core.example.example_values import gathered
 from transforms.core.example.messages import Example
+from transforms.core.example.record_kind import RecordKind, record_kind
 from transforms.core.example.varint import varint
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import ExampleError, SpecError
+from transforms.errors import ExampleError, RecordKindError, SpecError
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -501,3 +502,37 @@ def test_lists_of_one_size() -> None:
     assert batch.column("a").to_pylist() == [[1, 2], None, [3, 4]]
     with pytest.raises(ExampleError, match="2 values; found 3 in example 1"):
         decode_examples([ints(a=[1, 2]), ints(a=[1, 2, 3])], schema=schema)
+
+
+ONE = field(3, field(1, b"\x07"))
+ID = entry(b"id", ONE)
+LISTS = entry(b"x", field(1, ONE) + field(1, b"")) + entry(b"\xc3\xa9", b"")
+DOCUMENT = field(1, field(1, ID + entry(b"d", ONE)))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "count"),
+    [
+        (b"", RecordKind.EXAMPLE, 0),
+        (field(1, ID), RecordKind.EXAMPLE, 0),
+        (field(1, entry(b"", b"")), RecordKind.EXAMPLE, 0),
+        (field(1, entry(b"\na", ONE)), RecordKind.EXAMPLE, 0),
+        (field(1, ID) + field(3, b"more"), RecordKind.EXAMPLE, 0),
+        (field(1, ID) + field(2, LISTS), RecordKind.SEQUENCE, 2),
+        (field(1, ID) + field(2, b""), RecordKind.SEQUENCE, 0),
+        (field(2, entry(b"x", b"")), RecordKind.SEQUENCE, 1),
+        (DOCUMENT * 3 + field(2, field(1, ID)), RecordKind.RANKING, 3),
+        (field(1, b"") * 2 + DOCUMENT, RecordKind.RANKING, 3),
+        (field(2, field(1, ID)), RecordKind.RANKING, 0),
+        (field(1, ID) + field(2, b"text"), RecordKind.OTHER, 0),
+        (b"A text, and no message.", RecordKind.OTHER, 0),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", RecordKind.OTHER, 0),
+    ],
+)
+def test_kinds_of_records(data: bytes, kind: RecordKind, count: int) -> None:
+    """By their bytes; no decoder drops what an Example lacks."""
+    assert record_kind(data) == (kind, count)
+    if kind in (RecordKind.SEQUENCE, RecordKind.RANKING):
+        for decode in (parse_example, lambda one: decode_examples([one] * 20)):
+            with pytest.raises(RecordKindError):
+                decode(data)

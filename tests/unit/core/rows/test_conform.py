@@ -261,3 +261,23 @@ def test_features_that_no_row_has_share_their_nulls() -> None:
     assert all(column.null_count == 1000 for column in batch.columns)
     owned = {b.address for c in batch.columns for b in c.buffers() if b is not None}
     assert len(owned) <= 4 * len({*batch.schema.types})
+
+
+@pytest.mark.parametrize(
+    ("column", "shape"),
+    [
+        ([["a", None], None, ["b"]], (None,)),
+        ([[["a"], None], None, [["b"]]], (None, None)),
+        (['["a", null]', None, '["b"]'], (None,)),
+    ],
+)
+def test_nulls_in_lists(column: list[Any], shape: tuple[int | None, ...]) -> None:
+    """The message names the option that leaves the column out, with the reason."""
+    feature = Feature("a/b", Kind.TEXT, shape=shape, missing=Missing.REJECT)
+    _, (inside, absent) = conformed(feature, {"a/b": column})
+    ((row, reason, message),) = told(inside)
+    assert (row, reason) == (0, Reason.MISSING_VALUE)
+    assert "--drop 'a/b'" in message
+    ((row, reason, message),) = told(absent)
+    assert (row, reason) == (1, Reason.MISSING_VALUE)
+    assert "--drop" not in message

@@ -281,7 +281,7 @@ def test_rows_one_by_one_are_as_whole_arrays(
             np.ma.MaskedArray([[1, 2]], [[False, True]]),
             Feature("x", Kind.INT64),
             1,
-            "a value is needed",
+            "no nulls",
         ),
     ],
 )

@@ -50,8 +50,13 @@ def tables(draw: Any) -> Any:
     return (text.rstrip("\r\n") if draw(st.booleans()) else text).encode()
 
 
-def scan_by_hand(data: bytes, dialect: CsvDialect) -> tuple[list[int], list[int], bool]:
-    """A byte at a time: starts of records, lines before each, whether it ends open."""
+def scan_by_hand(
+    data: bytes, dialect: CsvDialect, loose: set[int] | None = None
+) -> tuple[list[int], list[int], bool]:
+    """A byte at a time: starts of records, lines before each, whether it ends open.
+
+    Adds to `loose` the records with text behind a closing quote.
+    """
     text = data.decode("latin-1")
     delimiter, quote, escape = dialect.delimiter, dialect.quote, dialect.escape
     starts, lines = [], []
@@ -63,6 +68,9 @@ def scan_by_hand(data: bytes, dialect: CsvDialect) -> tuple[list[int], list[int]
             starts.append(at)
             lines.append(line)
             fresh = False
+        ends = not literal and char in (quote, delimiter, *"\r\n")
+        if closed and not ends and loose is not None:
+            loose.add(len(starts) - 1)
         if literal:
             literal = opens = closed = False
         elif escape and char == escape:
@@ -81,7 +89,10 @@ def scan_by_hand(data: bytes, dialect: CsvDialect) -> tuple[list[int], list[int]
 
 
 def parse_whole(data: bytes, dialect: CsvDialect) -> list[Any]:
-    """Returns what Arrow parses from a file: rows by number; None for a bad one."""
+    """Returns what Arrow parses from a file: rows by number; None for a bad one.
+
+    A row with text behind a closing quote is bad: Arrow drops the quote.
+    """
     bad = []
     if not data.endswith((b"\n", b"\r")):
         # Without a line end Arrow takes a blank last cell for quoted.
@@ -113,7 +124,9 @@ def parse_whole(data: bytes, dialect: CsvDialect) -> list[Any]:
     rows = table.to_pylist()
     for index in bad:
         rows.insert(index, None)
-    return rows
+    loose: set[int] = set()
+    scan_by_hand(data, dialect, loose)
+    return [None if index in loose else row for index, row in enumerate(rows)]
 
 
 def rows_of(
@@ -300,11 +313,14 @@ def test_other_quotes_and_none() -> None:
 
 
 def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module() -> None:
-    """Newlines, commas, doubled and stray quotes, at 1, 2, 4 ... KiB and whole."""
+    """Newlines, commas, doubled and stray quotes, at 1, 2, 4 ... KiB and whole.
+
+    Rows with text behind a closing quote are refused, and no others.
+    """
     rng = np.random.default_rng(3)
     words = ["", "x", "one\ntwo", "a, b", 'say "hi"', "\r\n", '"', ",\n,", "word"]
     stray = ['5" pipe', 'a"b"c', ' "x"', '7"', 'x""']
-    lines = []
+    lines, loose = [], []
     for number, (first, second, how) in enumerate(
         rng.integers(0, (len(words), len(words), 4), (20_000, 3)).tolist()
     ):
@@ -314,30 +330,69 @@ def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module() -> None:
             cells[0] = stray[number % len(stray)]
         elif how == 1:
             cells[1] += stray[number % len(stray)].lstrip('"')
+            loose.append(number)
         lines.append(f"{number},{cells[0]},{cells[1]}\r\n")
     written = "a,b,c\r\n" + "".join(lines)
     data = written.encode()
     _, *expected = csv.reader(io.StringIO(written, newline=""))
     assert len(expected) == 20_000
+    kept = np.delete(np.arange(20_000), loose)
+    expected = [expected[number] for number in kept.tolist()]
     wanted = [pa.array(column, pa.string()) for column in zip(*expected, strict=True)]
     dialect = CsvDialect()
     block_bytes = 1 << 10
     while block_bytes < 2 * len(data):
-        parts, numbers = [], []
+        parts, numbers, refused = [], [], []
         for block in iter_blocks(
             io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
         ):
             piece = data[block.start : block.stop]
             raw = read_raw(piece, block, dialect, NAMES, NAMES)
-            assert not raw.refused
+            refused += [(row, reason) for row, reason, _ in raw.refused]
             assert not raw.skipped
             parts.append(list(raw.columns.values()))
             numbers.append(raw.numbers)
         found = [pa.chunked_array(list(c)) for c in zip(*parts, strict=True)]
         filled = [column.fill_null("").combine_chunks() for column in found]
         assert [a.equals(b) for a, b in zip(filled, wanted, strict=True)] == [True] * 3
-        assert np.array_equal(np.concatenate(numbers), np.arange(20_000))
+        assert np.array_equal(np.concatenate(numbers), kept)
+        assert refused == [(number, Reason.MALFORMED) for number in loose]
         block_bytes *= 2
+
+
+# --- blanks between cells ----------------------------------------------------------
+
+blank_cells = st.sampled_from(["1", "-2.5", "x", '"a b"', '"say ""hi"""', '""', "é"])
+blanks = st.text(" \t", min_size=1, max_size=3)
+
+
+@settings(max_examples=cases(200), deadline=None)
+@given(
+    lines=st.lists(st.tuples(blank_cells, blank_cells, blank_cells), max_size=8),
+    block_bytes=st.integers(1, 200),
+    data=st.data(),
+)
+def test_runs_of_blanks_are_one_delimiter(
+    lines: Any, block_bytes: Any, data: Any
+) -> None:
+    """Rows and their lines are those of the same table with tabs, at any block size."""
+    ends = [data.draw(st.sampled_from(["\n", "\r\n", " \n\t\n"])) for _ in lines]
+    spaced = "".join(
+        data.draw(st.text(" \t", max_size=2)) + data.draw(blanks).join(cells) + end
+        for cells, end in zip(lines, ends, strict=True)
+    ).encode()
+    tabbed = "".join(
+        "\t".join(cells) + end.strip(" \t").replace("\t", "")
+        for cells, end in zip(lines, ends, strict=True)
+    ).encode()
+    whitespace = CsvDialect(delimiter="whitespace", header=False)
+    assert rows_of(spaced, whitespace, block_bytes) == rows_of(
+        tabbed, CsvDialect(delimiter="\t", header=False), block_bytes
+    )
+    blocks = iter_blocks(io.BytesIO(spaced), "f", whitespace, block_bytes=1)
+    before = [spaced[: block.start].count(b"\n") + 1 for block in blocks]
+    blocks = iter_blocks(io.BytesIO(spaced), "f", whitespace, block_bytes=1)
+    assert [block.first_line for block in blocks] == before
 
 
 # --- records that are no rows ------------------------------------------------------

@@ -261,8 +261,6 @@ def test_area_and_crowd_that_are_not_stated(root: Folder) -> None:
 @pytest.mark.parametrize(
     ("change", "reason", "shown"),
     [
-        ({"height": None}, Reason.OUT_OF_RANGE, "height None"),
-        ({"width": 0}, Reason.OUT_OF_RANGE, "width 0"),
         ({"width": -64}, Reason.OUT_OF_RANGE, "width -64"),
         ({"height": 47.5}, Reason.OUT_OF_RANGE, "height 47.5"),
         ({"id": None}, Reason.MISSING_VALUE, "no id"),
@@ -283,6 +281,89 @@ def test_images_that_are_no_rows(
     # The box of an image without an id is of no image.
     strays = 1 if "id" in change else 0
     assert sum(bool(r.part) for r in found.rejections) == strays
+
+
+@pytest.mark.parametrize("stated", [None, 0, "", "0", "?"])
+@pytest.mark.parametrize("sides", [("width",), ("width", "height")])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "tif"])
+def test_sizes_of_the_images_themselves(
+    root: Folder, sides: tuple[str, ...], stated: Any, suffix: str
+) -> None:
+    """A size that is not stated is the image's own, in any format."""
+    lacking = dict.fromkeys(sides, stated)
+    content = coco([image(1, file_name=f"1.{suffix}", **lacking)], [box(5, 1)])
+    (row,) = read(tree(root, content)).rows
+    assert row["image/object/bbox"] == [[0.125, 0.25, 0.375, 0.75]]
+    assert (row["image/stated_width"], row["image/stated_height"]) == (64, 48)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(None, Reason.UNREADABLE), (b"<html>", Reason.NOT_AN_IMAGE)],
+)
+def test_sizes_of_images_that_cannot_be_read(
+    root: Folder, data: bytes | None, reason: Reason
+) -> None:
+    """Without a size in either place the image is a reject, for the image's fault."""
+    content = coco([image(1, width=None), image(2)], [box(5, 1), box(6, 2)])
+    path = tree(root, content) / f"train2017/{1:012}.jpg"
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    found = read(root)
+    assert [(r.reason, r.row, r.part) for r in found.rejections] == [(reason, 1, "")]
+    assert [row["number"] for row in found.rows] == [1]
+
+
+@pytest.mark.parametrize("window", [200, 1 << 22])
+@pytest.mark.parametrize("absent", [{}, {"bbox": None}, {"bbox": []}])
+def test_boxes_around_outlines(
+    root: Folder, monkeypatch: pytest.MonkeyPatch, absent: Json, window: int
+) -> None:
+    """Polygons without bbox give their own box; runs are a reject that says so."""
+    monkeypatch.setattr(coco_json, "_WINDOW_BYTES", window)
+    unkept = inspect.unwrap(coco_json.load_coco)
+    monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
+    outlines: list[Any] = [
+        [[8, 12, 24, 12, 24, 36, 8, 36]],
+        [[32, 24, 40, 24, 40, 30], [48, 36, 64, 48.0, 50, 40]],
+        {"size": [48, 64], "counts": [0, 40, 3032]},
+        [[8, 12, 24]],
+        [],
+    ]
+    annotations = []
+    for number, outline in enumerate(outlines):
+        made = box(number, 1, segmentation=outline)
+        del made["bbox"]
+        annotations.append(made | absent)
+    annotations.append(box(9, 1, [0, 0, 64, 48], segmentation=[[1, 1, 2, 2, 1, 2]]))
+    found = read(tree(root, coco([image(1)], annotations)))
+    assert found.rows[0]["image/object/bbox"] == [
+        [0.125, 0.25, 0.375, 0.75],
+        [0.5, 0.5, 1, 1],
+        [0, 0, 1, 1],
+    ]
+    assert [r.reason for r in found.rejections] == [Reason.BAD_BOX] * 3
+    assert "RLE" in found.rejections[0].message
+    assert "[[8, 12, 24]]" in found.rejections[1].message
+
+
+def test_what_is_left_out_is_counted(root: Folder) -> None:
+    """Notes have the number of outlines and of annotations with key points."""
+    content = coco(
+        [image(1)],
+        [
+            box(1, 1, keypoints=[9, 9, 2], num_keypoints=1, segmentation=[[1, 2, 3]]),
+            box(2, 1, keypoints=[0, 0, 0], num_keypoints=0, segmentation=[]),
+            box(3, 1, segmentation={"size": [48, 64], "counts": "0X1hg0"}),
+        ],
+        categories=[{"id": 1, "name": "a", "keypoints": ["nose"]}],
+    )
+    planned = CocoReader().plan(inputs(tree(root, content), ".json"))
+    assert [note.partition(" left out")[0] for note in planned.sample.notes] == [
+        "key points of 1 annotation",
+        "outlines (segmentation) of 2 annotations",
+    ]
 
 
 def test_images_without_boxes_need_no_size(root: Folder) -> None:
@@ -480,7 +561,20 @@ def test_captions(root: Folder) -> None:
 
 
 ODD: dict[str, Callable[[Json], object]] = {
-    "numbers in quotes": lambda c: c["annotations"][0].update(bbox=["8", 12, 16, 24]),
+    "texts for numbers": lambda c: c["annotations"][0].update(bbox=["8 px", 1, 2, 3]),
+    "ids that are numbers in quotes": lambda c: (
+        [
+            a.update(
+                bbox=[str(n) for n in a["bbox"]],
+                area=str(a["area"]),
+                iscrowd=str(a["iscrowd"]),
+                category_id=str(a["category_id"]),
+            )
+            for a in c["annotations"]
+        ]
+        + [i.update(width=str(i["width"])) for i in c["images"] + c["categories"][:0]]
+        + [c.update(id=str(c["id"])) for c in c["categories"]]
+    ),
     "ids that are texts": lambda c: [
         *(i.update(id=str(i["id"])) for i in c["images"]),
         *(a.update(image_id=str(a["image_id"])) for a in c["annotations"]),
@@ -613,6 +707,12 @@ def test_arrow_reads_common_files(
         (b"", "Expecting value"),
         (b"{", "Expecting property name"),
         (b"[]", "no object with a list of images"),
+        (b'[{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]', "results"),
+        (
+            b'{"images": [{"id": 1}], "annotations": [{"image_id": 1, '
+            b'"file_name": "a.png", "segments_info": [{"id": 7}]}]}',
+            "panoptic",
+        ),
         (b'{"images": {}}', "no object with a list of images"),
         (b'{"annotations": []}', "no object with a list of images"),
         (b'{"images": [{"id": 1}], "annotations": 5}', "annotations is no list"),

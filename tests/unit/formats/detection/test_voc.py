@@ -180,9 +180,24 @@ def test_bad_objects(root: Folder, item: dict[str, Any], reason: Reason) -> None
     assert len(found.rows[0]["image/object/bbox"]) == 1
 
 
-@pytest.mark.parametrize("size", [None, (0, 0), (64, "x"), (64.5, 48), (-64, 48)])
+@pytest.mark.parametrize("size", [None, (0, 0), (64, "x"), ("", 48), (0, 48)])
+def test_sizes_of_the_images_themselves(root: Folder, size: Any) -> None:
+    """A size that is not stated, or is 0 or no number, is the image's own."""
+    annotate(root, "a", thing("dog", 8, 12, 24, 36), size=size)
+    annotate(root, "b", size=size)
+    first, second = read(root).rows
+    assert first["image/object/bbox"] == [[0.125, 0.25, 0.375, 0.75]]
+    assert (first["image/stated_width"], first["image/stated_height"]) == (64, 48)
+    assert second["image/object/bbox"] == []
+    (root / "JPEGImages/a.jpg").unlink()
+    (rejection,) = read(root).rejections
+    assert (rejection.source, rejection.part) == ("Annotations/a.xml", "")
+    assert rejection.reason is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize("size", [(64.5, 48), (-64, 48)])
 def test_images_without_size(root: Folder, size: Any) -> None:
-    """Boxes of an image of no size cannot be read; an image without boxes can."""
+    """A size that no image has is a reject if there are boxes."""
     annotate(root, "a", thing(), size=size)
     annotate(root, "b", size=size)
     found = read(root)
@@ -274,6 +289,13 @@ def test_images_that_are_missing(root: Folder) -> None:
     assert (
         read(root, images_root="pictures").rows[0]["image/encoded"] == "pictures/a.jpg"
     )
+
+
+def test_class_masks_are_counted(root: Folder) -> None:
+    """Class masks beside the annotations are left out, and a note says how many."""
+    write_image(example(root) / "SegmentationClass/2007_01.png")
+    (note,) = VocReader().plan(inputs(root, ".xml")).sample.notes
+    assert note.startswith("1 class mask in")
 
 
 def test_image_sets(root: Folder) -> None:
