@@ -27,6 +27,7 @@ from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
+from beam_pipeline.terminal.printing import STDOUT
 from beam_pipeline.version import __version__
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -37,6 +38,7 @@ from transforms.errors import (
     no_memory,
 )
 from transforms.storage.paths import plain
+from transforms.storage.retry import naming
 
 __all__ = ["cli", "main", "program"]
 
@@ -105,14 +107,16 @@ class _Group(click.Group):
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         try:
-            return super().make_context(*arguments, **extra)
+            with naming(STDOUT):
+                return super().make_context(*arguments, **extra)
         except BrokenPipeError as error:
             raise _PipeClosed from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             code = super().invoke(ctx)
-            sys.stdout.flush()
+            with naming(STDOUT):
+                sys.stdout.flush()
         except BrokenPipeError as error:
             raise _PipeClosed from error
         return code
@@ -642,7 +646,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         standard_error.silence(sys.stdout)
         code = _PIPE_CLOSED
     except OSError as error:
-        text = f"{error.strerror or error}: {error.filename}"
+        place = f": {error.filename}" if error.filename else ""
+        text = f"{error.strerror or error}{place}"
         code = _fail(_with_note(text, error), 1)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "start new thread" not in str(error):
