@@ -19,6 +19,7 @@ from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import SERVICE_TIMEOUT, Engine, Place, Submitted
+from beam_pipeline.engines.flags import check_words
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.job import Job, build
@@ -46,10 +47,7 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
       flags: what follows `--` on the command line.
       engine: whose job server knows some more.
     """
-    for before, flag in zip(["", *flags], flags, strict=False):
-        is_value = before.startswith("--") and "=" not in before
-        if not flag.startswith("-") and not is_value:
-            raise SpecError(f"What follows -- must be flags of Beam; found {flag!r}.")
+    check_words(flags)
     known = set(PipelineOptions([]).get_all_options())
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
     if engine is not None:
