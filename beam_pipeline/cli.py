@@ -20,10 +20,9 @@ from typing import Any, NoReturn
 import click
 
 from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
-from beam_pipeline.commands.flags_only import is_flags_only, split_flags
+from beam_pipeline.commands.flags_only import check_beam_words, is_flags_only, split_flags
 from beam_pipeline.commands.options import LOCATION, Command, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
-from beam_pipeline.engines.flags import check_words
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import standard_error
@@ -36,7 +35,6 @@ from transforms.errors import (
     SpecError,
     UsageError,
     bounded,
-    first_few,
     no_memory,
 )
 from transforms.storage.paths import plain
@@ -56,8 +54,6 @@ _PIPE_CLOSED = 141
 _PLACES = {"output", "tfds_dir"}
 # Errors have at most 1 KiB; this many bytes leave room for the note after one.
 _ROOM_FOR_NOTE = 960
-# How many words after -- an error shows.
-_SHOWN = 4
 
 
 class _Stopped(BaseException):
@@ -631,7 +627,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if is_flags_only(arguments):
             arguments, more = split_flags(arguments, convert)
             arguments, beam_flags = ["convert", *arguments], [*more, *beam_flags]
-        _check_beam_flags(arguments, beam_flags)
+        check_beam_words(arguments, beam_flags)
         code = cli.main(
             arguments,
             prog_name="beam-tfrecord",
@@ -666,17 +662,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         for number, handler in before.items():
             signal.signal(number, handler)
     sys.exit(code or 0)
-
-
-def _check_beam_flags(arguments: Sequence[str], beam_flags: Sequence[str]) -> None:
-    """Raises UsageError for what follows -- where it cannot be flags of Beam."""
-    if beam_flags and arguments[:1] not in (["convert"], ["plan"]):
-        raise UsageError(
-            f"Only 'convert' and 'plan' take flags of Beam, which follow --; found "
-            f"{first_few([*map(repr, beam_flags)], _SHOWN)} there. Leave -- out; a "
-            f"path that begins with a dash is written ./-NAME."
-        )
-    check_words(beam_flags)
 
 
 def program() -> NoReturn:
