@@ -20,13 +20,14 @@ from typing import Any, NoReturn
 import click
 
 from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
-from beam_pipeline.commands.flags_only import is_flags_only, split_flags
+from beam_pipeline.commands.flags_only import check_beam_words, is_flags_only, split_flags
 from beam_pipeline.commands.options import LOCATION, Command, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
+from beam_pipeline.terminal.printing import STDOUT
 from beam_pipeline.version import __version__
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -34,8 +35,10 @@ from transforms.errors import (
     SpecError,
     UsageError,
     bounded,
+    no_memory,
 )
 from transforms.storage.paths import plain
+from transforms.storage.retry import naming
 
 __all__ = ["cli", "main", "program"]
 
@@ -104,14 +107,16 @@ class _Group(click.Group):
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         try:
-            return super().make_context(*arguments, **extra)
+            with naming(STDOUT):
+                return super().make_context(*arguments, **extra)
         except BrokenPipeError as error:
             raise _PipeClosed from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             code = super().invoke(ctx)
-            sys.stdout.flush()
+            with naming(STDOUT):
+                sys.stdout.flush()
         except BrokenPipeError as error:
             raise _PipeClosed from error
         return code
@@ -622,6 +627,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if is_flags_only(arguments):
             arguments, more = split_flags(arguments, convert)
             arguments, beam_flags = ["convert", *arguments], [*more, *beam_flags]
+        check_beam_words(arguments, beam_flags)
         code = cli.main(
             arguments,
             prog_name="beam-tfrecord",
@@ -641,8 +647,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         standard_error.silence(sys.stdout)
         code = _PIPE_CLOSED
     except OSError as error:
-        text = f"{error.strerror or error}: {error.filename}"
+        place = f": {error.filename}" if error.filename else ""
+        text = f"{error.strerror or error}{place}"
         code = _fail(_with_note(text, error), 1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+            raise
+        code = _fail(_with_note(str(no_memory()), error), 1)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
         code = _stopped(signal.SIGINT, stop, arguments)
     except _Stopped as stop:

@@ -53,6 +53,7 @@ __all__ = [
     "closest",
     "first_few",
     "nearest",
+    "no_memory",
     "shortened",
     "source_error",
 ]
@@ -154,6 +155,20 @@ def source_error(message: str, error: Exception) -> SourceError:
     """Returns the error for a path that could not be opened: missing or unreadable."""
     missing = isinstance(error, FileNotFoundError | NotADirectoryError)
     return SourceError(message) if missing else InputError(message)
+
+
+def no_memory() -> BeamTFRecordError:
+    """Returns the error of a run that the system refuses memory or a thread."""
+    # Imported here, because few runs need it.
+    import resource
+
+    size, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limit = "" if size == resource.RLIM_INFINITY else f" is {size >> 10:,} KiB"
+    return BeamTFRecordError(
+        f"The run must get memory and threads; the system refuses more. Address space "
+        f"(ulimit -v{limit}; each thread reserves 8 MiB or more), memory or the number "
+        f"of processes (ulimit -u) is used up. Raise the limit, or use fewer --workers."
+    )
 
 
 class TargetError(UsageError):

@@ -6,6 +6,7 @@ that process             -> serve_runner         -> works until it is let go
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
@@ -18,10 +19,21 @@ from apache_beam.utils import thread_pool_executor
 from beam_pipeline.beam_internals.shortcuts import sample_often
 from beam_pipeline.shared_change import shared_change
 
-__all__ = ["Workers", "local_runner", "serve_runner"]
+__all__ = [
+    "NO_THREAD",
+    "THREAD_REFUSED",
+    "Workers",
+    "local_runner",
+    "noticed_refusals",
+    "serve_runner",
+]
 
 _URN = "beam-tfrecord:env:waiting:v1"
 _STATE_CACHE_BYTES = 64 << 20
+NO_THREAD = 71
+"""Exit code of a worker that the system has refused a thread."""
+THREAD_REFUSED = threading.Event()
+"""Set when the system has refused this process a thread; see `noticed_refusals`."""
 
 
 class Workers(Protocol):
@@ -64,8 +76,43 @@ def _bound_to_loopback() -> Iterator[None]:
         worker_handlers.grpc = grpc
 
 
+@shared_change
+def noticed_refusals() -> Iterator[None]:
+    """Sets `THREAD_REFUSED` when the system refuses this process a thread.
+
+    Beam and gRPC drop that error, and wait for ever for what the thread would do.
+    """
+    THREAD_REFUSED.clear()
+    start = threading.Thread.start
+    _watch_threads(THREAD_REFUSED.set)
+    try:
+        yield
+    finally:
+        vars(threading)["Thread"].start = start
+
+
+def _watch_threads(refused: Callable[[], object]) -> None:
+    """Calls a function before a thread that cannot start raises its error."""
+    start = threading.Thread.start
+
+    def watched_start(thread: threading.Thread) -> None:
+        try:
+            start(thread)
+        except RuntimeError:
+            # It has no id: this is not the second start of a thread.
+            if thread.ident is None:
+                refused()
+            raise
+
+    vars(threading)["Thread"].start = watched_start
+
+
 def serve_runner(worker_id: str, control_address: str) -> None:
-    """Works for a runner, in a process of its own, until it hangs up."""
+    """Works for a runner, in a process of its own, until it hangs up.
+
+    It ends with `NO_THREAD` if it cannot start a thread.
+    """
+    _watch_threads(lambda: os._exit(NO_THREAD))
     sample_often()
     sdk_worker.SdkHarness(
         control_address,

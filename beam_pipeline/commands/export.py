@@ -33,6 +33,7 @@ from transforms.core.schema import Kind
 from transforms.errors import TargetError, UsageError, shortened
 from transforms.reading.view import View
 from transforms.storage.paths import is_remote
+from transforms.storage.retry import naming
 
 __all__ = ["TableFormat", "run"]
 
@@ -175,7 +176,8 @@ def _new_folder(output: str) -> Iterator[str]:
             f"{error.strerror}."
         ) from error
     try:
-        yield folder
+        with naming(output):
+            yield folder
         os.chmod(folder, 0o777 & ~_umask())
         os.rename(folder, output)
     except BaseException:

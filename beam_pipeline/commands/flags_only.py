@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from transforms.errors import UsageError
+from beam_pipeline.engines.flags import check_words
+from transforms.errors import UsageError, first_few
 
-__all__ = ["is_flags_only", "split_flags"]
+__all__ = ["check_beam_words", "is_flags_only", "split_flags"]
 
 # Arguments of `convert`, which are flags here.
 _ARGUMENTS = ("source", "output")
 _TRUE = ("true", "1", "yes")
+# How many words after -- an error shows.
+_SHOWN = 4
 _FALSE = ("false", "0", "no")
 # A label of Google Cloud, which Airflow adds by itself; our --labels takes a path.
 _CLOUD_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
@@ -29,6 +32,17 @@ def is_flags_only(arguments: Sequence[str]) -> bool:
     if not arguments or not arguments[0].startswith("--"):
         return False
     return arguments[0] not in ("--", "--help", "--version")
+
+
+def check_beam_words(arguments: Sequence[str], beam_flags: Sequence[str]) -> None:
+    """Raises UsageError for what follows -- where it cannot be flags of Beam."""
+    if beam_flags and arguments[:1] not in (["convert"], ["plan"]):
+        raise UsageError(
+            f"Only 'convert' and 'plan' take flags of Beam, which follow --; found "
+            f"{first_few([*map(repr, beam_flags)], _SHOWN)} there. Leave -- out; a "
+            f"path that begins with a dash is written ./-NAME."
+        )
+    check_words(beam_flags)
 
 
 def split_flags(

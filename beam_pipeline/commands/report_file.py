@@ -21,6 +21,7 @@ from transforms import files
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import own_folder
 from transforms.storage.paths import is_remote
+from transforms.storage.retry import naming
 
 __all__ = ["ReportFile"]
 
@@ -168,12 +169,13 @@ class ReportFile:
           OSError: it cannot be written.
           UsageError: the file holds something else by now.
         """
-        if self._stream is None:
-            self._replace(texts)
-        else:
-            # What was printed before comes first, should both go to one place.
-            sys.stdout.flush()
-            _write_to(self._stream, texts())
+        with naming(self._path):
+            if self._stream is None:
+                self._replace(texts)
+            else:
+                # What was printed before comes first, should both go to one place.
+                sys.stdout.flush()
+                _write_to(self._stream, texts())
 
     def _replace(self, texts: Callable[[], Iterable[str]]) -> None:
         """Writes a regular file under another name, and renames it."""

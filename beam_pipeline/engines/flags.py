@@ -2,7 +2,20 @@
 
 from collections.abc import Sequence
 
-__all__ = ["flag_given", "has_flag"]
+from transforms.errors import SpecError
+
+__all__ = ["check_words", "flag_given", "has_flag"]
+
+
+def check_words(flags: Sequence[str]) -> None:
+    """Raises SpecError for a word that is neither a flag nor the value of one."""
+    for before, flag in zip(["", *flags], flags, strict=False):
+        is_value = before.startswith("--") and "=" not in before
+        if not flag.startswith("-") and not is_value:
+            raise SpecError(
+                f"What follows -- must be flags of Beam, as --job_name=NAME is; found "
+                f"{flag!r}. Give SOURCE, OUTPUT and the program's own flags before --."
+            )
 
 
 def flag_given(flags: Sequence[str], name: str) -> str | None:

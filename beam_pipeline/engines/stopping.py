@@ -32,7 +32,13 @@ def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
             abandon()
 
     thread = threading.Thread(target=work, name="abandon", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        # The system has no thread left, which may be what stops the run.
+        end()
+        work()
+        return
     try:
         thread.join(_FIRST_SECONDS)
     finally:

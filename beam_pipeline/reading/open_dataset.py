@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from beam_pipeline.reading.reading_plan import Found, Said, check_examples, find_records
+from beam_pipeline.settings.python_words import raising_in_python
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, SpecError, closest
 from transforms.reading.catalogue_rows import CatalogueRows
@@ -18,6 +19,7 @@ from transforms.storage.paths import absolute, is_remote, plain
 __all__ = ["OpenDataset", "open_dataset"]
 
 
+@raising_in_python()
 def open_dataset(
     path: str | os.PathLike[str],
     *,

@@ -10,11 +10,16 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.beam_internals.loading import is_own_process
-from beam_pipeline.beam_internals.local_runner import local_runner
+from beam_pipeline.beam_internals.local_runner import (
+    THREAD_REFUSED,
+    local_runner,
+    noticed_refusals,
+)
 from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import SERVICE_TIMEOUT, Engine, Place, Submitted
+from beam_pipeline.engines.flags import check_words
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.job import Job, build
@@ -23,7 +28,7 @@ from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
 from transforms import files
 from transforms.core.interpreter import python_command
-from transforms.errors import SpecError, closest
+from transforms.errors import SpecError, closest, no_memory
 from transforms.shards import decoder_pool
 from transforms.shards.allocation import return_freed_memory
 from transforms.storage.file_systems import may_fork
@@ -42,10 +47,7 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
       flags: what follows `--` on the command line.
       engine: whose job server knows some more.
     """
-    for before, flag in zip(["", *flags], flags, strict=False):
-        is_value = before.startswith("--") and "=" not in before
-        if not flag.startswith("-") and not is_value:
-            raise SpecError(f"What follows -- must be flags of Beam; found {flag!r}.")
+    check_words(flags)
     known = set(PipelineOptions([]).get_all_options())
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
     if engine is not None:
@@ -106,6 +108,7 @@ def run_job(
         _quiet_beam(),
         plain_labels(),
         beam_shortcuts(),
+        noticed_refusals(),
         local_runner(pool) as runner,
     ):
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
@@ -193,6 +196,9 @@ def _run_watched(
 
     def look() -> None:
         watch()
+        # First: workers end where this process cannot serve them.
+        if THREAD_REFUSED.is_set() and not done.is_set():
+            raise no_memory()
         if pool is not None and (pid := pool.dead()) and not done.is_set():
             raise pool.error_of(pid)
 
@@ -205,9 +211,17 @@ def _run_watched(
     def run() -> None:
         pipeline.run().wait_until_finish()
 
-    failure = watched(run, done, look, abandon=abandon, end=end)
+    try:
+        failure = watched(run, done, look, abandon=abandon, end=end)
+    except RuntimeError as error:
+        # The thread of the job itself.
+        failure = error
+        if not THREAD_REFUSED.is_set():
+            raise
     if failure is not None:
         # Of a killed worker the runner only reports a lost connection.
         if pool is not None and (pid := pool.killed()):
             raise pool.error_of(pid) from failure
+        if THREAD_REFUSED.is_set():
+            raise no_memory() from failure
         raise translated(failure) from failure

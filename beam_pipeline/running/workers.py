@@ -13,24 +13,33 @@ unused.
 import contextlib
 import ctypes
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from typing import IO
 
-from beam_pipeline.beam_internals.local_runner import serve_runner
+from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
 from beam_pipeline.running.retry_notes import send_retries
 from transforms.core.interpreter import python_command
-from transforms.errors import BeamTFRecordError
+from transforms.errors import BeamTFRecordError, no_memory
 
 __all__ = ["WorkerPool", "local_workers", "work_in_new_process"]
 
-# A worker may exit with 0 just before the run ends; later than this it is an error.
+# A worker may exit with 0 just before the run ends; later than this it is an error. One
+# that was told to stop has as long.
 _LEAVE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.002
+_CONNECT_SECONDS = 5.0
+# Descriptors that gRPC opens here: in all, and for each worker. Measured: 22 and 3.
+_OWN_FILES = 20
+_FILES_OF_A_WORKER = 3
 _PR_SET_PDEATHSIG = 1
 # Of the workers' log, for an error.
 _LAST_BYTES = 500
@@ -60,6 +69,8 @@ class WorkerPool:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._waiting: list[tuple[int, int]] = []
         self._working: list[int] = []
+        # Told to stop; `close` ends them if the runner waits no longer.
+        self._leaving: set[int] = set()
         self._statuses: dict[int, int] = {}
         # Workers that exited with 0, and when that was seen.
         self._left: dict[int, float] = {}
@@ -114,6 +125,10 @@ class WorkerPool:
                 os.close(other)
             _become_worker(read_end, parent, self.log.fileno())
             status = 0
+        except BaseException:
+            # For `_last_line`.
+            traceback.print_exc()
+            raise
         finally:
             # The child must never return into the parent's code, nor run its handlers.
             os._exit(status)
@@ -130,11 +145,19 @@ class WorkerPool:
         return pid
 
     def wait(self, pid: int) -> None:
-        """Waits for a worker that was told to stop."""
-        if pid in self._working:
-            self._working.remove(pid)
-            with contextlib.suppress(ChildProcessError):
-                self._statuses[pid] = os.waitpid(pid, 0)[1]
+        """Waits for a worker that was told to stop, and ends one that does not."""
+        if pid not in self._working:
+            return
+        self._working.remove(pid)
+        self._leaving.add(pid)
+        limit = time.monotonic() + _LEAVE_SECONDS
+        while not self._has_ended(pid):
+            if time.monotonic() > limit:
+                _kill(pid)
+                break
+            time.sleep(_PAUSE_SECONDS)
+        self._leaving.discard(pid)
+        self._left.pop(pid, None)
 
     def error_of(self, pid: int) -> BeamTFRecordError:
         """Returns the error of a process that `dead` or `killed` has found."""
@@ -145,6 +168,8 @@ class WorkerPool:
                 f"A worker process ({pid}) was ended from outside, perhaps for lack of "
                 f"memory. Run again, with fewer --workers if memory is short."
             )
+        if code == NO_THREAD:
+            return no_memory()
         return _not_working(f"one ended with exit code {code}{self._last_line()}")
 
     def _last_line(self) -> str:
@@ -153,7 +178,9 @@ class WorkerPool:
         # The workers write where a file object would seek to.
         start = max(0, os.fstat(log).st_size - _LAST_BYTES)
         text = os.pread(log, _LAST_BYTES, start).decode("utf-8", "replace").strip()
-        return f": {text.splitlines()[-1]}" if text else ""
+        # Errors of gRPC go on in indented lines, and end with a bracket.
+        lines = [line for line in text.splitlines() if line[:1].isalpha()]
+        return f": {lines[-1]}" if lines else ""
 
     def killed(self) -> int | None:
         """Returns the id of a process that a signal has ended, if any."""
@@ -195,12 +222,47 @@ class WorkerPool:
             os.close(write_end)
             self._working.append(pid)
         self._waiting.clear()
-        for pid in self._working:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+        for pid in (*self._working, *self._leaving):
+            _kill(pid)
         self._working.clear()
         self.log.close()
+
+
+def _kill(pid: int) -> None:
+    """Ends a process by force; it may have ended."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _check_means(count: int) -> None:
+    """Checks beforehand that workers can be served: the runner would wait for them.
+
+    Args:
+      count: of the workers.
+
+    Raises:
+      BeamTFRecordError: no loopback network, or too few descriptors are left.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise _not_working(
+            f"the loopback network, through which they are reached, does not work "
+            f"here: {error.strerror or error}. Turn it on (ip link set lo up)"
+        ) from error
+    need = _OWN_FILES + _FILES_OF_A_WORKER * count
+    try:
+        with contextlib.ExitStack() as opened:
+            for _ in range(need):
+                opened.enter_context(open(os.devnull, "rb", buffering=0))
+    except OSError as error:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        raise _not_working(
+            f"{count} of them need {need} more open files, and this process may have "
+            f"{limit:,} in all. Raise that limit (ulimit -n)"
+        ) from error
 
 
 def _not_working(reason: str) -> BeamTFRecordError:
@@ -251,6 +313,7 @@ def local_workers(count: int, *, forks: bool, notes: int) -> Iterator[WorkerPool
       forks: whether they are forks of this process, or new interpreters.
       notes: file descriptor to which new ones send what they retry.
     """
+    _check_means(count)
     pool = WorkerPool()
     try:
         for _ in range(count):

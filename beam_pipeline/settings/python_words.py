@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 
 from beam_pipeline.settings.options import SETTINGS
-from transforms.errors import BeamTFRecordError, bounded
+from transforms.errors import BeamTFRecordError, ConservationError, bounded
 
 __all__ = ["in_python", "raising_in_python"]
 
@@ -35,12 +35,17 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 @contextlib.contextmanager
 def raising_in_python() -> Iterator[None]:
-    """Lets errors through with their options translated."""
+    """Lets errors through with their options translated, and without their causes.
+
+    A cause stays where it may be a fault of the program, or of a user's own step.
+    """
     try:
         yield
     except BeamTFRecordError as error:
         error.args = (bounded(in_python(str(error))), *error.args[1:])
-        raise
+        if type(error) in (BeamTFRecordError, ConservationError):
+            raise
+        raise error from None
 
 
 def in_python(message: str) -> str:

@@ -8,7 +8,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from beam_pipeline.terminal.lines import broken
-from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.printing import STDOUT, printable
+from transforms.storage.retry import naming
 
 __all__ = ["Console"]
 
@@ -18,6 +19,11 @@ class Console(rich.console.Console):
 
     What a text holds of escapes and other control characters is shown, not obeyed.
     """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Prints as rich does; an error says what could not be written."""
+        with naming(STDOUT):
+            super().print(*objects, **options)
 
     def say(self, text: str | Text, style: str | None = None) -> None:
         """Prints a line, broken between words on a terminal, never within one."""

@@ -11,8 +11,12 @@ import sys
 from typing import Any
 
 from beam_pipeline.terminal.lines import fitted
+from transforms.storage.retry import naming
 
-__all__ = ["json_text", "print_prose", "print_text", "printable"]
+__all__ = ["STDOUT", "json_text", "print_prose", "print_text", "printable"]
+
+STDOUT = "standard output"
+"""In messages, where a path would be."""
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -40,7 +44,8 @@ def json_text(value: Any) -> str:
 
 def print_text(text: str, end: str = "\n") -> None:
     """Prints one line or several on standard output."""
-    print(printable(text, keep="\n"), end=end)  # noqa: T201
+    with naming(STDOUT):
+        print(printable(text, keep="\n"), end=end)  # noqa: T201
 
 
 def print_prose(text: str) -> None:

@@ -162,14 +162,31 @@ class TestOutputDirectory:
         convert(small, tmp_path / "out")
         assert len(rows(tmp_path / "out")) == 20
 
-    def test_the_current_folder_may_be_the_output(
+    @pytest.mark.parametrize("output", [".", "./", "..", "../../out", "../in"])
+    def test_the_current_folder_is_not_replaced(
+        self,
+        output: str,
+        small: Folder,
+        tmp_path: Folder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """An output that is the shell's folder, or above it, is refused before work."""
+        (tmp_path / "out" / "in").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / "out" / "in")
+        assert "current folder" in refused(2, small, output)
+        found = {path.name for path in tmp_path.rglob("*")}
+        assert found == {"source", "small.csv", "out", "in"}
+
+    def test_a_removed_current_folder_is_named(
         self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """`.` is an output like any other empty folder."""
-        (tmp_path / "out").mkdir()
-        monkeypatch.chdir(tmp_path / "out")
-        convert(small, ".")
-        assert len(rows(tmp_path / "out")) == 20
+        """Where the shell's folder is gone the message says so, not "None"."""
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        for output in ("out", tmp_path / "out"):
+            assert "current folder" in refused(2, small, output)
+        assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
     @pytest.mark.parametrize(
         "name",

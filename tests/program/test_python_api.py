@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pandas as pd
 import PIL.Image
@@ -31,6 +32,7 @@ from tests.support.sources import write_csv
 from transforms.core.example import messages
 from transforms.errors import (
     BeamTFRecordError,
+    DamageError,
     InputError,
     RejectLimitError,
     SourceError,
@@ -637,3 +639,27 @@ def test_keys_of_a_store_may_be_corrected(
         assert paths.parameters_of("s3://b") == {"secret_key": key}
     with pytest.raises(SpecError, match="'secret_key' must be the same"):
         beam_pipeline.convert("s3://b/in?secret_key=a", "s3://b/out?secret_key=b")
+
+
+def test_errors_of_the_users_have_no_causes(tmp_path: Folder) -> None:
+    """One traceback, not Beam's too; the cause of a step's own failure stays."""
+    source = write_csv(tmp_path / "t.csv", "a", ["x"] * 9)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{")
+    for kind, call in (
+        (
+            RejectLimitError,
+            lambda: api.convert(source, tmp_path / "out", features={"a": "int64"}),
+        ),
+        (SpecError, lambda: api.convert(source, tmp_path / "out", shards=-1)),
+        (DamageError, lambda: beam_pipeline.open_dataset(broken)),
+    ):
+        with pytest.raises(kind) as caught:
+            call()
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__
+    step = beam.Map(lambda batch: batch.no_such_name)
+    with pytest.raises(BeamTFRecordError) as failed:
+        api.convert(source, tmp_path / "out", between=step)
+    assert failed.value.__cause__ is not None

@@ -92,6 +92,8 @@ def test_errors_of_the_program(tmp_path: Folder) -> None:
     )
     with pytest.raises(BeamTFRecordError, match=r"encoding with encoding=\.\.\."):
         beam_pipeline.convert(latin, tmp_path / "latin")
+    # Where all rows have one fault, no rate is proposed.
+    source.write_text(f"{source.read_text()}true,1\n")
     with pytest.raises(RejectLimitError, match="max_reject_rate="):
         beam_pipeline.convert(source, tmp_path / "bad", features={"n": "bool"})
 

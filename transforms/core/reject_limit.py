@@ -1,11 +1,13 @@
 """The number of rejects that a job tolerates, and the error above it."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from transforms.core.manifest import Account
-from transforms.errors import MAX_MESSAGE_BYTES, bounded
+from transforms.core.reasons import Reason
+from transforms.errors import MAX_MESSAGE_BYTES, bounded, shortened
 
 __all__ = ["account_facts", "limit_message", "tolerated"]
 
@@ -19,6 +21,16 @@ _SHOWN_BYTES = 180
 _LEAST_BYTES = 40
 # Whole items, beside what they consist of ("boxes").
 _ITEMS = "items"
+# A column as the words of rejects name it.
+_COLUMN = re.compile(r"\bcolumn '((?:[^'\\]|\\.)+)'")
+# Reasons that say that a value is not of the kind of its feature.
+_OF_KINDS = frozenset(
+    (
+        *(Reason.NOT_AN_INTEGER, Reason.NOT_A_NUMBER, Reason.NOT_A_BOOL),
+        *(Reason.NOT_A_TIMESTAMP, Reason.NOT_FLOAT32, Reason.OUT_OF_RANGE),
+        *(Reason.WRONG_TYPE, Reason.WRONG_SHAPE),
+    )
+)
 
 
 def tolerated(account: Account, rate: float | None) -> bool:
@@ -39,6 +51,7 @@ def limit_message(
     *,
     rate: float | None,
     listed: str,
+    kinds: Mapping[str, str] | None = None,
 ) -> str:
     """Returns the message: limit, most frequent reasons, and ways out, in 1 KiB.
 
@@ -48,6 +61,7 @@ def limit_message(
         Any may be missing.
       rate: see `tolerated`.
       listed: what `beam-tfrecord rejects` lists them by.
+      kinds: of the features, by their columns.
     """
     shares = _shares(account)
     over = {what: share for what, share in shares.items() if not _passes(*share, rate)}
@@ -69,18 +83,35 @@ def limit_message(
         # A rate that is given forgives nothing, so it must be enough for all of them.
         rates = [_rate_that_passes(*share) for share in shares.values() if share[0]]
         way = f"give --max-reject-rate {max(rates, key=float)}"
+    elif over:
+        way = "what the job says of it"
     else:
-        way = "write an empty dataset with --allow-empty and --max-reject-rate 1"
+        way = "write an empty dataset with --allow-empty"
     tail = (
         f"Nothing was committed. To list them: beam-tfrecord rejects "
         f"{shlex.quote(listed)}. Correct the source, or {way}."
     )
+    if not account.written and len(account.rejected) == 1:
+        (reason,) = account.rejected
+        question = _question(reason, examples.get(reason, ""), kinds or {})
+        tail = f"Every item was rejected for one reason: {question}? {tail}"
     room = MAX_MESSAGE_BYTES - len(f"{head}, as . {tail}".encode())
     if not over or _ITEMS in over:
         head += f": {_reasons(account.rejected, examples, room)}"
     elif (text := examples.get(what, "").rstrip(".")) and room >= _LEAST_BYTES:
         head += f", as {bounded(text, room)}"
     return f"{head}. {tail}"
+
+
+def _question(reason: str, example: str, kinds: Mapping[str, str]) -> str:
+    """Returns what a user should look at where all items have one fault."""
+    named = _COLUMN.search(example)
+    if named is None:
+        return "is the source still what the job was made for"
+    column = shortened(named[1])
+    if reason in _OF_KINDS and named[1] in kinds:
+        return f"is '{column}' no longer {kinds[named[1]]}"
+    return f"is '{column}' still what the job says of it"
 
 
 def account_facts(account: Account, rejects: str) -> dict[str, Any]:

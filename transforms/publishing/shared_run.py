@@ -154,6 +154,8 @@ class SharedRun:
                 f"{manifest.name!r} of {manifest.records:,} records. Give "
                 f"overwrite=True to replace it, or choose another output."
             )
+        if manifest is not None:
+            place.check_replaceable()
         store = self.store
         place.make_shared(store)
         note = os.path.join(store.folder, PROGRAM)

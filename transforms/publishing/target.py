@@ -18,6 +18,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from transforms import files
@@ -151,6 +152,7 @@ class LocalTarget:
 
     def check_contents(self) -> Manifest | None:
         _check_path(self.directory)
+        _check_apart_from_shell(self.directory)
         directory = os.path.abspath(self.directory)
         parent = os.path.dirname(directory)
         existing = parent
@@ -194,7 +196,13 @@ class LocalTarget:
         return manifest
 
     def check_replaceable(self) -> None:
-        """Does nothing: on a disk every dataset can be replaced."""
+        """Checks what the exchange of the two folders needs, of this user."""
+        directory = os.path.abspath(self.directory)
+        _check_writable(directory)
+        parent, own = os.stat(os.path.dirname(directory)), os.stat(directory)
+        movers = (0, parent.st_uid, own.st_uid)
+        if parent.st_mode & stat.S_ISVTX and os.geteuid() not in movers:
+            raise _foreign(directory, "may be moved by its owner alone (sticky bit)")
 
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
         """Adds the manifest to the dataset in a work folder, and publishes it."""
@@ -290,6 +298,7 @@ class LocalTarget:
         """Does nothing: all notes on a job are in its folder."""
 
     def open_derived(self, store: Store, manifest: Manifest, hold: Hold) -> Store:
+        _check_writable(self.directory)
         # `recover` says nothing of what it cannot finish.
         derived_files.finish(store, self.directory)
         store.remove_tree(store.folder)
@@ -376,6 +385,36 @@ def _check_path(directory: str) -> None:
             f"{_LONGEST_NAME_BYTES - len(longest) + len(name)} bytes, so that the work "
             f"folder beside it can have one; found {len(os.fsencode(name))}."
         )
+
+
+def _check_apart_from_shell(directory: str) -> None:
+    """Raises TargetError where a target would be pulled from under the shell."""
+    if files.is_inside(absolute(os.curdir), directory):
+        raise TargetError(
+            f"The output must not be the current folder or one above it, since its "
+            f"folder is replaced as a whole; {directory!r} is. Give a folder of its "
+            f"own, as in {os.path.join(directory, 'dataset')!r}."
+        )
+
+
+def _check_writable(directory: str) -> None:
+    """Raises TargetError where files of a dataset can be neither added nor removed."""
+    needs, effective = (
+        os.R_OK | os.W_OK | os.X_OK,
+        os.access in os.supports_effective_ids,
+    )
+    inner = [os.path.join(directory, name) for name in DERIVED_FOLDERS]
+    for path in (directory, *inner):
+        if os.path.isdir(path) and not os.access(path, needs, effective_ids=effective):
+            raise _foreign(path, "is not writable")
+
+
+def _foreign(folder: str, why: str) -> TargetError:
+    return TargetError(
+        f"The dataset at the output must be one that this user may change; {folder!r}, "
+        f"of user {os.stat(folder).st_uid}, {why}. Choose another output, or run as "
+        f"its owner."
+    )
 
 
 def publish(folder: str, target: str, *, seen: str) -> None:

@@ -524,7 +524,16 @@ def _check_account(
         )
     # The target itself may hold a dataset of an earlier run, with its own rejects.
     raise RejectLimitError(
-        limit_message(account, _examples(logs), rate=rate, listed=path)
+        limit_message(
+            account,
+            _examples(logs),
+            rate=rate,
+            listed=path,
+            kinds={
+                feature.source_column: feature.kind.value
+                for feature in publication.layout.schema.features
+            },
+        )
     )
 
 

@@ -10,7 +10,7 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 
 from transforms.storage.drafts import Draft
-from transforms.storage.retry import is_transient, storing
+from transforms.storage.retry import is_transient, naming, storing
 
 __all__ = ["discard_all", "most_drafts", "publish_together"]
 
@@ -83,11 +83,9 @@ def _publish(draft: Draft) -> None:
 def _reported(draft: Draft) -> Iterator[None]:
     """Gives an error the path of the file; one that will last is a StorageError."""
     try:
-        yield
+        with naming(draft.path):
+            yield
     except OSError as error:
-        if error.errno and not error.filename:
-            # A failed sync does not say of what.
-            error.filename = draft.path
         if is_transient(error):
             raise
         with storing(draft.path):

@@ -21,7 +21,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from transforms.errors import SpecError
+from transforms.errors import SpecError, UsageError
 
 __all__ = [
     "SCHEMES",
@@ -299,8 +299,20 @@ def _install(parameters: Mapping[str, dict[str, str]]) -> Access:
 
 
 def absolute(path: str) -> str:
-    """Returns the path from the root of its place."""
-    return path.rstrip("/") if is_remote(path) else os.path.abspath(path)
+    """Returns the path from the root of its place.
+
+    Raises:
+      UsageError: the current folder, where a relative path starts, is gone.
+    """
+    if is_remote(path):
+        return path.rstrip("/")
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError as error:
+        raise UsageError(
+            "The current folder must exist, and has been removed. Change to another "
+            "one with cd, and run again."
+        ) from error
 
 
 def work_folder(target: str) -> str:

@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from transforms.errors import StorageError
 
-__all__ = ["POLICY", "RetryPolicy", "is_transient", "persistently", "storing"]
+__all__ = ["POLICY", "RetryPolicy", "is_transient", "naming", "persistently", "storing"]
 
 _Result = TypeVar("_Result")
 
@@ -170,6 +170,17 @@ def _given_up(error: OSError, path: str, tries: int, seconds: float) -> StorageE
         f"network, and run again; a source file that is lost can be left out with "
         f"--exclude."
     )
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Gives the path to an OSError without one: a failed write does not say of what."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = path
+        raise
 
 
 @contextlib.contextmanager

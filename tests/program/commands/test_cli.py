@@ -479,6 +479,38 @@ class TestPipes:
         assert run.returncode != 1
         assert "Traceback" not in run.stderr
 
+    @pytest.mark.parametrize(
+        ("arguments", "named"),
+        [
+            (("convert", "--", "photos", "out"), "'photos'"),
+            (("convert", "photos", "--", "--label-column=a", "out"), "'out'"),
+            (("plan", "photos", "out", "--", "photos"), "'photos'"),
+            (("inspect", "--", "out"), "'out'"),
+            (("subset", "a", "--", "b", "--split", "x"), "'b', '--split', 'x'"),
+            (("--", "convert", "photos", "out"), "'convert'"),
+        ],
+    )
+    def test_words_after_two_dashes_are_named(
+        self, arguments: tuple[str, ...], named: str
+    ) -> None:
+        """Where they cannot be flags of Beam, before what is missing without them."""
+        run = command(*arguments)
+        assert run.code == 2
+        assert named in run.err
+        assert "Beam" in run.err
+        assert "must be given" not in run.err
+
+    def test_a_full_disk_for_what_is_asked_for_is_named(self) -> None:
+        """What was printed and cannot be written is a failure of standard output."""
+        run = subprocess.run(
+            ["bash", "-c", '"$@" > /dev/full', "-", *PROGRAM, "--help"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 1
+        assert run.stderr.splitlines()[-1].endswith(": standard output")
+
     @pytest.mark.parametrize("errors", ["2>&-", "2>/dev/full", "2>&{pipe}"])
     def test_notes_that_cannot_be_printed_change_nothing(
         self, errors: str, table: Folder, tmp_path: Folder

@@ -4,6 +4,8 @@ import hashlib
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import pyarrow.csv
 import pyarrow.parquet
@@ -224,3 +226,19 @@ def test_json_of_inspect_and_verify(dataset: Folder, tmp_path: Folder) -> None:
     run = command("verify", tmp_path / "copy", "--json")
     assert run.code == 1
     assert json.loads(run.out)["findings"][0]["kind"] == "missing"
+
+
+@pytest.mark.parametrize("what", ["export", "report"])
+def test_a_write_that_fails_names_the_file(
+    dataset: Folder, tmp_path: Folder, what: str
+) -> None:
+    """A full disk, or the limit of a file's size, is reported with what was written."""
+    output = tmp_path / "written"
+    options = {"export": [str(output)], "report": ["-o", str(output)]}[what]
+    program = [sys.executable, "-m", "beam_pipeline", what, str(dataset), *options]
+    shell = ["bash", "-c", 'ulimit -f 0; exec "$@"', "-", *program]
+    run = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert str(output) in run.stderr
+    assert "None" not in run.stderr
+    assert not output.exists()

@@ -642,3 +642,81 @@ def test_a_process_without_an_interpreter(
     done = script(code, tmp_path, str(csv))
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+_STUCK = """
+import os, signal, sys, time
+from beam_pipeline.running import workers
+workers._LEAVE_SECONDS = 0.2
+
+def serve(worker, address):
+    time.sleep(600)
+
+workers.serve_runner = serve
+with workers.local_workers(1, forks=True, notes=2) as pool:
+    pid = pool.start("worker", "nowhere")
+    started = time.monotonic()
+    pool.wait(pid)
+    assert 0.2 <= time.monotonic() - started < 5
+    # Neither a process nor a zombie is left, and nobody calls it an error.
+    assert not os.path.exists(f"/proc/{pid}")
+    assert pool.dead() is None and pool.killed() is None
+"""
+
+
+def test_worker_that_does_not_leave_is_ended(tmp_path: Folder) -> None:
+    """The wait for a worker that was told to stop has a limit, and ends the worker."""
+    done = script(_STUCK, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+_REFUSED = """
+import sys, threading
+from beam_pipeline.cli import main
+start = threading.Thread.start
+
+def refused(thread):
+    if thread.name.startswith(sys.argv[1]):
+        raise RuntimeError("can't start new thread")
+    start(thread)
+
+threading.Thread.start = refused
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("name", ["job", "beam_control_read", "read_grpc", "Thread-"])
+def test_refused_thread_ends_the_run(tmp_path: Folder, name: str, workers: str) -> None:
+    """A thread that cannot start here or in a worker ends the run, and names memory."""
+    if workers == "1" and "_" in name:
+        pytest.skip("one process needs no connection")
+    (tmp_path / "t.csv").write_bytes(b"a,b\n" + b"1,2\n" * 100)
+    arguments = ["convert", "t.csv", "out", "--workers", workers, "--quiet"]
+    done = script(_REFUSED, tmp_path, name, *arguments)
+    assert done.returncode == 1
+    assert "memory" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        (("bash", "-c", 'ulimit -n 28; exec "$@"', "-"), "ulimit -n"),
+        (("unshare", "-n"), "loopback"),
+    ],
+)
+def test_missing_means_are_named_at_once(
+    tmp_path: Folder, before: Sequence[str], cause: str
+) -> None:
+    """Without descriptors or loopback workers end with the cause; one process works."""
+    if subprocess.run([*before, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to make a network namespace")
+    (tmp_path / "t.csv").write_bytes(b"a,b\n" + b"1,2\n" * 100)
+    for workers, code in (("2", 1), ("1", 0)):
+        arguments = ("--workers", workers, "--quiet")
+        with started(tmp_path / "t.csv", tmp_path, *arguments, under=before) as process:
+            status_seen, errors = finished(process)
+        assert status_seen == code
+        assert (cause in errors) == ("--workers 1" in errors) == bool(code)

@@ -125,3 +125,32 @@ def test_the_message_is_short_and_keeps_the_way_out(directory: str) -> None:
     assert said.startswith("At most 1.000% of the items may be rejected; 90 of 990")
     assert "malformed: 40" in said
     assert said.endswith("--max-reject-rate 0.091.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "example", "question"),
+    [
+        (
+            "not_an_integer",
+            "column 'amount' holds '0.5'",
+            "is 'amount' no longer int64?",
+        ),
+        ("missing_value", "column 'amount' is empty", "is 'amount' still what"),
+        ("wrong_type", "column 'other' holds [1]", "is 'other' still what"),
+        ("malformed", "it is no JSON", "is the source still what"),
+    ],
+)
+def test_one_reason_for_every_reject_is_asked_about(
+    reason: str, example: str, question: str
+) -> None:
+    """Nobody whose data has changed wants an empty dataset instead."""
+    kinds = {"amount": "int64"}
+    facts, examples = account(0, **{reason: 50}), {reason: f"a.csv, row 1: {example}"}
+    text = limit_message(facts, examples, rate=None, listed="/out", kinds=kinds)
+    assert f"for one reason: {question}" in text
+    assert "--allow-empty" not in text
+    two = limit_message(account(0, bad_split=1, **{reason: 9}), {}, rate=0, listed="/o")
+    some = limit_message(account(1, **{reason: 9}), examples, rate=0, listed="/o")
+    assert "one reason" not in two + some
+    tolerated_all = limit_message(facts, examples, rate=1.0, listed="/out")
+    assert tolerated_all.endswith("write an empty dataset with --allow-empty.")

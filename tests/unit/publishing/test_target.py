@@ -1,5 +1,6 @@
 """The output directory: what is refused, what is replaced, what is never touched."""
 
+import contextlib
 import dataclasses
 import errno
 import itertools
@@ -564,3 +565,35 @@ def test_any_name_can_be_a_target(tmp_path: Folder, name: str) -> None:
         assert contents(directory) == wanted
         files.remove_tree(target.work_folder(str(directory)))
     assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+@pytest.mark.parametrize(
+    ("parent_mode", "mode", "inner", "why"),
+    [
+        (0o777, 0o755, 0o777, "not writable"),
+        (0o1777, 0o777, 0o777, "sticky"),
+        (0o777, 0o777, 0o755, "not writable"),
+        (0o777, 0o777, 0o777, ""),
+    ],
+)
+def test_a_dataset_of_another_user_is_refused_before_work(
+    parent_mode: int, mode: int, inner: int, why: str
+) -> None:
+    """What the commit of an overwrite would be denied is found at the start."""
+    # Others may not enter the folders of pytest.
+    with tempfile.TemporaryDirectory() as parent:
+        out = pathlib.Path(parent, "out")
+        write_dataset(out, OLD)
+        (out / "index").mkdir()
+        (out / "index").chmod(inner)
+        out.chmod(mode)
+        os.chmod(parent, parent_mode)
+        os.seteuid(65534)
+        try:
+            with contextlib.ExitStack() as stack:
+                if why:
+                    stack.enter_context(pytest.raises(TargetError, match=why))
+                target.check_replaceable(str(out))
+        finally:
+            os.seteuid(0)

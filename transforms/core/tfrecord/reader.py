@@ -398,11 +398,11 @@ class TFRecordReader:
     def _advice(self, kind: str, data: bytes) -> str:
         """Returns what the user should do, guessed from the bytes."""
         if kind == "empty":
-            return "If that is intended, allow empty files; otherwise write it again."
+            return "Leave it out if it is meant to be empty; otherwise write it again."
         if kind == "compression":
             return "Read it with compression 'auto' or 'none'."
         if kind == "too-long":
-            return "Raise max_record_bytes if such records are expected."
+            return "'beam-tfrecord repair' copies the records that are sound."
         if kind == "length-crc" and self.records == 0 and b"\0" not in data:
             # The length of a record has zeros, and a text has none.
             return "It looks like text. Is it a TFRecord file at all?"

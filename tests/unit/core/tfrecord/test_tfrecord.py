@@ -188,6 +188,10 @@ def test_record_above_the_limit_is_an_error() -> None:
     stored, _ = write([b"a" * 10, b"b" * 11, b"c" * 10])
     assert read(stored, max_record_bytes=11)
     assert damage(stored, max_record_bytes=10) == ("too-long", 1, 26, 1)
+    with pytest.raises(TFRecordError, match="beam-tfrecord repair") as caught:
+        read(stored, max_record_bytes=10)
+    # No command has it.
+    assert "max_record_bytes" not in str(caught.value)
 
 
 def test_empty_file_is_an_error_unless_allowed() -> None:
