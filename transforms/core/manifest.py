@@ -26,7 +26,7 @@ from typing import Any, Self
 from transforms.core.json_text import json_pieces
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
-from transforms.errors import DamageError
+from transforms.errors import DamageError, bounded
 
 __all__ = [
     "DERIVED_FOLDERS",
@@ -445,9 +445,9 @@ class Manifest:
             RecursionError,
         ) as error:
             raise DamageError(
-                f"{path} is not a manifest of this tool, or is damaged "
-                f"({type(error).__name__}: {error}). The dataset counts as "
-                f"uncommitted: convert it again."
+                f"{path} is damaged, or is no manifest of this tool: {_fault(error)}. "
+                f"The dataset counts as uncommitted: move it away, and convert it "
+                f"again."
             ) from error
         if digest != stated:
             raise DamageError(
@@ -499,6 +499,15 @@ class Manifest:
 def is_data_folder(name: str) -> bool:
     """Whether a name has the form of a folder that a dataset's files are in."""
     return _FOLDER.fullmatch(name) is not None
+
+
+def _fault(error: Exception) -> str:
+    """Returns what is wrong with the text of a manifest."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    if isinstance(error, ValueError):
+        return bounded(str(error))
+    return "its values have other types"
 
 
 def _digest(dataset: Mapping[str, Any]) -> str:
