@@ -20,7 +20,11 @@ from typing import Any, NoReturn
 import click
 
 from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
-from beam_pipeline.commands.flags_only import check_beam_words, is_flags_only, split_flags
+from beam_pipeline.commands.flags_only import (
+    check_beam_words,
+    is_flags_only,
+    split_flags,
+)
 from beam_pipeline.commands.options import LOCATION, Command, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
 from beam_pipeline.reader_programs import READERS

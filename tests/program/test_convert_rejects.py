@@ -240,7 +240,9 @@ class TestRejects:
 
 def test_a_column_that_has_changed_is_asked_about(tmp_path: Folder) -> None:
     """Every row rejected for one reason: the message names the column and its kind."""
-    source = write_csv(tmp_path / "t.csv", "id,amount", [f"{n},{n}.5" for n in range(9)])
+    source = write_csv(
+        tmp_path / "t.csv", "id,amount", [f"{n},{n}.5" for n in range(9)]
+    )
     spec = tmp_path / "spec.yaml"
     spec.write_text("features: {amount: int64}\n")
     message = refused(3, source, tmp_path / "out", "--spec", spec)

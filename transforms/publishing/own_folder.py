@@ -189,7 +189,9 @@ class OwnFolder:
             pass
         except FileNotFoundError:
             folders.make(os.path.dirname(self._new))
-            return
+            # Raises where a folder that is there takes no other, as /proc does.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._new)
         try:
             with self._opened(self._new) as descriptor:
                 self._check(descriptor, self._new)

@@ -597,3 +597,11 @@ def test_a_dataset_of_another_user_is_refused_before_work(
                 target.check_replaceable(str(out))
         finally:
             os.seteuid(0)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_folder_that_takes_no_other_is_an_error() -> None:
+    """The work folder is not tried again for ever where nothing can be made."""
+    with pytest.raises(FileNotFoundError) as caught:
+        target.at("/proc/out").held().__enter__()
+    assert caught.value.filename.startswith("/proc/")
