@@ -17,6 +17,7 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.label_join import join_labels
 from transforms.formats.registry import TABLE_FORMATS
 from transforms.formats.split_words import is_split_word
+from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.file_list import FileList
 from transforms.storage.paths import absolute
 
@@ -59,8 +60,13 @@ def _tables(folder: str) -> list[str]:
     except (OSError, BeamTFRecordError):
         return []
     paths = [os.path.join(folder, name) for name in sorted(names)]
-    found = [path for path in paths if format_of(path) in TABLE_FORMATS]
-    return [path for path in found if files.is_file(path)][:_MOST_TABLES]
+    tables = [
+        path
+        for path in paths
+        # What a failed run leaves beside its target names images, too.
+        if format_of(path) in TABLE_FORMATS and not path.endswith(REJECTS_SUFFIX)
+    ]
+    return [path for path in tables if files.is_file(path)][:_MOST_TABLES]
 
 
 def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:

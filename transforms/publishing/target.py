@@ -38,6 +38,7 @@ from transforms.work.store import Store
 from transforms.work.versions import version_of
 
 __all__ = [
+    "REJECTS_SUFFIX",
     "LocalTarget",
     "at",
     "check_contents",
@@ -51,6 +52,9 @@ __all__ = [
     "taken",
     "work_folder",
 ]
+
+# Of the rejects that a failed run leaves beside its target.
+REJECTS_SUFFIX = ".rejects.jsonl"
 
 # How many foreign names an error shows.
 _SHOWN = 5
@@ -97,7 +101,7 @@ def check_replaceable(directory: str) -> None:
 
 def rejects_path(target: str) -> str:
     """Returns where a run that failed for too many rejects leaves them."""
-    return f"{absolute(target)}.rejects.jsonl"
+    return f"{absolute(target)}{REJECTS_SUFFIX}"
 
 
 def read_manifest(directory: str) -> Manifest:
