@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
@@ -19,7 +19,12 @@ from beam_pipeline.planning.inputs import (
 )
 from beam_pipeline.planning.known_classes import with_known_classes
 from beam_pipeline.planning.only_rejected import Selection, select_rejected
-from beam_pipeline.planning.request import Request, make_request, with_images
+from beam_pipeline.planning.request import (
+    Request,
+    lock_digests,
+    make_request,
+    with_images,
+)
 from beam_pipeline.planning.resolve import resolve
 from beam_pipeline.planning.shard_number import shard_notes, shards_of
 from beam_pipeline.planning.splits import (
@@ -91,6 +96,7 @@ class Plan:
       splits: how rows fall into splits, and what is looked up for it.
       vocabularies: of its labels, as far as they are known.
       seen: what is at the target now.
+      locks: the digests of the locks before they were read, by setting.
       inline: whether segments travel through the shuffle.
       workers: how many processes.
       request: what the job asks for, to be compared with another one's.
@@ -106,6 +112,7 @@ class Plan:
     splits: SplitPlan
     vocabularies: dict[str, Vocabulary]
     seen: str
+    locks: Mapping[str, str]
     inline: bool
     workers: int
     request: Request
@@ -189,6 +196,7 @@ class Prepared:
       done: the dataset at the output, where that is what the job would give.
       notes: what a person should know before the run.
       seen: what is at the target now.
+      locks: the digests of the locks before they are read, by setting.
     """
 
     spec: Spec
@@ -198,6 +206,7 @@ class Prepared:
     done: Manifest | None
     notes: tuple[str, ...]
     seen: str
+    locks: Mapping[str, str]
 
 
 def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
@@ -217,6 +226,7 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
             f"{spec.output!r} is in {spec.source!r}. Choose another output."
         )
     check_locks(spec, standing)
+    locks = lock_digests(spec)
     seen = target.state(spec.output)
     manifest = target.check_contents(spec.output)
     work_folder.check(spec.output)
@@ -239,11 +249,11 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
             done = manifest
         else:
             why = request.differs_from(manifest)
-            if not spec.overwrite:
+            if not spec.overwrite and not request.lacks_locks(manifest, spec):
                 raise target.taken(spec.output, manifest, why)
             target.check_replaceable(spec.output)
             notes = (f"the dataset at the output will be replaced: {why}",)
-    return Prepared(spec, resolved, inputs, request, done, notes, seen)
+    return Prepared(spec, resolved, inputs, request, done, notes, seen, locks)
 
 
 def check_locks(spec: Spec, standing: files.Standing) -> None:
@@ -331,6 +341,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         splits=splits,
         vocabularies=vocabularies,
         seen=prepared.seen,
+        locks=prepared.locks,
         inline=_inline(spec, planned),
         workers=_workers(spec, inputs),
         request=with_images(prepared.request, spec, inputs, planned),

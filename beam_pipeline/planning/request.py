@@ -30,7 +30,7 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.paths import absolute, is_remote
 
-__all__ = ["Request", "make_request", "with_images"]
+__all__ = ["Request", "lock_digests", "make_request", "with_images"]
 
 _CHUNK_BYTES = 8 << 20
 _URI = "://"
@@ -71,6 +71,18 @@ class Request:
 
         Its files are looked at by their sizes, and the locks by their content.
         """
+        return self._made_it(manifest, spec) and _locks_hold(manifest, spec)
+
+    def lacks_locks(self, manifest: Manifest, spec: Spec) -> bool:
+        """Whether a run of this request ended after it published, before its locks.
+
+        They are as that run has read them: to run again makes the same dataset.
+        """
+        read = manifest.run.get("locks")
+        return read == lock_digests(spec) and self._made_it(manifest, spec)
+
+    def _made_it(self, manifest: Manifest, spec: Spec) -> bool:
+        """Whether a dataset is what this request would give, but for its locks."""
         made = self._made(manifest)
         if made.steps or self.steps:
             return False
@@ -78,7 +90,7 @@ class Request:
             return False
         if made.images_root and not (made.images and made.images == _images(made)):
             return False
-        return _locks_hold(manifest, spec) and _is_whole(manifest, spec.output)
+        return _is_whole(manifest, spec.output)
 
     def differs_from(self, manifest: Manifest) -> str:
         """Says in words how this request differs from that of a dataset."""
@@ -248,6 +260,12 @@ def _is_whole(manifest: Manifest, directory: str) -> bool:
         )
     except OSError:
         return False
+
+
+def lock_digests(spec: Spec) -> dict[str, str]:
+    """Returns the SHA-256 of each lock that a job names; empty for one to be made."""
+    given = {"split_lock": spec.split_lock, "vocabulary_lock": spec.vocabulary_lock}
+    return {name: _sha256_of(path) for name, path in given.items() if path}
 
 
 def _locks_hold(manifest: Manifest, spec: Spec) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from beam_pipeline.job import make_job
 from beam_pipeline.planning.disk_need import check_room
 from beam_pipeline.planning.features.vocabularies import keep_names
 from beam_pipeline.planning.plan import Plan
+from beam_pipeline.planning.request import lock_digests
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
 from beam_pipeline.running.reporting import with_rules
 from beam_pipeline.settings.spec import Spec
@@ -29,6 +31,7 @@ from transforms.core.manifest import Manifest
 from transforms.errors import (
     COMMITTED_NOTE,
     BeamTFRecordError,
+    BusyError,
     CommitError,
     DamageError,
     RaceError,
@@ -39,6 +42,7 @@ from transforms.errors import (
 from transforms.formats.listing import write_listing
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
+from transforms.storage.paths import absolute, is_remote
 from transforms.work import lease
 from transforms.work.split_locks import install_lock
 from transforms.work.store import Store
@@ -201,6 +205,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
         hooks.say(remark)
     end_job = functools.partial(_end_job, engine, place)
     with (
+        _locks_held(plan),
         open_work_folder(plan, say=hooks.say, end_job=end_job) as (opened, resumes),
         with_rules(opened, plan, engine, hooks.beam_flags) as store,
     ):
@@ -222,9 +227,43 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
             raise
         if plan.splits.lock_path:
             install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
-    manifest = target.read_manifest(plan.directory)
-    keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
+        manifest = target.read_manifest(plan.directory)
+        keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
     return manifest
+
+
+@contextlib.contextmanager
+def _locks_held(plan: Plan) -> Iterator[None]:
+    """Keeps the locks as the plan has read them until the run has written them.
+
+    Raises:
+      RaceError: another run with one of them is at work, or has written it.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in plan.locks:
+            path = absolute(str(getattr(plan.spec, name)))
+            if is_remote(path):
+                continue
+            folder, own = os.path.split(path)
+            hold = os.path.join(folder, f".{own}.beam-tfrecord")
+            try:
+                stack.enter_context(files.exclusive_lock(hold))
+            except BusyError as error:
+                raise _lock_race(path, "is in use by another run") from error
+            stack.callback(files.remove_file, hold, below=folder)
+        now = lock_digests(plan.spec)
+        for name, digest in plan.locks.items():
+            if now[name] != digest:
+                path = str(getattr(plan.spec, name))
+                raise _lock_race(path, "has changed since; another run has written it")
+        yield
+
+
+def _lock_race(path: str, what: str) -> RaceError:
+    return RaceError(
+        f"A lock must stay as it was when the run began; {path!r} {what}. Nothing was "
+        f"committed. Run again."
+    )
 
 
 def _with_steps(plan: Plan, between: object) -> Plan:

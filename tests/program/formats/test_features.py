@@ -14,6 +14,9 @@ import pytest
 import yaml
 
 import beam_pipeline
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.support.declared_features import (
     facts,
     lines,
@@ -26,6 +29,8 @@ from tests.support.declared_features import (
 from tests.support.image_sources import png
 from tests.support.outputs import contents, dataset, records
 from tests.support.runs import command, convert, refused
+from transforms import files
+from transforms.errors import RaceError, UsageError
 
 # The stages' own code: what is tested here is not up to Beam.
 pytestmark = pytest.mark.usefixtures("without_runner")
@@ -345,6 +350,62 @@ def test_fault_130_a_lock_keeps_ids_over_runs(tmp_path: Folder) -> None:
         assert facts(out, "y")["classes"] == wanted[number]
         ids = [row["y"][0] for row in records(out)]
         assert ids == [wanted[number].index(name) for name in names]
+
+
+LOCKS = pytest.mark.parametrize(
+    ("setting", "more"),
+    [
+        ("vocabulary_lock", {"label_column": "y"}),
+        ("split_lock", {"key_column": "n", "splits": "train=0.5,test=0.5"}),
+    ],
+)
+
+
+@LOCKS
+def test_a_run_that_ended_before_its_lock_goes_on(
+    tmp_path: Folder, setting: str, more: dict[str, Any]
+) -> None:
+    """The same command writes the lock that a killed run left as it had read it."""
+    source, lock = labelled(tmp_path / "a.csv", "d", "b", "a"), tmp_path / "lock"
+    settings: dict[str, Any] = {**more, setting: str(lock)}
+    first = beam_pipeline.convert(source, tmp_path / "out", **settings)
+    kept = lock.read_bytes()
+    lock.unlink()
+    again = beam_pipeline.convert(source, tmp_path / "out", **settings)
+    assert (again.digest, lock.read_bytes()) == (first.digest, kept)
+    lock.write_bytes(kept + b"x")
+    with pytest.raises(UsageError):
+        beam_pipeline.convert(source, tmp_path / "out", **settings)
+
+
+@LOCKS
+def test_two_runs_with_one_lock(
+    tmp_path: Folder, setting: str, more: dict[str, Any]
+) -> None:
+    """The later one ends: while another has the lock, and where it has written it."""
+    source, lock = labelled(tmp_path / "a.csv", "d", "b", "a"), tmp_path / "lock"
+    other = labelled(tmp_path / "b.csv", "d", "c", "b", "a")
+    more = {**more, setting: str(lock)}
+    plan = make_plan(
+        make_spec({"source": str(source), "output": str(tmp_path / "out"), **more})
+    )
+    with (
+        files.exclusive_lock(str(tmp_path / ".lock.beam-tfrecord")),
+        pytest.raises(RaceError, match=str(lock)),
+    ):
+        convert_plan(plan)
+    beam_pipeline.convert(other, tmp_path / "other", **more)
+    kept = lock.read_bytes()
+    with pytest.raises(RaceError, match=str(lock)):
+        convert_plan(plan)
+    assert not (tmp_path / "out").exists()
+    assert lock.read_bytes() == kept
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "a.csv",
+        "b.csv",
+        "lock",
+        "other",
+    ]
 
 
 @pytest.mark.parametrize("policy", ["reject", "oov"])
