@@ -189,8 +189,8 @@ def turned_box_remarks(
         "--exif apply puts them right"
     )
     return [
-        f"EXIF turns {what} of a dataset with boxes, and nothing says on which view "
-        f"boxes were drawn: {meant}. Look at a few"
+        f"EXIF turns {what} of a dataset with boxes, which may be drawn on either view: "
+        f"{meant}. Look at a few"
     ]
 
 
