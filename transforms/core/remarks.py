@@ -189,7 +189,7 @@ def turned_box_remarks(
         "--exif apply puts them right"
     )
     return [
-        f"EXIF turns {what} of a dataset with boxes, which may be drawn on either view: "
+        f"EXIF turns {what} of a dataset with boxes, which are drawn on either view: "
         f"{meant}. Look at a few"
     ]
 
