@@ -179,15 +179,14 @@ def _images_and_masks(
         less, more = sorted([folders[one], folders[other]])
         if other == one or less * 100 < more * _SHARED:
             continue
-        found = image[-1], mask[-1]
-        if not masks:
-            # Stems of millions of files take longer than a look at some files.
-            channels = _channels(images, folders, one, other, around)
-            if not channels:
-                continue
-            found = found if channels > 0 else found[::-1]
-        if _partners(images, one, folders[one], images, other, _SHARED):
-            return found
+        # In a store, a look at files is a request each: 0.3 s for the stems of 500,000
+        # files saves it where two classes have nothing in common.
+        if not _partners(images, one, folders[one], images, other, _SHARED):
+            continue
+        channels = 1 if masks else _channels(images, folders, one, other, around)
+        if channels:
+            image, mask = (image, mask) if channels > 0 else (mask, image)
+            return image[-1], mask[-1]
     return None
 
 
