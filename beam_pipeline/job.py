@@ -263,7 +263,7 @@ def make_job(
             "started": started,
             "request": plan.request.to_json(),
             "workers": plan.workers,
-            "locks": dict(plan.locks),
+            **({"locks": dict(plan.locks)} if plan.locks else {}),
             "notes": planned.notes,
             "versions": {
                 "apache-beam": beam.version.__version__,
