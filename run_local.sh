@@ -225,7 +225,8 @@ test-clusters)
 smoke)
     install clusters
     cd "$root"
-    exec "$venv/bin/python" -m pytest \
+    # What the engines are made of is downloaded and built by the first run.
+    exec "$venv/bin/python" -m pytest --override-ini=faulthandler_timeout=900 \
         'tests/clusters/test_jobs.py::test_rows_are_the_same[prism]' \
         'tests/clusters/test_jobs.py::test_rows_are_the_same[flink]' \
         'tests/storage/test_conversions.py::test_tables[s3]'

@@ -15,21 +15,19 @@ from beam_pipeline import sample
 from tests.conftest import Headline
 from tests.support.datasets import write_records
 from tests.support.memory import LIMIT, converted, run_measured
-from tests.support.stress import STRESS, count
+from tests.support.stress import sizes
 
 Folder = pathlib.Path
 
 ROOT = pathlib.Path(__file__).parents[2]
-CSV_BYTES = count(200_000_000, 2_000_000_000)
-IMAGES = count(5_000, 50_000)
-NAMES = count(60_000, 1_000_000)
-STORED = count(60_000, 50_000_000)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-@pytest.fixture(scope="module")
-def large_csv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+@pytest.fixture(scope="module", params=sizes(200_000_000, 2_000_000_000))
+def large_csv(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Folder]:
     """Short rows, the same ones again and again; removed at the end."""
     path = tmp_path_factory.mktemp("memory") / "rows.csv"
     rng = np.random.default_rng(37)
@@ -49,19 +47,21 @@ def large_csv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     piece = memoryview(sink.getvalue())
     with path.open("wb") as file:
         file.write(",".join(table.column_names).encode() + b"\n")
-        while file.tell() < CSV_BYTES:
+        while file.tell() < request.param:
             file.write(piece)
     yield path
     path.unlink()
 
 
-@pytest.fixture(scope="module")
-def many_images(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+@pytest.fixture(scope="module", params=sizes(5_000, 50_000))
+def many_images(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Folder:
     """A few photos, each under many names."""
     folder = tmp_path_factory.mktemp("memory-images")
     sample.write_photos(folder / "few")
     few = sorted(path for path in (folder / "few").rglob("*.*") if path.is_file())
-    for number in range(IMAGES):
+    for number in range(request.param):
         given = few[number % len(few)]
         path = folder / "many" / given.parent.name / f"{number:06d}{given.suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,8 +69,7 @@ def many_images(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return folder / "many"
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("workers", ["1", "2"] if STRESS else ["2"])
+@pytest.mark.parametrize("workers", sizes("2", "1"))
 def test_a_large_table(large_csv: Folder, tmp_path: Folder, workers: str) -> None:
     """No process of the run holds more than 500 MB, how many rows there may be."""
     peak = converted(large_csv, tmp_path, "--workers", workers, "--segments", "files")
@@ -79,8 +78,7 @@ def test_a_large_table(large_csv: Folder, tmp_path: Folder, workers: str) -> Non
     assert peak.process < LIMIT
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("workers", ["1", "2"] if STRESS else ["2"])
+@pytest.mark.parametrize("workers", sizes("2", "1"))
 def test_many_images(many_images: Folder, tmp_path: Folder, workers: str) -> None:
     """No process of the run holds more than 500 MB, how many images there may be."""
     peak = converted(many_images, tmp_path, "--workers", workers)
@@ -88,11 +86,11 @@ def test_many_images(many_images: Folder, tmp_path: Folder, workers: str) -> Non
     assert peak.process < LIMIT
 
 
-@pytest.mark.stress
-def test_many_names(tmp_path: Folder) -> None:
+@pytest.mark.parametrize("names", sizes(60_000, 1_000_000))
+def test_many_names(names: int, tmp_path: Folder) -> None:
     """The plan of a tree takes less than 300 MB, how many names there may be."""
     links = 50_000
-    for number in range(NAMES):
+    for number in range(names):
         folder = tmp_path / "tree" / f"{number // 10_000:03}"
         if not number % 10_000:
             folder.mkdir(parents=True)
@@ -106,20 +104,22 @@ def test_many_names(tmp_path: Folder) -> None:
     assert peak.process < 300_000_000
 
 
-@pytest.mark.stress
-def test_many_names_in_a_store(tmp_path: Folder, headline: Headline) -> None:
+@pytest.mark.parametrize("names", sizes(60_000, 50_000_000))
+def test_many_names_in_a_store(
+    names: int, tmp_path: Folder, headline: Headline
+) -> None:
     """Neither the plan of a bucket nor the submitted job grows with its objects."""
-    program = [sys.executable, "-m", "tests.support.plan_of_store", str(STORED)]
+    program = [sys.executable, "-m", "tests.support.plan_of_store", str(names)]
     peak = run_measured([*program, str(tmp_path)], cwd=ROOT, timeout=7_200)
     assert peak.code == 0, peak.errors
     measured = json.loads((tmp_path / "measured.json").read_text())
-    headline("H15", f"{STORED:,} names: {peak.process >> 20} MB, {measured}")
-    assert measured["records"] == STORED
+    headline("H15", f"{names:,} names: {peak.process >> 20} MB, {measured}")
+    assert measured["records"] == names
     assert measured["job bytes"] < 200_000
     assert peak.process < LIMIT
 
 
-@pytest.mark.parametrize("size", [1_000, 1_000_000])
+@pytest.mark.parametrize("size", sizes(1_000_000, 1_000))
 def test_indexes_of_many_files(size: int, tmp_path: Folder) -> None:
     """30 files of 60 MB, by any program, take the memory that 3 of them take."""
     records = [bytes(size)] * (60_000_000 // size)
@@ -184,11 +184,10 @@ def test_a_peak_at_the_end_is_measured(tmp_path: Folder) -> None:
         assert 10**8 < peak.process < 1.5 * 10**8
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("option", ["--label-column", "--stratify-column"])
-def test_as_many_classes_as_rows(option: str, tmp_path: Folder) -> None:
+@pytest.mark.parametrize("rows", sizes(300_000, 1_000_000))
+@pytest.mark.parametrize("option", sizes("--label-column", "--stratify-column"))
+def test_as_many_classes_as_rows(option: str, rows: int, tmp_path: Folder) -> None:
     """A million class names are arrays, and no million of Python's texts."""
-    rows = count(300_000, 1_000_000)
     path = tmp_path / "rows.csv"
     lines = "".join(f"{number},c{number}\n" for number in range(rows))
     path.write_text(f"x,y\n{lines}")
@@ -215,9 +214,10 @@ with beam.Pipeline(runner="FnApiRunner") as pipeline:
 """
 
 
-def test_one_row_ten_million_times(tmp_path: Folder) -> None:
+@pytest.mark.stress
+@pytest.mark.parametrize("rows", [10_000_000, 40_000_000])
+def test_one_row_many_million_times(rows: int, tmp_path: Folder) -> None:
     """Its shards have one size, and memory is that of a run and of a shard."""
-    rows = count(10_000_000, 40_000_000)
     script = tmp_path / "equal.py"
     script.write_text(_EQUAL_ROWS)
     command = [sys.executable, str(script), str(rows)]
