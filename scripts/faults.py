@@ -21,8 +21,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "tests" / "faults.toml"
 FOLDERS = ("tests/unit", "tests/program", "tests/readers", "tests/proof")
-# Exit codes of pytest.
-PASSED, FAILED = 0, 1
+MISSED = "MISSED"
 
 
 def main() -> int:
@@ -41,8 +40,8 @@ def main() -> int:
         copy_checkout(copy)
         for name in names:
             found = outcome(copy, faults[name], search=bool(chosen.find))
-            print(f"{name:<18} {found}", flush=True)
-            missed += found == "MISSED"
+            print(f"{name:<16} {found}", flush=True)
+            missed += found == MISSED
     return 1 if missed else 0
 
 
@@ -54,7 +53,7 @@ def copy_checkout(copy: pathlib.Path) -> None:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
     code = "import beam_pipeline, transforms; print(transforms.__file__)"
-    done = run([sys.executable, "-c", code], copy, cwd=copy.parent, capture=True)
+    done = run([sys.executable, "-c", code], copy, cwd=copy.parent)
     if pathlib.Path(done.stdout.strip()) != copy / "transforms" / "__init__.py":
         raise SystemExit(f"the copy imports other code: {done.stdout} {done.stderr}")
 
@@ -71,7 +70,7 @@ def outcome(copy: pathlib.Path, fault: dict[str, Any], *, search: bool) -> str:
     try:
         if search:
             return find(copy, fault["module"])
-        return verdict(pytest(copy, fault["tests"]))
+        return verdict(copy, fault["tests"])
     finally:
         # With its time, so that no bytecode of the fault is used again.
         shutil.copy2(ROOT / fault["module"], path)
@@ -87,35 +86,35 @@ def find(copy: pathlib.Path, module: str) -> str:
         if stem in path.stem
     ]
     for tests in (near, *([folder] for folder in FOLDERS)):
-        if tests and (found := verdict(pytest(copy, tests))) != "MISSED":
+        if (found := verdict(copy, tests)) != MISSED:
             return found
-    return "MISSED"
+    return MISSED
 
 
-def pytest(copy: pathlib.Path, tests: Sequence[str]) -> int:
-    """Runs tests until one fails; returns the exit code."""
-    options = ("-q", "-x", "--tb=line", "-p", "no:cacheprovider")
-    return run([sys.executable, "-m", "pytest", *options, *tests], copy).returncode
-
-
-def verdict(code: int) -> str:
-    """Returns what an exit code of pytest says of a fault."""
-    return {PASSED: "MISSED", FAILED: "caught"}.get(code, f"tests do not run ({code})")
+def verdict(copy: pathlib.Path, tests: Sequence[str]) -> str:
+    """Runs tests until one fails; returns which one, or that none does."""
+    if not tests:
+        return MISSED
+    options = ("-q", "-x", "-rfE", "--tb=line", "-p", "no:cacheprovider")
+    done = run([sys.executable, "-m", "pytest", *options, *tests], copy)
+    # Codes of pytest: all have passed, and some have failed.
+    if done.returncode == 0:
+        return MISSED
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    if done.returncode != 1 or not failed:
+        return f"tests do not run: {done.stdout[-500:]} {done.stderr[-500:]}"
+    return f"caught by {failed[0].split()[1]}"
 
 
 def run(
-    command: Sequence[str],
-    copy: pathlib.Path,
-    *,
-    cwd: pathlib.Path | None = None,
-    capture: bool = False,
+    command: Sequence[str], copy: pathlib.Path, *, cwd: pathlib.Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command that imports the packages of the copy."""
     return subprocess.run(
         command,
         cwd=cwd or copy,
         env={**os.environ, "PYTHONPATH": str(copy)},
-        capture_output=capture,
+        capture_output=True,
         text=True,
         check=False,
     )
