@@ -1,5 +1,5 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: quick check test test-lowest test-clusters test-readers test-tutorials stress \
+.PHONY: quick check test smoke test-lowest test-clusters test-readers test-tutorials stress \
 	bench bench-growth bench-readers bench-engines docs settings clean
 
 BENCH_ARGS ?=
@@ -29,6 +29,9 @@ test:
 
 test-lowest:
 	./run_local.sh test-lowest
+
+smoke:
+	./run_local.sh smoke
 
 test-clusters:
 	./run_local.sh test-clusters
@@ -105,7 +108,7 @@ bench/.venv-tutorials/.stamp: tests/tutorials/requirements.txt setup.py
 	touch $@
 
 clean:
-	rm -rf build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	rm -rf out/sample out/photos out/rows bench/data bench/results
 	find beam_pipeline beam_tfrecord transforms tests bench -name __pycache__ -prune \
 		-not -path 'bench/.venv*' -exec rm -rf {} +

@@ -6,10 +6,13 @@
 #                               or those of WHAT: formats/csv, core/boxes
 #   ./run_local.sh test [ARG..] runs the whole test suite; arguments go to pytest
 #   ./run_local.sh test-clusters [ARG..] runs the tests on real engines and stores
-#   ./run_local.sh stress [ARG..] runs its generated cases in full numbers, some hours
+#   ./run_local.sh stress [ARG..] runs it with generated cases in large numbers, and
+#                               every kill, schedule and layout; some hours
 #   ./run_local.sh test-lowest [ARG..] converts the sample and runs the tests named in
 #                               tests/lowest.txt, with the oldest libraries of setup.py
-#   ./run_local.sh check        runs the linter and the type checker, builds the docs
+#   ./run_local.sh smoke        runs one job each on Prism, on Flink and on an S3 server
+#   ./run_local.sh check        runs the linter and the type checker, builds the docs, and
+#                               runs the tests of the repository itself
 #   ./run_local.sh docs         builds the documentation into docs/_build
 #   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test, dev or
 #                               clusters
@@ -157,7 +160,6 @@ quick)
     shift
     install dev
     cd "$root"
-    export BEAM_TFRECORD_QUICK=1
     what=${1-}
     status=0
     if [ -z "$what" ]; then
@@ -220,21 +222,24 @@ test-clusters)
     "$venv/bin/python" -m pytest --numprocesses=1 tests/storage/test_latency.py || status=1
     exit "$status"
     ;;
-stress)
-    shift
+smoke)
     install clusters
     cd "$root"
-    export BEAM_TFRECORD_STRESS=1
-    status=0
+    exec "$venv/bin/python" -m pytest \
+        'tests/clusters/test_jobs.py::test_rows_are_the_same[prism]' \
+        'tests/clusters/test_jobs.py::test_rows_are_the_same[flink]' \
+        'tests/storage/test_conversions.py::test_tables[s3]'
+    ;;
+stress)
+    shift
+    install test
+    cd "$root"
+    # The first seed of its cases.
+    export BEAM_TFRECORD_STRESS=${BEAM_TFRECORD_STRESS:-$(date +%s)}
+    say "BEAM_TFRECORD_STRESS=$BEAM_TFRECORD_STRESS"
     # Here single tests are long, and share little: whichever process is free takes one.
-    "$venv/bin/python" -m pytest --numprocesses=auto --dist=worksteal -m stress \
-        --override-ini=faulthandler_timeout=0 "$@" || status=1
-    if [ "$#" -eq 0 ]; then
-        # Those on real engines share them.
-        "$venv/bin/python" -m pytest -m stress --override-ini=faulthandler_timeout=0 \
-            tests/clusters || status=1
-    fi
-    exit "$status"
+    exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=worksteal -m '' \
+        --override-ini=faulthandler_timeout=0 "$@"
     ;;
 test-lowest)
     shift
@@ -265,6 +270,7 @@ check)
     lint . || status=1
     types || status=1
     docs || status=1
+    "$venv/bin/python" -m pytest --quiet tests/repository || status=1
     exit "$status"
     ;;
 docs)

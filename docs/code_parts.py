@@ -491,7 +491,7 @@ def _paragraphs(text: str, language: str = "python") -> Iterator[str]:
 
 def layers() -> str:
     """The folders, their contents and the imports that the layering test allows."""
-    path = ROOT / "tests" / "unit" / "test_layers.py"
+    path = ROOT / "tests" / "repository" / "test_layers.py"
     tables = {
         target.id: ast.literal_eval(node.value)
         for node in ast.parse(path.read_text(encoding="utf-8")).body

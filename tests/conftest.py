@@ -1,8 +1,9 @@
 """Pytest settings of all tests: fixed generated cases, and the headline figures.
 
-With `BEAM_TFRECORD_STRESS` set, as `make stress` does, generated cases are new ones in
-each run; without it a run in CI says the same as the run before it. `make quick` sets
-`BEAM_TFRECORD_QUICK`: fewer of the same cases.
+Hypothesis has two profiles. `commit` takes 50 examples, always the same, so that a run in
+CI says what the run before it said. `stress`, for `make stress`, takes 500 new ones in
+each run, and keeps those that failed in `.hypothesis`. Tests marked `stress` are run by
+`make stress` alone.
 
 A test that establishes one of the headline figures says how far it got, and the end of
 the run shows all of them:
@@ -11,7 +12,6 @@ the run shows all of them:
         ...
         headline("H2", "{} cuts: 0 silent", cuts)
 
-Such tests are the ones that `make stress` runs (mark `stress`).
 """
 
 import signal
@@ -20,17 +20,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Before their import, so that an assertion in them shows its values when it fails.
 pytest.register_assert_rewrite("tests.support", "tests.storage.program")
 
-from tests.support.stress import QUICK, STRESS  # noqa: E402
+from tests.support.stress import STRESS  # noqa: E402
 
-settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("quick", settings.get_profile("fixed"), max_examples=30)
-settings.register_profile("stress", derandomize=False, deadline=None)
-settings.load_profile("stress" if STRESS else "quick" if QUICK else "fixed")
+_ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("commit", _ANY_SPEED, max_examples=50, derandomize=True)
+settings.register_profile("stress", _ANY_SPEED, max_examples=500)
+settings.load_profile("stress" if STRESS else "commit")
 
 # In the background of a shell, and under nohup, these are ignored, and would be by all
 # programs under test. A handler is not handed on, as that is.
@@ -80,7 +80,7 @@ def without_runner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test that notes a headline figure; says which tests stay together."""
+    """Says which tests stay together."""
     for item in items:
         # The tests of a file share what they have made. TensorFlow takes seconds to
         # import, so that one process runs all tests that read with it.
@@ -90,8 +90,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if file.startswith(("tests/clusters/", "tests/storage/", "tests/opens_in/")):
             for each in _OF_SERVERS:
                 item.add_marker(pytest.mark.filterwarnings(each))
-        if "headline" in getattr(item, "fixturenames", ()):
-            item.add_marker("stress")
 
 
 def pytest_terminal_summary(

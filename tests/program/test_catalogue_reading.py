@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import beam_tfrecord
@@ -97,7 +97,6 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(condition=CONDITIONS, part=st.sampled_from(["all", "slice", "list", "shuffled"]))
 def test_both_find_the_same_rows(folder: Folder, condition: str, part: str) -> None:
     """Of any view, in its order."""

@@ -25,7 +25,7 @@ import pytest
 from beam_pipeline.commands import inspect, verify
 from beam_pipeline.commands import repair as repair_command
 from tests.support.datasets import animals, example, write_dataset, write_records
-from tests.support.stress import count
+from tests.support.stress import sizes
 from tests.support.tfrecords import needs_proc, run_child
 from transforms.core.example.decoder import decode_examples, parse_example
 from transforms.core.example.messages import Example
@@ -617,9 +617,9 @@ class Repeated(io.RawIOBase):
         return data
 
 
-def test_fault_069_more_than_4_gib() -> None:
+@pytest.mark.parametrize("mebibytes", sizes(50, 5 << 10))
+def test_fault_069_more_than_4_gib(mebibytes: int) -> None:
     """Offsets and counts are exact behind a stream of 5 GiB (less in every run)."""
-    mebibytes = count(50, 5 << 10)
     stream = Repeated(frame(bytes((1 << 20) - 16)), mebibytes)
     with pytest.raises(TFRecordError) as caught:
         verify_file(stream)  # type: ignore[arg-type]

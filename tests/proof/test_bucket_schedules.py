@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import schedules
 from tests.support.schedules import Writers, check_dataset, names_of
-from tests.support.stress import count
+from tests.support.stress import sizes
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import ShardFile
 from transforms.core.statistics import StatisticsTable
@@ -35,8 +35,6 @@ from transforms.storage.object_store import Listed, Look, OvertakenError
 from transforms.work import versions
 from transforms.work.store import Store
 
-_SCHEDULES = count(80, 800)
-_PARTS = 4
 _WORK = ".out.beam-tfrecord"
 
 
@@ -115,15 +113,15 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
     return made
 
 
-@pytest.mark.parametrize("part", range(_PARTS))
-def test_any_schedule(client: _Client, part: int) -> None:
+@pytest.mark.parametrize("seeds", sizes(range(20), range(800)), ids=str)
+def test_any_schedule(client: _Client, seeds: range) -> None:
     """What a manifest names is whole at any time, and in the end nothing else is."""
 
     def look() -> None:
         if client.look(f"out/{MANIFEST_NAME}").version:
             check_dataset(client.read, pointers=False)
 
-    for seed in range(part, _SCHEDULES, _PARTS):
+    for seed in seeds:
         writers = Writers("s3://bucket/out", seed)
         with writers.patched():
             for _ in range(2):

@@ -24,7 +24,7 @@ from tests.support.fuzzing import (
     read_planned,
     replayed,
 )
-from tests.support.stress import count, portions
+from tests.support.stress import CASES
 
 Folder = pathlib.Path
 
@@ -231,7 +231,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("cases", portions(count(150, 20_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files(
     kind: str, cases: range, tmp_path: Folder, headline: Headline

@@ -22,7 +22,7 @@ from tests.support.fuzzing import (
     planned_source,
     read_planned,
 )
-from tests.support.stress import count, portions
+from tests.support.stress import CASES
 from transforms.core.manifest import Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, SpecError
 from transforms.formats.binary.layout import Layout
@@ -118,7 +118,7 @@ def from_file(path: Folder, read: Callable[[str], object], data: bytes) -> None:
     read(str(path))
 
 
-@pytest.mark.parametrize("cases", portions(count(1_000, 20_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 def test_damaged_manifests(cases: range, tmp_path: Folder, headline: Headline) -> None:
     """A manifest in which anything but `run` has changed is refused as damaged."""
     made = write_dataset(tmp_path / "d", {"train": animals(3, 2), "test": animals(1)})
@@ -134,7 +134,7 @@ def test_damaged_manifests(cases: range, tmp_path: Folder, headline: Headline) -
     headline("H5", "{} damaged manifests: all refused or the same", len(cases))
 
 
-@pytest.mark.parametrize("cases", portions(count(500, 20_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 def test_damaged_specs(cases: range, tmp_path: Folder, headline: Headline) -> None:
     """A spec is a job or a typed error; no YAML runs code or expands without end."""
 
@@ -162,7 +162,7 @@ def test_aliases_do_not_expand_without_end(setting: str, tmp_path: Folder) -> No
         make_spec(load_spec(str(path)))
 
 
-@pytest.mark.parametrize("cases", portions(count(300, 20_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 def test_damaged_layouts(cases: range, tmp_path: Folder, headline: Headline) -> None:
     """The layout of binary records is one, or a typed error."""
 
@@ -179,7 +179,7 @@ def test_damaged_layouts(cases: range, tmp_path: Folder, headline: Headline) -> 
     headline("H5", "{} damaged layouts: no crash or untyped error", len(cases))
 
 
-@pytest.mark.parametrize("cases", portions(count(500, 20_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 def test_damaged_lists_of_names(
     cases: range, tmp_path: Folder, headline: Headline
 ) -> None:
@@ -198,7 +198,7 @@ def test_damaged_lists_of_names(
     headline("H5", "{} damaged lists of names, ids, locks", 3 * len(cases))
 
 
-@pytest.mark.parametrize("cases", portions(count(150, 20_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 def test_damaged_tables_of_labels(
     cases: range, tmp_path: Folder, headline: Headline
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Headline
 from tests.support.fuzzing import OUTCOMES, Subject, corpus, fuzzed, mutated, replayed
-from tests.support.stress import count, portions
+from tests.support.stress import CASES
 
 Folder = pathlib.Path
 
@@ -66,7 +66,7 @@ JSON = (
 with_tokens = functools.partial(mutated, tokens=TOKENS)
 
 
-@pytest.mark.parametrize("cases", portions(count(1_000, 100_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 def test_damaged_csv(cases: range, tmp_path: Folder, headline: Headline) -> None:
     """Any damage to a CSV gives rows, rejections or one typed error, soon."""
     outcomes = fuzzed(tmp_path, CSV, cases, change=with_tokens)
@@ -74,7 +74,7 @@ def test_damaged_csv(cases: range, tmp_path: Folder, headline: Headline) -> None
     headline("H5", "{} damaged CSV files: no crash, hang or loss", len(cases))
 
 
-@pytest.mark.parametrize("cases", portions(count(300, 20_000)), ids=str)
+@pytest.mark.parametrize("cases", CASES, ids=str)
 def test_damaged_json_lines(cases: range, tmp_path: Folder, headline: Headline) -> None:
     """Any damage to JSON lines gives rows, rejections or one typed error, soon."""
     outcomes = fuzzed(tmp_path, JSON, cases, change=with_tokens)

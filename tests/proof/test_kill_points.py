@@ -24,7 +24,7 @@ from tests.support.datasets import seen_at
 from tests.support.direct_run import BROKEN, COMMITTED, REFUSED, forked, run_directly
 from tests.support.file_operations import watched
 from tests.support.outputs import contents
-from tests.support.stress import STRESS, count
+from tests.support.stress import sizes
 from transforms.errors import TargetError
 from transforms.publishing import target, work_folder
 from transforms.storage import draft_group, folders, retry
@@ -32,8 +32,8 @@ from transforms.storage import draft_group, folders, retry
 Folder = pathlib.Path
 
 STORED = ("files", "inline")
-# Of the operations of a run, each 43rd is tried where not all are.
-STEP = count(43, 1)
+# Of the operations of a run, every 97th is tried in each run of the suite.
+STEPS = sizes(97, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -219,21 +219,22 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", CASES)
 def test_row_1_to_5_killed_at_every_operation(
-    name: str, tmp_path: Folder, headline: Headline
+    name: str, step: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """A reader finds the old or the new dataset whole, and a rerun ends clean."""
     place = Place(tmp_path / "place", CASES[name])
     total = len(operations(place))
     views = {"old": 0, "new": 0, "nothing": 0}
-    for number in range(0, total, STEP):
+    for number in range(0, total, step):
         assert at_operation(place, number, kill) == -signal.SIGKILL
         views[place.check_view()] += 1
         place.check_end()
         place.reset()
     tried = sum(views.values())
-    assert tried == len(range(0, total, STEP))
+    assert tried == len(range(0, total, step))
     headline("H1", f"{name}: {tried} of {total} kill points, 0 failures ({views})")
 
 
@@ -245,15 +246,16 @@ def failing(code: int) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", CASES)
 def test_row_13_to_17_an_error_at_every_operation(
-    name: str, code: int, tmp_path: Folder, headline: Headline
+    name: str, code: int, step: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """The run ends well after a retry, or with an error and the old data intact."""
     place = Place(tmp_path / "place", CASES[name])
     total = len(operations(place))
     retried = failed = 0
-    for number in range(0, total, STEP):
+    for number in range(0, total, step):
         status = at_operation(place, number, failing(code))
         assert status in (COMMITTED, REFUSED)
         view = place.check_view()
@@ -271,14 +273,15 @@ def test_row_13_to_17_an_error_at_every_operation(
     )
 
 
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", CASES)
 def test_row_13_a_disk_that_stays_full(
-    name: str, tmp_path: Folder, headline: Headline
+    name: str, step: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """Every operation from one on fails: an error, the old dataset, a clean rerun."""
     place = Place(tmp_path / "place", CASES[name])
     total = len(operations(place))
-    points = range(0, total, STEP * 3)
+    points = range(0, total, step * 3)
     for number in points:
         status = at_operation(place, number, failing(errno.ENOSPC), times=10**9)
         assert status in (COMMITTED, REFUSED)
@@ -351,14 +354,14 @@ def schedule(seed: int) -> Iterator[int]:
             yield who
 
 
+@pytest.mark.parametrize("schedules", sizes(2, 100))
 @pytest.mark.parametrize("start", ["fresh", "overwrite", "runs of files"])
 def test_row_25_of_two_writers_one_commits(
-    start: str, tmp_path: Folder, headline: Headline
+    start: str, schedules: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """Whatever the interleaving: one whole dataset, and an error for the other."""
     case = CASES[start]
     place = Place(tmp_path / "place", case)
-    schedules = count(6, 100)
     # In number 26 the folder of the lock goes between its making and the lock's.
     for seed in (26, *range(schedules)):
         settings = [
@@ -478,11 +481,11 @@ class Layout:
             assert path.read_bytes() == data, path
 
 
+@pytest.mark.parametrize("layouts", sizes(5, 500))
 def test_row_23_runs_delete_nothing_of_others(
-    tmp_path: Folder, headline: Headline
+    layouts: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """Random neighbours survive a run, two overwrites, or a run that is refused."""
-    layouts = count(10, 500)
     rng = random.Random(8)
     source = source_of(tmp_path / "in", 2)
     settings = {**BASE, "source": str(source), "shards": 3, "overwrite": True}
@@ -501,11 +504,11 @@ def test_row_23_runs_delete_nothing_of_others(
     headline("H8", f"{layouts:,} layouts, three runs each: 0 foreign files deleted")
 
 
+@pytest.mark.parametrize("layouts", sizes(60, 10_000))
 def test_row_23_publishing_deletes_nothing_of_others(
-    tmp_path: Folder, headline: Headline
+    layouts: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """The same for the commit alone, with files that come in the last instant."""
-    layouts = count(300, 10_000)
     rng = random.Random(9)
     place = Place(tmp_path / "place", CASES["fewer shards"])
     shutil.copytree(place.saved / "out", tmp_path / "old")
@@ -547,11 +550,7 @@ def late_exchange(late: Folder) -> None:
     folders.exchange = exchange
 
 
-def test_what_counts_as_all() -> None:
-    """The full counts are what the headline figures ask for."""
-    assert (1 if STRESS else 43) == STEP
-
-
+@pytest.mark.stress
 def test_how_many_operations_the_page_names(tmp_path: Folder) -> None:
     """What is documented is about what there is; platforms differ a little."""
     totals = [

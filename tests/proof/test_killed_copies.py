@@ -19,13 +19,11 @@ from tests.support.direct_run import COMMITTED, REFUSED, forked
 from tests.support.file_operations import watched
 from tests.support.outputs import contents
 from tests.support.runs import command
-from tests.support.stress import count
+from tests.support.stress import sizes
 from transforms.storage import folders, retry
 
 Folder = pathlib.Path
 
-# Of the operations of a run, each 7th is tried where not all are.
-STEP = count(7, 1)
 # What the target is before: nothing, another dataset, or the source itself.
 CASES = ("fresh", "overwrite", "in place", "without exchange", "merged")
 
@@ -151,15 +149,16 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.parametrize("step", sizes(41, 1))
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_every_operation(
-    case: str, tmp_path: Folder, headline: Headline
+    case: str, step: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """A reader finds the old or the new dataset whole, and a rerun ends clean."""
     place = Place(tmp_path / "place", case)
     total = operations(place)
     views = {"old": 0, "new": 0}
-    for number in range(0, total, STEP):
+    for number in range(0, total, step):
         assert at_operation(place, number, kill) == -signal.SIGKILL
         views[place.check_view()] += 1
         place.check_end()
@@ -170,15 +169,18 @@ def test_killed_at_every_operation(
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("step", sizes(41, 1))
 @pytest.mark.parametrize("case", CASES)
-def test_an_error_at_every_operation(case: str, code: int, tmp_path: Folder) -> None:
+def test_an_error_at_every_operation(
+    case: str, code: int, step: int, tmp_path: Folder
+) -> None:
     """The run ends well after a retry, or with an error and the old data intact."""
     place = Place(tmp_path / "place", case)
 
     def fail() -> None:
         raise OSError(code, os.strerror(code))
 
-    for number in range(0, operations(place), STEP):
+    for number in range(0, operations(place), step):
         status = at_operation(place, number, fail)
         assert status in (COMMITTED, REFUSED)
         view = place.check_view()

@@ -14,16 +14,14 @@ from tests.support.file_operations import killed_at, watched
 from tests.support.outputs import contents, dataset
 from tests.support.runs import command
 from tests.support.sources import write_csv
-from tests.support.stress import count
+from tests.support.stress import sizes
 
 Folder = pathlib.Path
 
-# Of the operations of a run, each 5th is tried where not all are.
-STEP = count(5, 1)
 
-
+@pytest.mark.parametrize("step", sizes(29, 1))
 @pytest.mark.parametrize("after", ["index", "clean", "overwrite"])
-def test_killed_at_every_operation(after: str, tmp_path: Folder) -> None:
+def test_killed_at_every_operation(after: str, step: int, tmp_path: Folder) -> None:
     """The dataset stays as it was, or is the new one; nothing is in the way."""
     work, saved = tmp_path / "work", tmp_path / "saved"
     out = work / "d"
@@ -46,7 +44,7 @@ def test_killed_at_every_operation(after: str, tmp_path: Folder) -> None:
         "overwrite": ("convert", source, out, "--overwrite"),
     }
     digest, old, new = dataset(out)["digest"], contents(saved / "d"), contents(out)
-    for number in range(0, 10_000, STEP):
+    for number in range(0, 10_000, step):
         shutil.rmtree(work)
         shutil.copytree(saved, work)
         if forked(functools.partial(killed_at, number, run)) == COMMITTED:

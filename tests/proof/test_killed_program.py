@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Headline
 from tests.support.outputs import contents
 from tests.support.sources import write_csv
-from tests.support.stress import count
+from tests.support.stress import sizes
 
 Folder = pathlib.Path
 
@@ -126,8 +126,9 @@ class Place:
         return "new" if now == self.new else "before"
 
 
+@pytest.mark.parametrize("points", sizes(2, 20))
 def test_row_4_the_program_killed_at_file_operations(
-    tmp_path: Folder, headline: Headline
+    points: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """Spread over a whole overwrite, the commit among them; then run again."""
     place = Place(tmp_path, 40, "--workers", 1)
@@ -149,7 +150,6 @@ def test_row_4_the_program_killed_at_file_operations(
     whole = driven(10**9)
     assert whole.returncode == 0, whole.stderr
     total = int(whole.stdout.rsplit("operations ", 1)[1])
-    points = count(2, 20)
     ended = {"new": 0, "before": 0}
     for number in range(points):
         limit = total - 1 - number * (total - 1) // points
@@ -158,14 +158,14 @@ def test_row_4_the_program_killed_at_file_operations(
     headline("H1", f"whole program: {points} of {total} kill points, 0 failures")
 
 
+@pytest.mark.parametrize("kills", sizes(1, 50))
 @pytest.mark.parametrize("workers", [1, 2])
 def test_row_2_the_process_group_killed_at_random_times(
-    workers: int, tmp_path: Folder, headline: Headline
+    workers: int, kills: int, tmp_path: Folder, headline: Headline
 ) -> None:
     """Fresh runs and overwrites in turn; a rerun ends with the same bytes."""
     place = Place(tmp_path, 4000, "--workers", workers)
     rng = random.Random(workers)
-    kills = count(1, 50)
     ended = {"new": 0, "before": 0}
     for number in range(kills):
         fresh = number % 2 == 0

@@ -4,12 +4,11 @@ import pytest
 
 from tests.storage.conftest import Server
 from tests.support.schedules import Writers, check_dataset, names_of
-from tests.support.stress import count
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.publishing import work_folder
 
-_SCHEDULES = count(60, 200)
+_SCHEDULES = 60
 
 
 def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

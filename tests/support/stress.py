@@ -1,24 +1,34 @@
-"""How many generated cases a test takes: few in `make quick`, all in `make stress`.
+"""What `make stress` adds to the cases that `make test` takes.
 
-Cases come from fixed seeds, so that the few are the first of the many.
+A test marked `stress` is run by `make stress` alone. Hypothesis has a profile for each of
+the two (`tests/conftest.py`); tests that draw cases from seeds of their own take `CASES`,
+and those with another measure of size take `sizes`.
+
+`make stress` sets `BEAM_TFRECORD_STRESS` to the first of its seeds, so that each run takes
+new ones; a failed run is repeated with the number that it printed.
 """
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
-QUICK = bool(os.environ.get("BEAM_TFRECORD_QUICK"))
-STRESS = bool(os.environ.get("BEAM_TFRECORD_STRESS"))
+import pytest
 
+__all__ = ["CASES", "FIRST", "STRESS", "sizes"]
 
-def count(normal: int, full: int) -> int:
-    """Returns `full` where `BEAM_TFRECORD_STRESS` is set, else `normal`."""
-    return full if STRESS else normal
-
-
-def cases(normal: int) -> int:
-    """Returns how many cases Hypothesis tries in a unit test: a third in quick runs."""
-    return normal // 3 if QUICK else normal
+FIRST = int(os.environ.get("BEAM_TFRECORD_STRESS") or 0)
+STRESS = FIRST > 0
+# 10,000 damaged files take a reader one to three minutes.
+_PORTIONS = [range(FIRST + at, FIRST + at + 5_000) for at in (0, 5_000)]
 
 
-def portions(cases: int, size: int = 10_000) -> list[range]:
-    """Returns the numbers of the cases in portions: what one test is to take."""
-    return [range(at, min(at + size, cases)) for at in range(0, cases, size)]
+def sizes(small: object, full: object) -> Sequence[Any]:
+    """Returns the values of a parameter: a small one, and one for `make stress` alone."""
+    return [small, pytest.param(full, marks=pytest.mark.stress)]
+
+
+# Seeds for `parametrize`: 50 fixed ones, as many as Hypothesis takes, and many new ones.
+CASES = [
+    range(50),
+    *(pytest.param(seeds, marks=pytest.mark.stress) for seeds in _PORTIONS),
+]

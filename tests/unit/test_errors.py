@@ -4,7 +4,7 @@ import inspect
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms import errors
@@ -77,7 +77,6 @@ def test_messages_are_short(kind: type[BeamTFRecordError]) -> None:
     assert "\n" not in message
 
 
-@settings(deadline=None)
 @given(st.text(), st.integers(16, 200))
 def test_bounded_is_within_its_limit(text: str, limit: int) -> None:
     """Any text comes out as whole characters in at most the bytes asked for."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
@@ -45,7 +45,6 @@ def rows(start: int, classes: list[str]) -> list[Row]:
     ]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     first=st.lists(NAMES, min_size=1, max_size=6),
     second=st.lists(NAMES, min_size=1, max_size=6),

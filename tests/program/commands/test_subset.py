@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
@@ -332,7 +332,6 @@ def as_stated(manifest: Manifest) -> Any:
     return features, manifest.splits
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     gone=st.sets(st.integers(0, 29), max_size=29),
     split=st.sampled_from(["", "train", "test"]),

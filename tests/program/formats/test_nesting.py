@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import beam_pipeline
@@ -70,7 +70,6 @@ def depth(value: Any) -> int:
 texts = st.text(alphabet='ab[]{}"\\\n', max_size=8)
 
 
-@settings(deadline=None)
 @example(['\\"[', {"]\\\\": ["[" * 9]}])
 @given(
     st.recursive(

@@ -4,7 +4,7 @@ import pathlib
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -15,7 +15,7 @@ from beam_pipeline.own_pipelines import cut_steps, rows_plan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.conftest import Headline
 from tests.support.outputs import contents, manifest, names
-from tests.support.stress import count
+from tests.support.stress import sizes
 from transforms import files
 from transforms.gather import bundle, merge_runs
 from transforms.gather.merge_runs import Merging
@@ -24,13 +24,10 @@ from transforms.shards.shard_group import ShardGroup
 Folder = pathlib.Path
 
 RUNNER = "FnApiRunner"
-RUNS, SHARDS = count(60, 3_000), count(20, 700)
 # Larger than what travels in a descriptor, so that each run is a file.
 RUN_BYTES = 300_000
 VALUE_BYTES = 1_000
 WRITE = "_write_waiting"
-# Of rows that are merged at a time: 64 MiB, or in proportion to fewer rows.
-MERGED_BYTES = count(1 << 20, 64 << 20)
 
 
 def write(output: Folder, **settings: Any) -> None:
@@ -71,6 +68,14 @@ def batch_of(number: int) -> pa.RecordBatch:
     return pa.record_batch({"id": np.arange(len(texts)) + number * 1000, "x": texts})
 
 
+class Scale(NamedTuple):
+    """Numbers of runs and shards, and the bytes of rows that are merged at a time."""
+
+    runs: int
+    shards: int
+    merged_bytes: int
+
+
 class Watch:
     """Notes what calls of functions read, and the most memory that one takes."""
 
@@ -105,13 +110,20 @@ class Watch:
         return watched
 
 
+# The large one has the 64 MiB of the program, the small one fewer in proportion.
+@pytest.fixture(params=sizes(Scale(60, 20, 1 << 20), Scale(3_000, 700, 64 << 20)))
+def scale(request: pytest.FixtureRequest) -> Scale:
+    scale: Scale = request.param
+    return scale
+
+
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+def watch(scale: Scale, monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Measures merging and the writing of shards, with limits for small runs."""
     found = Watch()
     monkeypatch.setattr(bundle, "_RUN_BYTES", RUN_BYTES)
-    monkeypatch.setattr(merge_runs, "_MERGED_BYTES", MERGED_BYTES)
-    monkeypatch.setattr(merge_runs, "_MOST_RANGES", RUNS * SHARDS // 4)
+    monkeypatch.setattr(merge_runs, "_MERGED_BYTES", scale.merged_bytes)
+    monkeypatch.setattr(merge_runs, "_MOST_RANGES", scale.runs * scale.shards // 4)
     monkeypatch.setattr(files, "read_range", found.reading(files.read_range))
     for place, name in ((cut_steps, "merge_ranges"), (ShardGroup, WRITE)):
         taking = found.taking(name, getattr(place, name))
@@ -120,30 +132,31 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 def test_memory_and_requests_of_many_runs_and_shards(
-    tmp_path: Folder, watch: Watch, headline: Headline
+    tmp_path: Folder, scale: Scale, watch: Watch, headline: Headline
 ) -> None:
     """Few ranges are read, and no stage holds more than a part of the rows."""
+    runs, shards, merged_bytes = scale
     with beam.Pipeline(runner=RUNNER) as pipeline:
-        batches = pipeline | beam.Create(range(RUNS), reshuffle=False)
+        batches = pipeline | beam.Create(range(runs), reshuffle=False)
         (
             batches
             | beam.Map(batch_of)
-            | WriteDataset(tmp_path / "out", key="id", num_shards=SHARDS)
+            | WriteDataset(tmp_path / "out", key="id", num_shards=shards)
         )
     (note,) = manifest(tmp_path / "out")["run"]["notes"]
-    assert note.startswith(f"{RUNS:,} sorted runs of rows were merged before")
-    assert len(names(tmp_path / "out")) >= SHARDS
-    reads, shard = sum(watch.reads.values()), RUNS * RUN_BYTES // SHARDS
+    assert note.startswith(f"{runs:,} sorted runs of rows were merged before")
+    assert len(names(tmp_path / "out")) >= shards
+    reads, shard = sum(watch.reads.values()), runs * RUN_BYTES // shards
     assert set(watch.reads) == {"merge_ranges", WRITE}
-    assert reads < RUNS * SHARDS / 3
+    assert reads < runs * shards / 3
     # A group may have twice as many rows as another.
-    assert watch.peaks["merge_ranges"] < 8 * MERGED_BYTES
+    assert watch.peaks["merge_ranges"] < 8 * merged_bytes
     # Shards of up to 4 MiB in all are written together.
     assert watch.peaks[WRITE] < 6 * max(shard, 4 << 20) + (4 << 20)
     peaks = {name: f"{peak / 1e6:.0f} MB" for name, peak in watch.peaks.items()}
     headline(
         "H8",
-        f"{{}} merge of {RUNS:,} runs for {SHARDS:,} shards: {reads:,} requests, "
+        f"{{}} merge of {runs:,} runs for {shards:,} shards: {reads:,} requests, "
         f"peak {peaks['merge_ranges']}, of a shard {peaks[WRITE]}",
         1,
     )

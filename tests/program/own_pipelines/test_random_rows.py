@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.gathered_rows import gather
-from tests.support.stress import cases
 from transforms.core.example.messages import Example
 
 Row = dict[str, Any]
@@ -88,7 +87,6 @@ def as_held(row: Row, kinds: Mapping[str, str]) -> dict[str, tuple[str, list[Any
     return out
 
 
-@settings(max_examples=cases(100), deadline=None)
 @given(tables(), st.booleans(), st.integers(1, 4), st.randoms())
 def test_every_value_comes_back(
     table: tuple[dict[str, str], list[Row]], keyed: bool, bundles: int, random: Any

@@ -7,11 +7,10 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.gathered_rows import gather
-from tests.support.stress import cases
 from transforms.core import sparse
 from transforms.core.sparse import cells_of, other_names
 from transforms.errors import BeamTFRecordError
@@ -71,7 +70,6 @@ def outcome(parts: Sequence[Sequence[Row]], **given: Any) -> Any:
         return str(error)
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(
     sparse_rows(),
     st.sampled_from([0.3, 1.0]),

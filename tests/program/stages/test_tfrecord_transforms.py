@@ -18,7 +18,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 from apache_beam.typehints.decorators import TypeCheckError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import beam_tfrecord
@@ -109,7 +109,6 @@ def test_any_order_any_bundles_same_files(
     assert payloads(*(tmp_path / "plain").iterdir()) == sorted(records)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     records=st.lists(st.binary(max_size=6), max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=4),

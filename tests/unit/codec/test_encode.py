@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import floats, int64s
-from tests.support.stress import cases
 from transforms.codec.decode import decode_example, decode_rows, decode_table
 from transforms.codec.encode import encode_example, encode_rows
 from transforms.codec.schemas import coding_of
@@ -186,7 +185,6 @@ def expected(value: Any) -> tuple[str, list[Any]] | None:
     return "int64_list", [int(item) for item in items]
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(st.lists(untyped_rows, min_size=1, max_size=6), st.randoms())
 def test_rows_of_any_types_equal_protobuf(
     rows: list[dict[str, Any]], chance: random.Random
@@ -286,7 +284,6 @@ def plain(value: Any) -> str:
     return repr(value).replace("zoneinfo.ZoneInfo(key='UTC')", "datetime.timezone.utc")
 
 
-@settings(max_examples=cases(150), deadline=None)
 @given(st.data())
 def test_rows_under_any_schema_come_back(data: st.DataObject) -> None:
     """Decoding gives the values, alone and together; protobuf reads the same bytes."""

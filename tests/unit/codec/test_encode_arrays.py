@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
 
-from tests.support.stress import cases
 from transforms.codec.decode import decode_example
 from transforms.codec.encode import encode_example
 from transforms.core.example.messages import Example
@@ -49,7 +48,6 @@ def expected(array: Array) -> tuple[str, list[Any]] | None:
     return "int64_list", [int(item) for item in items]
 
 
-@settings(max_examples=cases(300), deadline=None)
 @given(arrays())
 def test_arrays_equal_protobuf(array: Array) -> None:
     """Stored value by value, row by row; what does not fit is never wrapped."""
@@ -70,7 +68,6 @@ def test_arrays_equal_protobuf(array: Array) -> None:
     np.testing.assert_array_equal(np.ravel(back), wanted[1])
 
 
-@settings(max_examples=cases(100), deadline=None)
 @given(arrays())
 def test_arrays_under_a_schema(array: Array) -> None:
     """Integers never come of floats; a list of any length takes one dimension."""

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.boxes import (
     BoxFault,
     BoxForm,
@@ -164,7 +163,6 @@ coordinate = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=cases(300))
 @given(
     st.lists(
         st.tuples(

@@ -10,10 +10,9 @@ from google.protobuf import (
     message_factory,
     text_format,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.label_map import parse_label_map, render_label_map
 from transforms.errors import SpecError
 
@@ -61,7 +60,6 @@ def test_literal_text() -> None:
     assert render_label_map({}) == b""
 
 
-@settings(deadline=None)
 @given(names)
 def test_protobuf_reads_it(found: dict[int, str]) -> None:
     """Protobuf's text format gives back every id and name, whatever is in it."""
@@ -69,7 +67,6 @@ def test_protobuf_reads_it(found: dict[int, str]) -> None:
     assert {item.id: item.name for item in parsed.item} == found
 
 
-@settings(deadline=None)
 @given(names, st.booleans(), st.booleans())
 def test_reads_what_protobuf_writes(
     found: dict[int, str], as_utf8: bool, as_one_line: bool
@@ -84,7 +81,6 @@ def test_reads_what_protobuf_writes(
     assert parse_label_map(text.encode()) == found
 
 
-@settings(deadline=None)
 @given(names)
 def test_round_trip(found: dict[int, str]) -> None:
     """Reading is the inverse of writing."""
@@ -133,7 +129,6 @@ def test_what_is_never_written(wrong: dict[int, str]) -> None:
         render_label_map(wrong)
 
 
-@settings(deadline=None, max_examples=cases(300))
 @given(st.text("item{}<>:;,'\"\\ \n#id name01x"))
 def test_any_text_is_read_or_refused(text: str) -> None:
     """No text makes the reader fail in another way."""

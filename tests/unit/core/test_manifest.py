@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.manifest import (
@@ -283,7 +283,6 @@ def test_deep_nesting_is_damage() -> None:
         Manifest.from_bytes(b"[" * 200_000)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60), st.data())
 def test_overwritten_bytes_are_damage(junk: bytes, data: st.DataObject) -> None:
     """Any bytes in the place of others give the same manifest or a DamageError."""

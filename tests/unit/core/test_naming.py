@@ -1,7 +1,7 @@
 """Shard names: literal, and back to their parts."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.naming import COMPRESSION_SUFFIXES, ShardName, parse_shard_name
@@ -42,7 +42,6 @@ def test_literal_names(shard: ShardName, text: str) -> None:
     assert parse_shard_name(text, shard.name) == shard
 
 
-@settings(deadline=None)
 @given(SHARD_NAMES)
 def test_round_trip(shard: ShardName) -> None:
     """Any name and split come back, '-' and '.tfrecord-' in the name or not."""

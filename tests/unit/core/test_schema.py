@@ -6,7 +6,7 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.schema import (
@@ -48,7 +48,6 @@ TYPES = {
 }
 
 
-@settings(deadline=None)
 @given(st.lists(FEATURES, max_size=5))
 def test_json_round_trip(features: list[Feature]) -> None:
     """Any schema comes back from its JSON text."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.core import segment
@@ -32,7 +32,6 @@ def test_schema_names_rows_and_origins() -> None:
     assert many.field(STAMP_COLUMN).type == pa.int64()
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=60), st.sampled_from([1, 2**16, 2**40]))
 @example([1, 0, 1, 0], 2**16)
 def test_cut_keeps_every_row_in_order(shards: list[int], factor: int) -> None:
@@ -54,7 +53,6 @@ def test_one_shard_is_not_copied() -> None:
     assert part is rows
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40), st.data())
 def test_message_round_trip(values: list[int], data: st.DataObject) -> None:
     """A slice of rows comes back with its values and nulls."""
@@ -82,7 +80,6 @@ def test_equal_rows_give_messages_of_one_size() -> None:
     assert segment.deserialize(message, ROWS).equals(rows_of([5, 6, 7, 8]))
 
 
-@settings(deadline=None)
 @given(st.permutations([("a", 0), ("a", 10), ("a", 9), ("b", 0), ("B", 3), ("é", 1)]))
 def test_source_order_is_one_order(arrived: list[tuple[str, int]]) -> None:
     """Segments are sorted by (origin, start), in any order of arrival."""

@@ -6,10 +6,9 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core import sparse
 from transforms.core.placing.content import content_hashes
 from transforms.core.sparse import (
@@ -70,7 +69,6 @@ def singly(table: pa.Table) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(tables(), st.sampled_from([0.0, 0.5, 1.0]), st.data())
 def test_cells_are_the_values_of_columns(
     table: pa.Table, most_held: float, data: st.DataObject
@@ -91,7 +89,6 @@ def test_cells_are_the_values_of_columns(
         )
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=4), st.sampled_from([0.0, 0.5, 1.0]))
 def test_tables_are_joined_whatever_form_they_have(
     given_tables: list[pa.Table], most_held: float
@@ -121,7 +118,6 @@ def test_tables_are_joined_whatever_form_they_have(
     assert names.isdisjoint(n for t in similar for n in sparse.other_names(t.schema))
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(tables(), st.sampled_from([0.0, 0.5, 1.0]))
 def test_rows_are_known_by_their_values_alone(
     table: pa.Table, most_held: float

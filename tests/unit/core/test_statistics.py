@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.schema import Feature, Kind
@@ -45,7 +45,6 @@ def merged(parts: list[Statistics]) -> Statistics:
     return functools.reduce(Statistics.merge, parts, Statistics())
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.none() | st.integers(-99, 99), max_size=9)), st.data())
 def test_merge_has_no_order(parts: list[list[int | None]], data: st.DataObject) -> None:
     """Any order and any grouping of parts give the facts of the whole."""
@@ -59,7 +58,6 @@ def test_merge_has_no_order(parts: list[list[int | None]], data: st.DataObject) 
     assert written(merged(found)) == written(grouped) == written(whole)
 
 
-@settings(deadline=None)
 @given(st.lists(FLOATS, max_size=5), st.data())
 def test_merge_of_floats_has_no_order(
     parts: list[list[float | None]], data: st.DataObject
@@ -88,7 +86,6 @@ COLUMNS = (
 )
 
 
-@settings(deadline=None)
 @given(COLUMNS, st.booleans(), st.data())
 def test_parts_are_as_if_alone(
     column: pa.Array, count_classes: bool, data: st.DataObject
@@ -138,7 +135,6 @@ def test_both_zeros_merge_to_one_text() -> None:
     assert written(plus.merge(minus)) == written(minus.merge(plus))
 
 
-@settings(deadline=None)
 @given(FLOATS)
 def test_floats_against_plain_python(values: list[float | None]) -> None:
     """NaN counts as present and bounds nothing; infinities do bound."""
@@ -150,7 +146,6 @@ def test_floats_against_plain_python(values: list[float | None]) -> None:
     assert found.maximum == max(finite, default=None)
 
 
-@settings(deadline=None)
 @given(INTEGERS)
 def test_integers_against_plain_python(values: list[int | None]) -> None:
     """Bounds are exact over the whole range of int64."""
@@ -161,7 +156,6 @@ def test_integers_against_plain_python(values: list[int | None]) -> None:
     )
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_texts_are_measured_in_bytes(values: list[str | None]) -> None:
     """The bounds of text and bytes are of their lengths in UTF-8."""
@@ -172,7 +166,6 @@ def test_texts_are_measured_in_bytes(values: list[str | None]) -> None:
     assert summarize(pa.array(data, pa.large_binary())) == wanted
 
 
-@settings(deadline=None)
 @given(CLASSES)
 def test_classes_are_counted(values: list[int | None]) -> None:
     """Class ids are counted in ascending order; missing ones are not."""
@@ -278,7 +271,6 @@ def flat(value: Any) -> list[Any]:
     return [x for v in value for x in flat(v)] if isinstance(value, list) else [value]
 
 
-@settings(deadline=None)
 @given(LISTS | RAGGED, st.sampled_from([pa.list_, pa.large_list]))
 def test_lists_against_plain_python(values: list[Any], kind: Any) -> None:
     """The range is of all their values, the lengths are of the outer lists."""
@@ -299,7 +291,6 @@ def test_lists_against_plain_python(values: list[Any], kind: Any) -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(LISTS, max_size=5), st.data())
 def test_merge_of_lists_has_no_order(parts: list[Any], data: st.DataObject) -> None:
     """Parts of no list at all have no lengths, and change none."""

@@ -4,7 +4,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core import summaries as summaries_module
@@ -31,7 +31,6 @@ ROWS = st.tuples(
 TYPES = (pa.float32(), pa.int64(), pa.float32(), pa.list_(pa.float32()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(ROWS, max_size=5), max_size=4), st.integers(0, 6))
 def test_the_facts_are_those_of_each_column(
     chunks: list[list[tuple[object, ...]]], few: int
@@ -72,7 +71,6 @@ def test_features_without_columns_have_no_facts(names: list[str]) -> None:
     assert summaries.facts == {}
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(FLOATS, FLOATS), max_size=5), max_size=4))
 def test_packed_floats_give_the_facts_of_columns(
     chunks: list[list[tuple[float | None, float | None]]],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms import files
@@ -175,7 +175,6 @@ def test_patterns_are_case_sensitive_and_literal_names_match() -> None:
     assert select("a/1.jpg", exclude=["a"])[0] == ["a/1.jpg"]
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

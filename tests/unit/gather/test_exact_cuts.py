@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.gathered_rows import Gathered, gather
@@ -82,7 +82,6 @@ ROWS = st.lists(
     bundles=st.integers(1, 5),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None)
 def test_shards_are_the_same_in_any_bundling(
     rows: list[Row], shards: int, hashes: int, bundles: int, seed: int
 ) -> None:
@@ -108,7 +107,6 @@ def test_shards_are_the_same_in_any_bundling(
     shards=st.integers(1, 6),
     bundles=st.integers(1, 4),
 )
-@settings(deadline=None)
 def test_rejected_rows_are_in_one_shard(
     rows: list[Row], odd: list[int], shards: int, bundles: int
 ) -> None:

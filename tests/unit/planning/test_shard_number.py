@@ -1,7 +1,7 @@
 """The number of shards of a split."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.planning.shard_number import choose_shards, shard_notes, shards_of
@@ -16,7 +16,6 @@ def spec(**given: int) -> Spec:
     return make_spec({"source": "in", "output": "out", **given})
 
 
-@settings(deadline=None)
 @given(st.integers(200 * MB + 1, 13 * TB))
 def test_shards_are_of_100_to_200_mb(size: int) -> None:
     """Above 200 MB every shard gets 100 to 200 MB, up to 13 TB."""

@@ -11,14 +11,13 @@ import tempfile
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import animals, seen_at, write_dataset
 from tests.support.file_operations import CHANGES, failing_once
-from tests.support.stress import cases
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts
 from transforms.errors import (
@@ -511,7 +510,6 @@ LAYOUTS = st.dictionaries(
 )
 
 
-@settings(max_examples=cases(60), deadline=None)
 @given(LAYOUTS, st.sampled_from(["nothing", "empty", "dataset"]))
 def test_neighbours_are_never_touched(
     layout: dict[str, bytes | list[str] | None], standing: str

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
 from transforms.reading.condition import parse_condition
@@ -365,7 +364,6 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=cases(500))
 @given(conditions, rows)
 def test_masks_equal_an_evaluation_row_by_row(
     text: str, values: list[dict[str, Any]]

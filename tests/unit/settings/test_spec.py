@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import cli
@@ -447,7 +447,6 @@ def test_what_decides_bytes() -> None:
     }
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(list(SETTINGS)) | st.text(max_size=6),

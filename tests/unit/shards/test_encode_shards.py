@@ -11,10 +11,9 @@ from typing import Any
 import google_crc32c
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core import segment
 from transforms.core.model import Segment
 from transforms.core.placing.placement import Sharding, SplitRule
@@ -143,7 +142,6 @@ def counts_of(tasks: Sequence[ShardTask]) -> ShardCounts:
     return ShardCounts({task.key: task.rows for task in tasks}, {})
 
 
-@settings(deadline=None, max_examples=cases(50))
 @given(jobs())
 def test_shards_are_the_same_together_and_alone(
     drawn: tuple[ShardLayout, list[list[list[dict[str, Any]]]]],

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from tests.conftest import Headline
 from tests.readers.core.example.parse_example_child import CRASHED, parsed_elsewhere
 from tests.support.fuzzing import mutated
-from tests.support.stress import count
+from tests.support.stress import sizes
 from transforms.core.example.decoder import decode_examples, message, parse_example
 from transforms.core.example.messages import Example
 from transforms.core.example.parse import (
@@ -87,11 +87,11 @@ def same(left: Any, right: Any) -> bool:
     return repr(left) == repr(right)
 
 
+@pytest.mark.parametrize("total", sizes(300, 100_000))
 def test_verdict_and_values_are_those_of_tensorflows_message(
-    tf: Any, headline: Headline
+    total: int, tf: Any, headline: Headline
 ) -> None:
     """`tf.train.Example` accepts what we accept, and says the same of it."""
-    total = count(2_000, 100_000)
     accepted = 0
     for case, data in cases(total):
         try:
@@ -121,8 +121,9 @@ def test_verdict_and_values_are_those_of_tensorflows_message(
     )
 
 
+@pytest.mark.parametrize("total", sizes(300, 100_000))
 def test_values_are_those_of_parse_example_wherever_both_read(
-    tf: Any, headline: Headline
+    total: int, tf: Any, headline: Headline
 ) -> None:
     """Bit by bit; where one refuses, the message is of the classes above."""
     ours_of = {
@@ -131,7 +132,6 @@ def test_values_are_those_of_parse_example_wherever_both_read(
         "f": VarLenFeature("float32"),
         "글": VarLenFeature("string"),
     }
-    total = count(2_000, 100_000)
     both = only_theirs = only_ours = crashes = 0
     answers = parsed_elsewhere(data for _, data in cases(total))
     for (case, data), theirs in zip(cases(total), answers, strict=True):

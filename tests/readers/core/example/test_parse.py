@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import Values, examples, serialise
@@ -19,7 +19,6 @@ from tests.support.parse_cases import (
     as_lists,
     assert_same_array,
 )
-from tests.support.stress import cases
 from transforms.core.example.parse import (
     FixedLenFeature,
     RaggedFeature,
@@ -93,7 +92,6 @@ def test_random_examples_mean_what_tensorflow_means() -> None:
         max_size=3,
     )
 
-    @settings(max_examples=cases(300), deadline=None)
     @given(examples, wanted, st.data())
     def compare(values: Values, wanted: dict[str, Any], data: st.DataObject) -> None:
         # Names out of both, or hardly any would meet.

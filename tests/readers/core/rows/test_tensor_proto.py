@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.support.stress import cases
 from transforms.core.rows.tensor_proto import DATA_TYPES, string_values, tensor_protos
 
 NUMERIC = sorted(set(DATA_TYPES) - {"string"})
@@ -61,7 +60,6 @@ def test_messages_are_those_of_tensorflow(dtype: str, ndim: int) -> None:
     assert protos(arrays, dtype) == wanted
 
 
-@settings(deadline=None, max_examples=cases(60))
 @given(data=st.data(), dtype=st.sampled_from(NUMERIC))
 def test_tensorflow_parses_what_it_is_given(data: Any, dtype: str) -> None:
     """tf.io.parse_tensor gives back dtype, shape and every bit."""
@@ -76,7 +74,6 @@ def test_tensorflow_parses_what_it_is_given(data: Any, dtype: str) -> None:
         assert parsed.tobytes() == array.tobytes()
 
 
-@settings(deadline=None, max_examples=cases(40))
 @given(st.lists(st.lists(st.binary(max_size=200), max_size=4), min_size=1, max_size=4))
 def test_tensorflow_parses_strings(rows: list[list[bytes]]) -> None:
     """The messages equal TensorFlow's own, with zero bytes at the end too."""

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import (
@@ -20,7 +20,6 @@ from tests.support.examples import (
     same,
     serialise,
 )
-from tests.support.stress import cases
 from transforms.core.example import example_columns
 from transforms.core.example.decoder import decode_examples, parse_example
 from transforms.core.example.example_columns import read_columns
@@ -286,7 +285,6 @@ rows_of_one_schema = st.lists(
 )
 
 
-@settings(max_examples=cases(200))
 @given(rows_of_one_schema)
 def test_columns_equal_what_protobuf_says(rows: list[Values]) -> None:
     """Any mixture of present and absent, single and several values."""
@@ -317,7 +315,6 @@ one_order = st.lists(
 )
 
 
-@settings(max_examples=cases(200))
 @given(one_order, st.randoms(use_true_random=False))
 def test_any_features_may_be_missing(rows: list[Values], noise: random.Random) -> None:
     """All records are regular, in whatever order they are in the bytes."""
@@ -354,7 +351,6 @@ def shuffled(payloads: list[bytes], noise: random.Random) -> PayloadBatch:
     return PayloadBatch(data, starts, lengths, 0, starts)
 
 
-@settings(max_examples=cases(100))
 @given(rows_of_one_schema, st.randoms(use_true_random=False))
 def test_odd_records_among_many_regular_ones(
     rows: list[Values], noise: random.Random

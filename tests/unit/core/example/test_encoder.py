@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.example import encoder as encoder_module
 from transforms.core.example import linear_crc as linear_crc_module
 from transforms.core.example import payload as payload_module
@@ -286,9 +285,6 @@ def test_tutorial_row_is_its_84_bytes() -> None:
     assert framed.buffer.to_pybytes() == frame(TUTORIAL_ROW)
 
 
-@settings(
-    max_examples=cases(250), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
 @given(batch=batches(), rows=st.integers(1, 5), size=st.sampled_from([1, 400, 1 << 24]))
 def test_any_batch_gives_the_bytes_of_protobuf(
     batch: Any, rows: Any, size: Any
@@ -301,9 +297,6 @@ def test_any_batch_gives_the_bytes_of_protobuf(
         assert_encodes(batch)
 
 
-@settings(
-    max_examples=cases(200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
 @given(
     batch=batches(),
     name=TEXT,
@@ -448,7 +441,6 @@ def test_float32_keeps_its_very_bits() -> None:
         assert data[-4:] == struct.pack("<I", word)
 
 
-@settings(max_examples=cases(150), deadline=None)
 @given(batches())
 def test_checksums_by_linearity_are_those_of_calls(batch: pa.RecordBatch) -> None:
     """Random schemas, nulls and lengths: the oracle's frames in both ways."""

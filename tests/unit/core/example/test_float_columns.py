@@ -6,10 +6,9 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.example import float_columns
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.example.float_columns import FloatColumns
@@ -48,7 +47,6 @@ def encoder(schema: pa.Schema, together: int) -> ExampleEncoder:
         return ExampleEncoder(schema)
 
 
-@settings(deadline=None, max_examples=cases(200))
 @given(batches(), st.integers(0, 2))
 def test_the_records_are_those_of_single_columns(
     batch: pa.RecordBatch, start: int
@@ -108,7 +106,6 @@ def _packed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*rest.columns, packed.lists], schema=schema)
 
 
-@settings(deadline=None, max_examples=cases(200))
 @given(batches(), st.integers(0, 2))
 def test_packed_columns_give_the_records_of_columns(
     batch: pa.RecordBatch, start: int

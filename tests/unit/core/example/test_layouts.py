@@ -5,10 +5,9 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.example import encoder as encoder_module
 from transforms.core.example import layouts as layouts_module
 from transforms.core.example.encoder import ExampleEncoder
@@ -46,7 +45,6 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-@settings(deadline=None, max_examples=cases(300))
 @given(batches(), st.integers(0, 2))
 def test_the_records_are_those_of_all_rows_together(
     batch: pa.RecordBatch, start: int

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.example import linear_crc
 from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.run import Run
@@ -83,9 +82,6 @@ def records(draw: Any) -> Any:
     return parts, data
 
 
-@settings(
-    max_examples=cases(250), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
 @given(records())
 def test_random_records_have_the_crcs_that_calls_compute(case: Any) -> None:
     """Runs, nulls, values of all sizes, fixed bytes before, between and behind them."""

@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.placing import MASK, by_formula, mixed
-from tests.support.stress import cases
 from transforms.core.placing.content import (
     content_hashes,
     hashed_images,
@@ -53,7 +52,6 @@ INT64S = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(deadline=None)
 @given(st.lists(INT64S))
 @example([0, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)])
 def test_integers_are_known_by_their_value(values: list[int]) -> None:
@@ -65,7 +63,6 @@ def test_integers_are_known_by_their_value(values: list[int]) -> None:
     assert mixed_in[:-2] == wanted
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1)))
 @example([2**63, 2**64 - 1, 2**63 - 1, 2**63 + 2**40])
 def test_unsigned_integers_are_known_by_their_value(values: list[int]) -> None:
@@ -75,7 +72,6 @@ def test_unsigned_integers_are_known_by_their_value(values: list[int]) -> None:
     assert hashed([str(value) for value in values], pa.string()) == wanted
 
 
-@settings(deadline=None)
 @given(st.lists(FLOATS))
 @example([0.0, -0.0, 0.1, 1e300, 5e-324, 2.0**63, 2.0**64])
 def test_floats_are_known_by_their_value(values: list[float]) -> None:
@@ -264,7 +260,6 @@ def test_bytes_of_images_are_left_out() -> None:
     assert found[2:] == hashed(["a", None])
 
 
-@settings(deadline=None, max_examples=cases(50))
 @given(
     st.lists(
         st.one_of(

@@ -10,7 +10,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core import segment
@@ -42,7 +42,6 @@ def store(tmp_path: Folder) -> Store:
     return store
 
 
-@settings(deadline=None)
 @given(ITEMS, st.randoms())
 def test_shared_is_what_sets_say(
     items: list[tuple[int, int]], shuffler: random.Random

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, by_formula, splits_of
@@ -66,7 +66,6 @@ def test_golden_key_hashes() -> None:
     assert found == GOLDEN_ORDER_7
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.text(max_size=40) | st.text("ab", min_size=100, max_size=140)),
     st.sampled_from(["key", "group"]),
@@ -78,7 +77,6 @@ def test_text_hashes_are_their_formula(texts: list[str], kind: str, seed: int) -
     assert found.tolist() == [by_formula(text, kind, SPLIT, seed) for text in texts]
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=20), max_size=20), st.data())
 def test_slices_have_the_hashes_of_copies(
     texts: list[str | None], data: st.DataObject
@@ -159,7 +157,6 @@ def assign(batch: Batch, sharding: Sharding) -> tuple[list[ShardKey], IntArray]:
 KEYS = st.lists(st.integers(0, 10**6).map(str), unique=True, min_size=1, max_size=60)
 
 
-@settings(deadline=None)
 @given(KEYS, st.data())
 def test_keys_decide_alone(keys: list[str], data: st.DataObject) -> None:
     """Rows in another order, in another file, with others between: the same places."""
@@ -185,7 +182,6 @@ RULES = {
 }
 
 
-@settings(deadline=None)
 @given(KEYS, st.data())
 @pytest.mark.parametrize("rule", list(RULES))
 @pytest.mark.parametrize("identity", ["key", "group", "place"])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import MASK, mixed
@@ -96,7 +96,6 @@ def test_golden_hash_rows(purpose: str, golden: list[int]) -> None:
     assert [mixed((start + row) & MASK) for row in range(10)] == golden
 
 
-@settings(deadline=None)
 @given(
     st.text(max_size=20),
     st.integers(0, 2**63 - 1),
@@ -151,7 +150,6 @@ def test_thresholds_are_exact() -> None:
     assert shares(only="0.2").thresholds().tolist() == []
 
 
-@settings(deadline=None)
 @given(st.lists(st.fractions(min_value=0).filter(bool), min_size=1, max_size=6))
 def test_thresholds_rise_within_64_bits(parts: list[Fraction]) -> None:
     """Any positive shares give bounds that rise and fit, with no float between."""
@@ -214,7 +212,6 @@ def test_shards_follow_the_order_of_keys() -> None:
     assert placement.shard_of_keys(ends, 2).tolist() == [0, 0, 1, 1]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 2**50), max_size=50),
     st.integers(0, 2**50),

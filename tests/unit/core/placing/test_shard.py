@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.placing import placement, shard_rows
@@ -57,7 +57,6 @@ def key(origin: str, row: int, seed: int) -> int:
     return int(found[0])
 
 
-@settings(deadline=None)
 @given(LAYOUTS, st.integers(0, 3))
 def test_order_is_by_key(layout: list[tuple[str, int]], seed: int) -> None:
     """Rows have the order of a plain sort by (order key, origin, row)."""
@@ -81,7 +80,6 @@ KEYS = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(KEYS)
 def test_rows_of_equal_keys_stay_in_source_order(keys: list[int]) -> None:
     """The order is the stable one of the whole keys, whichever bits differ."""
@@ -145,7 +143,6 @@ def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:
     return batch[name].to_pylist()
 
 
-@settings(deadline=None)
 @given(LAYOUTS)
 def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None:
     """Without shuffling, rows keep the order of the source."""
@@ -157,7 +154,6 @@ def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None
     ]
 
 
-@settings(deadline=None)
 @given(LAYOUTS, st.integers(1, 40), st.booleans())
 def test_pieces_give_every_row_once(
     layout: list[tuple[str, int]], size: int, shuffle: bool
@@ -172,7 +168,6 @@ def test_pieces_give_every_row_once(
     assert whole.equals(rows.table.take(pa.array(rows.order)))
 
 
-@settings(deadline=None)
 @given(LAYOUTS, st.integers(1, 40), st.booleans())
 def test_large_values_are_taken_without_a_copy(
     layout: list[tuple[str, int]], size: int, shuffle: bool
@@ -198,7 +193,6 @@ def test_large_values_are_taken_without_a_copy(
         del piece
 
 
-@settings(deadline=None)
 @given(LAYOUTS, st.integers(1, 40), st.booleans())
 def test_long_values_are_taken_from_pieces(
     layout: list[tuple[str, int]], size: int, shuffle: bool

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, splits_of
@@ -42,7 +42,6 @@ def keyed_lock(**splits: str) -> Assignments:
     )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(UINT64, st.integers(0, 1)), st.lists(UINT64), st.randoms())
 def test_find_is_a_dictionary(
     given: dict[int, int], others: list[int], random: object
@@ -53,7 +52,6 @@ def test_find_is_a_dictionary(
     assert found.tolist() == [given.get(unit, -1) for unit in asked]
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.integers(0, 40), st.integers(0, 1)),
     st.dictionaries(st.integers(0, 40), st.integers(0, 1)),

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, splits_of
@@ -60,7 +60,6 @@ SHARES = st.lists(
 SIZES = st.lists(st.integers(0, 60), min_size=1, max_size=40)
 
 
-@settings(deadline=None)
 @given(SIZES, SHARES)
 def test_every_class_is_exact_to_one_row(
     sizes: list[int], parts: list[Fraction]
@@ -78,7 +77,6 @@ def test_every_class_is_exact_to_one_row(
             assert int(exact) <= rows <= -int(-exact // 1)
 
 
-@settings(deadline=None)
 @given(SIZES, SHARES)
 def test_sums_over_classes_are_sane(sizes: list[int], parts: list[Fraction]) -> None:
     """Classes too small to be divided still give every split its share in all."""
@@ -115,7 +113,6 @@ LOCKED = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(LOCKED)
 def test_new_rows_fill_what_is_missing(
     classes: list[tuple[int, tuple[int, int, int]]],
@@ -172,7 +169,6 @@ def cut_by_loop(
     return out
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=6),
     st.lists(st.integers(0, 9), min_size=2, max_size=2),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.placing.vocabulary import (
@@ -31,7 +31,6 @@ NAMES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(NAMES)
 def test_names_that_were_not_given_are_sorted(names: list[str]) -> None:
     """Without a vocabulary: by their UTF-8 bytes; all whole numbers by value."""
@@ -80,7 +79,6 @@ def test_fault_130_ids_by_policy() -> None:
     assert settled(Vocabulary(given, Unknown.REJECT), {"cat"}) == given
 
 
-@settings(deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=4))
 def test_fault_130_a_lock_keeps_ids(runs: list[list[str]]) -> None:
     """Over many runs a name's id never changes, and every name found has one."""

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.casting import ANY, RAGGED, found, tensor
-from tests.support.stress import cases
 from transforms.core.model import Reason
 from transforms.core.rows.cast import cast
 from transforms.core.schema import Feature, Kind
@@ -70,7 +69,6 @@ def numbers(kind: pa.DataType) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(deadline=None, max_examples=cases(300))
 @given(data=st.data())
 def test_numbers_follow_the_rules(data: st.DataObject) -> None:
     """Every number type to int64, float and bool: as Python decides one by one."""
@@ -194,7 +192,6 @@ def test_single_values(column: list[Any], feature: Kind, wanted: list[Any]) -> N
     assert found(column, Feature("x", feature)) == wanted
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats() | st.integers(0, 2**40).map(float), min_size=1))
 def test_floats_as_text_read_back_as_themselves(values: list[float]) -> None:
     """The text is Python's shortest; that of float32 gives the float32."""
@@ -282,7 +279,6 @@ zones: Any = st.none() | st.builds(
 )
 
 
-@settings(deadline=None, max_examples=cases(200))
 @given(
     values=st.lists(
         st.datetimes(
@@ -368,7 +364,6 @@ def test_the_ends_of_int64_in_nanoseconds() -> None:
     assert found(texts, Feature("x", Kind.TIMESTAMP, unit="ns")) == wanted
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=6),
     source=st.sampled_from(["s", "ms", "us", "ns"]),
@@ -467,7 +462,6 @@ two_levels = st.lists(
 SHAPES = [ANY, (4,), (2, 2), (None, 2), (2, None)]
 
 
-@settings(deadline=None, max_examples=cases(200))
 @given(values=one_level, shape=st.sampled_from(SHAPES))
 def test_lists_fit_a_shape(values: list[Any], shape: tuple[int | None, ...]) -> None:
     """Lists of one level, in all of Arrow's ways to store them, and as JSON."""
@@ -486,7 +480,6 @@ def test_lists_fit_a_shape(values: list[Any], shape: tuple[int | None, ...]) -> 
     assert found(column, floats) == wanted
 
 
-@settings(deadline=None, max_examples=cases(200))
 @given(values=two_levels, shape=st.sampled_from([(2, 2), (None, 2), (2, None), RAGGED]))
 def test_lists_of_lists_fit_a_shape(
     values: list[Any], shape: tuple[int | None, ...]

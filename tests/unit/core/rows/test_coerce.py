@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.core.model import Reason
@@ -84,7 +84,6 @@ def same(found: object, wanted: object) -> bool:
 
 
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
-@settings(deadline=None)
 @given(texts=st.lists(cells, max_size=8))
 def test_every_cell_follows_the_rules(feature: Any, texts: Any) -> None:
     """Values, missing cells and reasons equal those of the rules cell by cell."""
@@ -105,7 +104,6 @@ def test_every_cell_follows_the_rules(feature: Any, texts: Any) -> None:
 
 
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
-@settings(deadline=None)
 @given(texts=st.lists(cells, max_size=8))
 def test_the_fast_path_gives_what_the_exact_one_gives(feature: Any, texts: Any) -> None:
     """A bad cell elsewhere, which switches the fast path off, changes nothing."""
@@ -125,7 +123,6 @@ def test_the_fast_path_gives_what_the_exact_one_gives(feature: Any, texts: Any) 
 
 
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
-@settings(deadline=None)
 @given(texts=st.lists(cells, min_size=2, max_size=8))
 def test_a_slice_is_coerced_like_its_copy(feature: Any, texts: Any) -> None:
     """An array that starts inside its buffers gives the same as one that does not."""
@@ -178,7 +175,6 @@ def test_text_keeps_every_word(kind: Kind) -> None:
     assert coerced.bad is None
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.support.stress import cases
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.example.messages import Example
 from transforms.core.rows.values import column_of, rows_of
@@ -465,7 +464,6 @@ def outcome(array: np.ndarray, feature: Feature) -> tuple[str, str]:
     return str(column.type), repr(column.to_pylist())
 
 
-@settings(deadline=None, max_examples=cases(150))
 @given(data=st.data())
 def test_arrays_are_as_their_values_one_by_one(data: st.DataObject) -> None:
     """For any numbers of any dtype and any kind: the same column, or both refuse."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.conftest import Headline
-from tests.support.stress import count
+from tests.support.stress import CASES
 from transforms.core.salvage.resync import header_places, length_of
 from transforms.core.salvage.salvage import NESTED, REBUILT, Kept, Salvage, Skipped
 from transforms.core.salvage.unpack_damaged import Unpacker, looks_like_gzip
@@ -130,17 +130,19 @@ def left_whole(records: Sequence[bytes], origins: list[int]) -> list[bytes]:
     return whole
 
 
-def test_every_record_that_edits_leave_intact_is_kept(headline: Headline) -> None:
+@pytest.mark.parametrize("cases", CASES, ids=str)
+def test_every_record_that_edits_leave_intact_is_kept(
+    cases: range, headline: Headline
+) -> None:
     """One to three edits anywhere: bits, overwritten, cut out and inserted bytes."""
-    cases = count(1_500, 100_000)
     # In the last one an inserted byte makes a length of a header's zeros, and where
     # that ends a header happens to be.
-    for case in [*range(cases), 97_070]:
+    for case in [*cases, 97_070]:
         data, origins = edited(PLAIN, random.Random(case))
         kept, _ = salvaged(data)
         assert is_subsequence(kept, RECORDS), case
         assert is_subsequence(left_whole(RECORDS, origins), kept), case
-    headline("H3", f"{cases:,} times 1-3 edits: 0 invented, 0 whole records missed")
+    headline("H3", "{} times 1-3 edits: 0 invented, 0 whole records missed", len(cases))
 
 
 def test_records_in_a_payload_are_never_taken_for_records_of_the_file() -> None:
@@ -310,7 +312,7 @@ def test_time_is_linear_in_what_is_no_record(what: str) -> None:
         assert kept == []
         return time.process_time() - started
 
-    size = count(4 << 20, 64 << 20)
+    size = 4 << 20
     seconds(1 << 16)
     small = min(seconds(size) for _ in range(2))
     large = min(seconds(4 * size) for _ in range(2))

@@ -2,10 +2,9 @@
 
 import google_crc32c
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms.core.tfrecord.joined_crc import joined_crc
 
 _PIECES = st.lists(
@@ -13,7 +12,6 @@ _PIECES = st.lists(
 )
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(parts=_PIECES)
 def test_joined_crc_is_that_of_the_joined_bytes(parts: list[tuple[bytes, int]]) -> None:
     """Pieces of any sizes, empty ones and no piece included."""

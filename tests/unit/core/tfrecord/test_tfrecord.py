@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import google_crc32c
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from tests.support.tfrecords import HOSTILE, RECORDS, write
 from transforms.core.tfrecord import (
     FileFacts,
@@ -482,14 +481,12 @@ def test_lengths_beyond_4_gib_are_not_wrapped(tmp_path: pathlib.Path) -> None:
         verify_file(path, max_record_bytes=1 << 40)
 
 
-@settings(max_examples=cases(300))
 @given(st.binary(max_size=60), st.sampled_from(["auto", "none", "gzip", "zlib"]))
 def test_arbitrary_bytes_end_in_a_typed_error(stored: bytes, compression: str) -> None:
     """Garbage is never read, and never raises anything else."""
     damage(stored, compression=compression)
 
 
-@settings(max_examples=cases(300))
 @given(st.data())
 def test_mutated_files_give_a_prefix_then_a_typed_error(data: st.DataObject) -> None:
     """A splice anywhere costs what follows it, and invents nothing."""

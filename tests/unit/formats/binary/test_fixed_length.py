@@ -12,12 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.idx import noise
-from tests.support.stress import cases
 from transforms.core.image.png_encode import encode_png
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
@@ -65,7 +64,6 @@ numbers = {
 }
 
 
-@settings(max_examples=cases(60), deadline=None)
 @given(st.data())
 def test_decoding_agrees_with_struct(data: st.DataObject) -> None:
     """Any layout gives the numbers that struct packed, record by record."""

@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.csv_samples import sample
-from tests.support.stress import cases
 from transforms.core.infer.columns import infer_columns
 from transforms.core.model import Batch, Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
@@ -432,7 +431,6 @@ plain_cell = st.text(
 grids = st.lists(st.tuples(plain_cell, plain_cell, plain_cell), max_size=12)
 
 
-@settings(max_examples=cases(100), deadline=None)
 @given(
     grid=grids,
     end=st.sampled_from(["\n", "\r\n", "\r"]),
@@ -492,7 +490,6 @@ typed_cell = st.sampled_from(
 )
 
 
-@settings(max_examples=cases(150), deadline=None)
 @given(
     records=st.lists(st.lists(typed_cell, min_size=3, max_size=5), max_size=10),
     block_bytes=st.integers(1, 60),

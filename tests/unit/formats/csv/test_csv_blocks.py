@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from tests.support.stress import cases
 from transforms.core.model import Block
 from transforms.errors import SourceError
 from transforms.formats.csv import blocks as csv_blocks
@@ -125,7 +124,6 @@ def blocks_of(
     )
 
 
-@settings(max_examples=cases(300), deadline=None)
 @given(data=files, block_bytes=st.integers(1, 40))
 @example(data=b'a,"b\r\nc"\r\n\r\nd,5" pipe\r\n', block_bytes=1)
 @example(data=b'"a"b"c"\n"d"\n', block_bytes=1)
@@ -158,7 +156,6 @@ def test_blocks_parsed_alone_equal_the_file_parsed_whole(
         assert blocks[-1].stop == len(data)
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(
     data=st.lists(files, min_size=1, max_size=12).map(b"\n".join),
     words=st.integers(1, 3),
@@ -189,7 +186,6 @@ def test_a_scan_in_pieces_equals_a_scan_by_hand(
     assert (found, before, scan.inside) == scan_by_hand(data, delimiter, quote)
 
 
-@settings(deadline=None)
 @given(data=tables().map(str.encode), pick=st.sets(st.integers(0, 9)))
 def test_records_are_located_by_their_numbers(data: Any, pick: Any) -> None:
     """Start, end and line of any records, in one scan."""
@@ -204,7 +200,6 @@ def test_records_are_located_by_their_numbers(data: Any, pick: Any) -> None:
     assert places.lines.tolist() == [lines[index] for index in wanted]
 
 
-@settings(deadline=None)
 @given(data=tables().map(str.encode), limit=st.integers(0, 6), size=st.integers(1, 40))
 def test_a_limit_takes_the_first_rows(data: Any, limit: Any, size: Any) -> None:
     """Blocks under a limit hold exactly this many rows, or all if there are fewer."""

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from tests.support.stress import cases
 from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.core.schema import Kind
@@ -152,7 +151,6 @@ def rows_of(
 # --- escapes -----------------------------------------------------------------------
 
 
-@settings(max_examples=cases(300), deadline=None)
 @given(
     data=st.lists(st.one_of(soup, tables()), min_size=1, max_size=12).map(b"\n".join),
     words=st.integers(1, 3),
@@ -182,7 +180,6 @@ def test_a_scan_with_escapes_in_pieces_equals_a_scan_by_hand(
     assert (found, before, is_open) == scan_by_hand(data, dialect)
 
 
-@settings(max_examples=cases(300), deadline=None)
 @given(data=st.one_of(soup, tables()), block_bytes=st.integers(1, 40))
 @example(data=b'a,"b\\"\nc",d\ne\\\n,f,g\n', block_bytes=1)
 @example(data=b"a\\\r\nb,c,d\n", block_bytes=1)
@@ -207,7 +204,6 @@ text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6
 hard = st.text('\\\\",\n\r\t x', max_size=6)
 
 
-@settings(max_examples=cases(300), deadline=None)
 @given(
     grid=st.lists(st.tuples(*[st.one_of(text, hard)] * 3), max_size=10),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONE]),
@@ -366,7 +362,6 @@ blank_cells = st.sampled_from(["1", "-2.5", "x", '"a b"', '"say ""hi"""', '""', 
 blanks = st.text(" \t", min_size=1, max_size=3)
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(
     lines=st.lists(st.tuples(blank_cells, blank_cells, blank_cells), max_size=8),
     block_bytes=st.integers(1, 200),
@@ -524,7 +519,6 @@ def test_a_row_of_another_length_may_be_invalid_text_too(encoding: str) -> None:
         ]
 
 
-@settings(max_examples=cases(200), deadline=None)
 @given(data=st.one_of(soup, tables()), junk=st.integers(128, 255))
 def test_text_that_is_not_valid_is_parsed_as_text_that_is(data: Any, junk: Any) -> None:
     """Bytes in place of a letter change no field's place and no row's length."""
@@ -549,7 +543,6 @@ odd = st.sampled_from(
 )
 
 
-@settings(max_examples=cases(100), deadline=None)
 @given(
     rows=st.lists(st.tuples(odd, odd), min_size=1, max_size=40),
     repeats=st.sampled_from([1, 200]),

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.support.stress import cases
+from tests.support.stress import sizes
 from transforms.core.model import Block
 from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import roundings_of
@@ -84,12 +84,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return chosen
 
 
-@pytest.mark.parametrize("seed", range(cases(20)))
-def test_rows_are_those_of_texts(seed: int, way: str) -> None:
+@pytest.mark.parametrize("seeds", sizes(range(3), range(200)), ids=str)
+def test_rows_are_those_of_texts(seeds: range, way: str) -> None:
     """Rows, rejects and counts of rounded values are equal, whatever the cells are."""
-    rng = random.Random(seed)
     typed = 0
-    for _ in range(40):
+    for seed in range(seeds.start, 40 * seeds.stop):
+        rng = random.Random(seed)
         oddness = rng.choice([0, 0, 0.02, 0.3])
         lines = []
         for _ in range(rng.randint(1, 6)):

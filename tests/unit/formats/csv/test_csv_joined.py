@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
 from transforms import files
 from transforms.core.model import Reason
 from transforms.errors import InputError
@@ -100,7 +99,6 @@ def told(raws: Iterator[RawRows]) -> tuple[list[Any], list[Any], dict[str, int],
     return rows, rejections, skipped, ""
 
 
-@settings(max_examples=cases(150), deadline=None)
 @given(datas=st.lists(contents, min_size=1, max_size=6))
 @example([b"a,b\n1,x\n", b'a,b\n"q""q",x\n1\n', b"a,b\n", b"a,b\n\x1a", b"a,b\r\n2,"])
 @example([b"a,b\n1,x\n", b"a,bc\n1,x\n"])
@@ -120,7 +118,6 @@ def test_joined_files_give_what_each_gives(datas: list[bytes]) -> None:
         assert whole == apart
 
 
-@settings(max_examples=cases(50), deadline=None)
 @given(datas=st.lists(contents, min_size=2, max_size=6))
 def test_gathered_rows_say_what_they_said(datas: list[bytes]) -> None:
     """Rows of files that are read one by one say the same when they are gathered."""
@@ -178,7 +175,6 @@ def sampled(datas: Sequence[bytes], first: int = 0) -> tuple[list[Any], int, int
     return list(zip(*cells, strict=True)), found.unread, found.sampled_bytes, ""
 
 
-@settings(max_examples=cases(150), deadline=None)
 @given(datas=st.lists(contents, min_size=1, max_size=6))
 @example([b"a,b\n1,x\n", b"\xef\xbb\xbfa,b\r\n2,y", b"a,b\n", b'a,b\n"q""q",x\n1\n'])
 @example([b"a,b\n1,x\n", b"a,b\n\xe9,x\n"])

@@ -23,7 +23,6 @@ from tests.support.detection import (
     write_image,
     write_json,
 )
-from tests.support.stress import cases
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
@@ -121,11 +120,7 @@ def test_features(root: Folder) -> None:
     assert schema["image/stated_width"].internal
 
 
-@settings(
-    deadline=None,
-    max_examples=cases(25),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_pycocotools_sees_the_same(tmp_path: Folder, data: st.DataObject) -> None:
     """For good files pycocotools has the same boxes, classes, areas, flags by image."""
@@ -379,11 +374,7 @@ numbers = st.one_of(
 )
 
 
-@settings(
-    deadline=None,
-    max_examples=cases(60),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     images=st.lists(
         st.tuples(st.sampled_from([64, 0, None]), st.booleans()), min_size=1, max_size=6

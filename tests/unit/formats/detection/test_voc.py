@@ -15,7 +15,6 @@ from tests.support.detection import (
     source_of,
     write_image,
 )
-from tests.support.stress import cases
 from tests.support.voc import annotate, example, thing, write_xml
 from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
@@ -412,11 +411,7 @@ def test_sample(root: Folder) -> None:
 side = st.sampled_from([-9, 0, 1, 20, 40, 63, 64, 66, "nan", "x", None, 0.5])
 
 
-@settings(
-    deadline=None,
-    max_examples=cases(60),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     images=st.lists(
         st.tuples(

@@ -1,4 +1,4 @@
-"""Tests of `unit/test_layers.py` that start processes."""
+"""What each command loads, and what it does without."""
 
 import os
 import pathlib
