@@ -338,6 +338,13 @@ class TestOptions:
             *("pixels", "label", "height", "width", "depth")
         }
 
+    def test_a_feature_name_may_hold_an_equals_sign(
+        self, photos: Folder, tmp_path: Folder
+    ) -> None:
+        """The first one ends the role, and the rest is the name."""
+        convert(photos, tmp_path / "out", "--feature-name", "label=kind=class")
+        assert "kind=class" in rows(tmp_path / "out")[0]
+
     def test_a_name_gives_the_prefix(self, small: Folder, tmp_path: Folder) -> None:
         """--name replaces the source's base name in the shards' names."""
         convert(small, tmp_path / "out", "--name", "other.v2")

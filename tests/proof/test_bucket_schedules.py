@@ -1,6 +1,7 @@
 """Several writers on one target in an object store, step by step in any order."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -15,12 +16,12 @@ import pytest
 from tests.support import schedules
 from tests.support.schedules import Writers, check_dataset, names_of
 from tests.support.stress import sizes
-from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import ShardFile
 from transforms.core.statistics import StatisticsTable
 from transforms.core.tfrecord.frame import frame
-from transforms.errors import CommitError, TargetError
-from transforms.publishing import work_folder
+from transforms.errors import CommitError, StorageError, TargetError
+from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import publication
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
@@ -293,3 +294,49 @@ def test_an_owner_paused_for_five_minutes_before_its_put(
     work_folder.clear(directory, sure=True)
     found = check_dataset(client.read, pointers=True)
     assert client.keys == [f"out/{name}" for name in names_of(found)]
+
+
+def test_the_work_of_a_run_apart_is_not_kept(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later run would take it over, so it is removed where work is to be kept."""
+    monkeypatch.setattr(bucket_runs, "renewed", lambda _: contextlib.nullcontext())
+    other = json.dumps(bucket_runs.this_run() | {"host": "another"}).encode()
+    client.put(f"{_WORK}/holder", other)
+    directory, job = "s3://bucket/out", "0" * 32
+    with work_folder.held(directory, job) as hold:
+        work = Store(f"s3://bucket/{_WORK}/{job}")
+        store = work_folder.open_store(directory, hold, work, job=job, seen="")
+        for path, data in ((store.used, b"[]"), (f"{store.receipts}/a.blocks", b"1")):
+            client.put(path.removeprefix("s3://bucket/"), data)
+        work_folder.end(directory, hold, store, keeps_work=True)
+    assert client.keys == [f"{_WORK}/holder"]
+
+
+def test_a_dataset_that_was_indexed_after_a_publication_was_killed(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest is new, its folder is not: nothing of it is what was replaced."""
+    directory, folder = "s3://bucket/out", f"data-{'0' * 32}-{'0' * 12}"
+    store = Store(f"s3://bucket/{_WORK}/{'0' * 32}")
+    placed = dataclasses.replace(store, placed=f"{directory}/{folder}")
+    name, data = "d-train.tfrecord-00000-of-00001", frame(b"record")
+    client.put(f"out/{folder}/{name}", data)
+    size, crc, facts = len(data), google_crc32c.value(data), StatisticsTable.of({})
+    shard = ShardFile(name, "train", 0, 1, size, size - 16, crc, facts)
+    schedules.commit(directory, 0, "0" * 32, "", placed, [shard])
+    manifest = Manifest.from_bytes(client.read(MANIFEST_NAME))
+    assert manifest.folder == folder
+
+    def killed(*_arguments: object, **_options: object) -> None:
+        raise StorageError("It fails here.")
+
+    run = {**manifest.run, "folder": f"data-{'1' * 32}-{'1' * 12}"}
+    later = dataclasses.replace(manifest, run=run)
+    monkeypatch.setattr(publication, "put_if", killed)
+    with pytest.raises(StorageError):
+        publication.publish(later, directory, seen=target.state(directory))
+    indexed = dataclasses.replace(manifest, run={**manifest.run, "started": "later"})
+    client.put(f"out/{MANIFEST_NAME}", indexed.to_bytes())
+    work_folder.clear(directory, sure=True)
+    assert check_dataset(client.read, pointers=True).run["started"] == "later"

@@ -369,6 +369,18 @@ class TestPlace:
         for _ in range(2):
             assert command("report", images, "-o", page).code == 0
 
+    def test_to_standard_output(
+        self, images: Folder, tmp_path: Folder, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """There is the page, and nothing else."""
+        page = tmp_path / "page.html"
+        assert command("report", images, "-o", page).code == 0
+        capfd.readouterr()
+        # The page goes to the descriptor, any other line to `sys.stdout`.
+        run = command("report", images, "-o", "-")
+        assert (run.code, run.out) == (0, "")
+        assert capfd.readouterr().out == page.read_text(encoding="utf-8")
+
     def test_not_in_the_dataset(self, images: Folder) -> None:
         """Its folder holds what the manifest names."""
         run = command("report", images, "-o", images / "page.html")

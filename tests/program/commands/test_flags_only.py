@@ -54,6 +54,7 @@ def test_is_flags_only(arguments: list[str], expected: bool) -> None:
         (['--labels={"team": "vision"}'], [], ['--labels={"team": "vision"}']),
         (["--labels=classes.csv"], ["--labels=classes.csv"], []),
         (["--quiet", "--report_json=r"], ["--quiet", "--report-json=r"], []),
+        (["--report_json", "-"], ["--report-json=-"], []),
     ],
 )
 def test_flags_find_their_owner(

@@ -81,6 +81,22 @@ def test_merged_datasets_are_what_writing_their_rows_gives(
         assert command("verify", root / "out", "--quiet").code == 0
 
 
+def test_both_labels_of_a_record_get_new_ids(tmp_path: Folder) -> None:
+    """Of two labels whose classes differ, the record has both names in the end."""
+    features = [
+        Feature("animal", Kind.LABEL, is_label=True),
+        Feature("hue", Kind.LABEL),
+    ]
+    first: list[Row] = [{"animal": "cat", "hue": "red"}]
+    second: list[Row] = [{"animal": "ant", "hue": "blue"}, *first]
+    write_dataset(tmp_path / "a", {"train": [first]}, features)
+    write_dataset(tmp_path / "b", {"train": [second]}, features)
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert run.code == 0, run.err
+    dataset = open_dataset(tmp_path / "out", labels="names")
+    assert [*dataset["train"]] == [*first, *second]
+
+
 def test_shards_whose_ids_stay_are_links(tmp_path: Folder) -> None:
     """Only those are written in which a class has another id now."""
     one, other, out = (tmp_path / name for name in ("one", "other", "out"))
@@ -243,6 +259,16 @@ def test_images_of_one_fingerprint_are_compared(
     write_photos(tmp_path / "b", {"test": [photo("3", b"six")]})
     run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
     assert (run.code, run.out.count("note")) == (0, 0)
+
+
+def test_records_without_an_image_are_not_equal(tmp_path: Folder) -> None:
+    """Splits that both have such records share no image by that."""
+    for name, split in (("a", "train"), ("b", "test")):
+        rows: list[Row] = [{"filename": "none"}, photo(name, name.encode())]
+        write_photos(tmp_path / name, {split: rows})
+    run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    assert (run.code, run.err) == (0, "")
+    assert manifest_of(tmp_path / "out").run["notes"] == []
 
 
 def test_images_that_take_long_to_read_are_not_compared(

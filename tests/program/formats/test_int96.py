@@ -25,11 +25,22 @@ LAST_NANOSECOND = dt.datetime(2262, 4, 11, 23, 47, 16, 854_775)
 
 
 def int96_file(
-    path: Folder, values: list[Any], unit: str = "us", **options: Any
+    path: Folder,
+    values: list[Any],
+    unit: str = "us",
+    *,
+    text: list[bytes] | None = None,
+    **options: Any,
 ) -> None:
     """Writes a column `t` of timestamps of 96 bits, as Spark does."""
     columns = {"n": list(range(len(values))), "t": pa.array(values, pa.timestamp(unit))}
     table = pa.table(columns)
+    if text is not None:
+        # Not checked to be UTF-8.
+        buffers = pa.array(text, pa.binary()).buffers()
+        table = table.append_column(
+            "x", pa.StringArray.from_buffers(len(text), *buffers[1:])
+        )
     options |= {"use_deprecated_int96_timestamps": True, "store_schema": False}
     pq.write_table(table, path, **options)
     schema = pq.ParquetFile(path).schema
@@ -82,6 +93,22 @@ def test_int96_that_microseconds_cannot_hold_is_rejected(tmp_path: Folder) -> No
         ("b.parquet", 4, "out_of_range"),
     ]
     assert "column 't' holds 2262-04-11T23:47:16: out of range" in found[1]["message"]
+
+
+def test_a_row_with_a_bad_text_too_is_rejected_once(tmp_path: Folder) -> None:
+    """Of two faults in a row the text that is not UTF-8 is named."""
+    folder = tmp_path / "s"
+    folder.mkdir()
+    int96_file(folder / "a.parquet", [NEVER, None], text=[b"a", b"b"])
+    texts = [b"a", b"b", b"\xff", b"c"]
+    int96_file(folder / "b.parquet", [0, 1_000, 1_001, 2**63 - 1], "ns", text=texts)
+    flags = ("--max-reject-rate", "0.5")
+    _, values, found = typed(folder, tmp_path / "out", *flags)
+    assert values[2:] == [0, 1]
+    assert [(r["source"], r["row"], r["reason"]) for r in found] == [
+        ("b.parquet", 3, "invalid_encoding"),
+        ("b.parquet", 4, "out_of_range"),
+    ]
 
 
 def test_int96_beyond_the_sample_is_rejected(

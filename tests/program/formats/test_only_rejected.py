@@ -180,6 +180,27 @@ class TestTables:
             "skipped": {"not_rejected_before": 12_000},
         }
 
+    def test_many_rows_that_are_bad_only_now(
+        self, tmp_path: Folder, spec: Folder
+    ) -> None:
+        """Of thousands of rejects of two kinds, those of earlier are the same rows."""
+        path = tmp_path / "in" / "p.csv"
+        bad = {row: f"x{row},cat,1.5" for row in range(1, 5_001, 2)}
+        table(path, bad, 5_000)
+        convert(tmp_path / "in", tmp_path / "a", "--spec", spec, *ALL)
+        del bad[1]
+        torn = {row: f"{row},cat,1.5,more" for row in range(2, 5_001, 2)}
+        table(path, bad | torn, 5_000)
+        only = ("--only-rejected", tmp_path / "a")
+        convert(tmp_path / "in", tmp_path / "b", "--spec", spec, *ALL, *only)
+        assert [r["row"] for r in rejects(tmp_path / "b")] == [*bad]
+        assert balanced(tmp_path / "b") == {
+            "read": 5_000,
+            "written": 1,
+            "rejected": {"not_an_integer": 2_499},
+            "skipped": {"not_rejected_before": 2_500},
+        }
+
     def test_the_rejects_of_a_failed_run(self, tmp_path: Folder, spec: Folder) -> None:
         """What was left beside the target serves as well, and goes with the commit."""
         source = table(tmp_path / "in/t.csv", BAD)

@@ -80,6 +80,16 @@ def test_a_good_pattern_on_many_names() -> None:
         try_pattern("f", ENDLESS, ["a"] * 5000 + [NAME])
 
 
+def test_a_pattern_that_takes_its_time_for_each_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Names may take longer together than the limit of a group of them."""
+    monkeypatch.setattr(pattern_trial, "_SECONDS", 1)
+    monkeypatch.setattr(pattern_trial, "_TEXTS", 1)
+    # Some 0.05 seconds each.
+    try_pattern("f", ENDLESS, (f"{'a' * 19}!{number}" for number in range(40)))
+
+
 def test_a_value_that_no_sample_held(tmp_path: Folder) -> None:
     """The worker that meets it ends the run; it does not wait."""
     table = tmp_path / "t.csv"

@@ -1,5 +1,6 @@
 """A run reuses what earlier runs finished; an unchanged job does nothing."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -23,6 +24,7 @@ from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files
 from transforms.core.model import Block
 from transforms.core.tfrecord import TFRecordReader
+from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
@@ -146,6 +148,22 @@ class TestResume:
         assert len(work.written) == 3
         assert same(out, tmp_path / "whole")
         assert not hidden(out).exists()
+
+    def test_finished_pieces_of_a_block_are_not_read_again(
+        self, tmp_path: Folder, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A compressed file is one block, however many pieces it is read in."""
+        monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 1_000)
+        plain, out = table(tmp_path, 0), tmp_path / "out"
+        source = write_files(
+            tmp_path / "in", {"t.csv.gz": gzip.compress(plain.read_bytes())}
+        )
+        convert(source, tmp_path / "whole", *OPTIONS)
+        broken_off(work, source, out, *OPTIONS)
+        run = convert(source, out, *OPTIONS)
+        assert "going on where an earlier run ended: 1 block read, 2 shards" in run.err
+        assert work.read == []
+        assert same(out, tmp_path / "whole")
 
     def test_finished_groups_of_shards_are_not_done_again(
         self, tmp_path: Folder, work: Work, monkeypatch: pytest.MonkeyPatch

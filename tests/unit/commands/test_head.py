@@ -134,17 +134,19 @@ def test_a_record_that_is_no_example(
     assert "record 3\n  (no features)" in out
 
 
+@pytest.mark.parametrize("number", [7, -1])
 def test_class_id_without_a_name(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+    number: int, tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A shard that does not fit its manifest does not end in a traceback."""
     folder = tmp_path / "out"
     write_dataset(folder, {"a": [[{"x": "dog"}]]}, [Feature("x", Kind.LABEL)])
     write_records(
-        folder / "animals-a.tfrecord-00000-of-00001", [example({"x": 7, "more": 1})]
+        folder / "animals-a.tfrecord-00000-of-00001",
+        [example({"x": number, "more": 1})],
     )
     out = printed(folder, capsys)
-    assert "x     7 (no such class)" in out
+    assert f"x     {number} (no such class)" in out
     assert "more  1" in out
 
 

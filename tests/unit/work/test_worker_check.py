@@ -264,6 +264,7 @@ def begins_with_check(function: ast.FunctionDef) -> bool:
         ("shard_counts", {"_MergeFacts"}),
         ("write", {"_WriteFile"}),
         ("leak_check", {"check_leaks"}),
+        ("catalogue", {"_write"}),
         ("commit", {"_commit"}),
     ],
 )

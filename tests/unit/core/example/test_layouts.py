@@ -108,10 +108,11 @@ def test_texts_outside_dictionaries_have_no_layouts() -> None:
             assert len(ExampleEncoder(batch.schema).encode_framed(batch).offsets)
 
 
-def test_an_error_names_the_row_in_the_batch() -> None:
-    """Not its place among the rows of its layout."""
-    numbers = np.array([1, 200] * 5_000, np.uint64)
-    numbers[7_654] = 2**63
+@pytest.mark.parametrize("row", [7_655, 40_000])
+def test_an_error_names_the_row_in_the_batch(row: int) -> None:
+    """Not its place among the rows of its layout, nor in a chunk."""
+    numbers = np.array([1, 200] * 25_000, np.uint64)
+    numbers[row - 1] = 2**63
     batch = pa.record_batch({"number": numbers})
-    with pytest.raises(EncodingError, match="row 7655 of the batch"):
+    with pytest.raises(EncodingError, match=f"row {row} of the batch"):
         ExampleEncoder(batch.schema).encode_framed(batch)

@@ -135,6 +135,7 @@ def test_xmp_is_applied_and_kept(kind: str, form: str) -> None:
         exif_of(0x0112, 3, 1),  # upright by EXIF
         exif_of(0x0112, 3, 3),  # another turn
         exif_of(0x0112, 3, 9),  # a tag without meaning
+        exif_of(0x0112, 3, 0),  # another
         exif_of(0x0128, 3, 2),  # EXIF of other things
         exif_of(0x0112, 3, 3)[:10],  # EXIF that is cut short
     ],

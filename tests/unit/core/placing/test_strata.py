@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from tests.support.placing import batch_of, splits_of
 from tests.support.strata import cut_class, random_batches, rule_of, strata_of
+from transforms.core.placing.identity import LOCK, unit_hashes
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
     UInt64s,
 )
+from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import SplitTables
 from transforms.core.placing.strata import (
     ClassCounts,
@@ -26,6 +28,7 @@ from transforms.core.placing.strata import (
     share_out,
 )
 from transforms.errors import EncodingError, SpecError
+from transforms.stages.stratify import hash_classes
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -183,6 +186,21 @@ def test_many_classes_are_cut_like_one(
     found = cut_classes(np.concatenate(hashes), np.array(wanted, np.int64), limits)
     each = [cut_by_loop(h, w, limits) for h, w in zip(hashes, wanted, strict=True)]
     assert found.tolist() == each
+
+
+@pytest.mark.parametrize("names", [NAMES, NAMES[::-1]])
+def test_locked_rows_count_by_the_names_of_splits(names: tuple[str, ...]) -> None:
+    """A lock that lists the splits in another order says the same of its rows."""
+    batch = batch_of(range(6), labels=["cat"] * 6)
+    locked = ["train", "train", "train", "val", "val", "test"]
+    lock = Assignments.of(
+        unit_hashes(batch, purpose=LOCK),
+        np.array([names.index(split) for split in locked]),
+        names=names,
+        identity="row",
+    )
+    counts, _ = hash_classes(batch, rule_of("0.7", "0.2", "0.1"), lock)
+    assert counts.locked.tolist() == [[3, 2, 1]]
 
 
 @pytest.mark.parametrize("seed", range(8))

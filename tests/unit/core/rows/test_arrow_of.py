@@ -223,6 +223,10 @@ def test_widening_keeps_every_value() -> None:
         with pytest.raises(OddValueError) as error:
             as_type(array, pa.float64())
         assert error.value.index == 2
+        first = pa.array([[1], [], [value, 1], [1]])
+        with pytest.raises(OddValueError) as error:
+            as_type(first, pa.list_(pa.float64()))
+        assert error.value.index == 2
     with pytest.raises(OddValueError):
         as_type(pa.array([2**63], pa.uint64()), pa.int64())
 

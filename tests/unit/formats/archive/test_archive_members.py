@@ -224,6 +224,19 @@ def test_fault_116_members_that_are_no_files_in_tar(packed: bool) -> None:
     assert found[-1].data == b"data"
 
 
+@pytest.mark.parametrize("tar_format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_links_with_long_targets_in_tar(tar_format: int) -> None:
+    """A link to a name of 200 bytes is a fault; the file after it is read."""
+    link = info_of("link.jpg", 0, tarfile.SYMTYPE)
+    link.linkname = "t" * 200
+    members = [(link, b""), (info_of("good.jpg", 4), b"data")]
+    data = tar_of_infos(members, tar_format=tar_format)
+    assert faults(data) == {"link.jpg": Reason.NOT_A_FILE}
+    content = found_in(data)[-1]
+    assert isinstance(content, Content)
+    assert content.data == b"data"
+
+
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
 def test_fault_116_members_that_are_no_files_in_zip(kind: int) -> None:
     """A link's text is not an image's bytes: its attributes make it a fault."""

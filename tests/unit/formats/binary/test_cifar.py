@@ -168,6 +168,12 @@ def test_fault_133_pickles_are_never_loaded(tmp_path: pathlib.Path) -> None:
         recognise(sizes(tmp_path), heads(tmp_path))
 
 
+def test_other_files_with_the_names_of_pickles(tmp_path: pathlib.Path) -> None:
+    """A file that is called test_batch and is no pickle says nothing of CIFAR."""
+    (tmp_path / "test_batch").write_bytes(b"id,label\n1,cat\n")
+    assert recognise(sizes(tmp_path), heads(tmp_path)) is None
+
+
 def test_both_in_one_source_are_an_error(tmp_path: pathlib.Path) -> None:
     """CIFAR-10 and CIFAR-100 have different records and are no single dataset."""
     for folder, name, labels in (("a", "data_batch_1.bin", 1), ("b", "train.bin", 2)):

@@ -551,6 +551,15 @@ def test_captions(root: Folder) -> None:
         read(root)
 
 
+def test_captions_beside_boxes(root: Folder) -> None:
+    """The captions of a rejected image are not among the boxes that are lost."""
+    captions = [{"id": 8 + n, "image_id": n, "caption": f"{n}"} for n in (1, 2)]
+    images = [image(1, width=-64), image(2)]
+    found = read(tree(root, coco(images, [box(5, 1), box(7, 2), *captions])))
+    assert [(r.reason, r.row) for r in found.rejections] == [(Reason.OUT_OF_RANGE, 1)]
+    assert [r["image/caption"] for r in found.rows] == [["2"]]
+
+
 ODD: dict[str, Callable[[Json], object]] = {
     "texts for numbers": lambda c: c["annotations"][0].update(bbox=["8 px", 1, 2, 3]),
     "ids that are numbers in quotes": lambda c: (
