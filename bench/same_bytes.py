@@ -55,7 +55,7 @@ MAY_DIFFER = frozenset(
 MAY_BE_NEW = "run.spec"
 # A work folder holds process ids, and names by chance: that it is there is compared.
 _WORK_FOLDER = re.compile(r"(^|/)\.[^/]*\.beam-tfrecord$")
-_MOST_LINES = 8
+_MOST_LINES = 20
 _MOST_CHARACTERS = 60
 _NOTHING = object()
 

@@ -129,7 +129,8 @@ def _images(made: str) -> dict[str, Case]:
         "number-folders": _converts(f"{made}/numbered"),
         "kinds-of-images": _converts(f"{made}/mixed"),
         "kinds-of-images-resized": _converts(f"{made}/mixed", "--resize shorter:24"),
-        "kinds-of-images-exif": _converts(f"{made}/mixed", "--exif apply --channels 3"),
+        "kinds-of-images-exif": _converts(f"{made}/mixed", "--exif apply"),
+        "kinds-of-images-rgb": _converts(f"{made}/mixed", "--channels 3"),
         "damaged-images": _converts(damaged, "--max-reject-rate 0.5"),
         "zip": _converts(f"{made}/photos.zip"),
         "tar-gz": _converts(f"{made}/photos.tar.gz"),
@@ -140,8 +141,10 @@ def _images(made: str) -> dict[str, Case]:
         "coco-clipped": _converts(f"{made}/coco-bad", "--bad-box clip"),
         "voc": _converts(f"{made}/voc"),
         "voc-number-classes": _converts(f"{made}/voc-numbers", "--first-pixel 1"),
+        "voc-turned": _converts(f"{made}/voc-turned", "--exif apply"),
         "automl": _converts(f"{made}/automl"),
         "automl-boxes": _converts(f"{made}/automl-boxes"),
+        "images-by-content": _converts(f"{made}/images-by-content"),
         "metadata": _converts(f"{made}/metadata", "--label-column label"),
     }
 
@@ -153,6 +156,7 @@ def _other_formats(made: str) -> dict[str, Case]:
         "parquet-columns": _converts(
             f"{made}/rows.parquet", "--drop tags,box --label-column name --shards 2"
         ),
+        "parquet-sounds": _converts(f"{made}/sounds.parquet"),
         "arrow": _converts(f"{made}/rows.arrow"),
         "avro": _converts(f"{made}/rows.avro", library="fastavro"),
         "npy": _converts(f"{made}/matrix.npy"),
@@ -173,9 +177,10 @@ def _other_formats(made: str) -> dict[str, Case]:
 def _commands(made: str) -> dict[str, Case]:
     photos, small = f"{made}/photos", f"{made}/small.csv"
     return {
-        "converted-again": _changes(
-            photos, "convert set again --splits a=0.9,b=0.1 --resize shorter:20 --quiet"
+        "dataset": _converts(
+            f"{made}/datasets/0", "--splits a=0.9,b=0.1 --resize shorter:20"
         ),
+        "datasets": _converts(f"{made}/datasets", "--drop height,width"),
         "subset": _changes(photos, "subset set part --label horse"),
         "merge": _changes(
             photos,

@@ -27,7 +27,7 @@ import pyarrow.feather
 import pyarrow.parquet
 from PIL import Image
 
-from beam_tfrecord import encode_example
+from beam_tfrecord import convert, encode_example
 
 __all__ = ["make"]
 
@@ -53,6 +53,7 @@ def make(root: Folder) -> None:
     _image_manifests(root)
     _binary(root)
     _tfrecords(root)
+    _datasets(root)
 
 
 def _write_csv(path: Folder, header: Sequence[str], rows: Rows) -> None:
@@ -155,6 +156,11 @@ def _other_tables(root: Folder) -> None:
     table = pa.Table.from_pylist(rows)
     pa.parquet.write_table(table, root / "rows.parquet", row_group_size=3000)
     pa.feather.write_feather(table, str(root / "rows.arrow"), compression="lz4")
+    sounds = [
+        {"sound": {"bytes": rng.randbytes(50), "path": f"{number}.wav"}, "id": number}
+        for number in range(100)
+    ]
+    pa.parquet.write_table(pa.Table.from_pylist(sounds), root / "sounds.parquet")
     whole = (root / "rows.parquet").read_bytes()
     (root / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     numbers = np.random.default_rng(9)
@@ -228,11 +234,12 @@ def _image_trees(root: Folder) -> None:
         _write(path, _image_bytes(_drawn(number, (24, 24)), "PNG"))
     turned = Image.Exif()
     turned[_EXIF_ORIENTATION] = 6
-    for number in range(20):
+    for number in range(8):
         image = _drawn(number)
+        exif = turned if number % 2 else None
         contents = {
             "jpg": _image_bytes(image, "JPEG", exif=turned),
-            "png": _image_bytes(image.convert("P"), "PNG"),
+            "png": _image_bytes(image.convert("P"), "PNG", exif=exif),
             "bmp": _image_bytes(image.convert("L"), "BMP"),
             "tiff": _image_bytes(image, "TIFF"),
             "gif": _image_bytes(image, "GIF"),
@@ -325,6 +332,18 @@ def _detection(root: Folder) -> None:
     _coco(root / "coco-bad", bad=9)
     _voc(root / "voc", _ANIMALS)
     _voc(root / "voc-numbers", [str(number) for number in range(12)])
+    _turned_boxes(root)
+
+
+def _turned_boxes(root: Folder) -> None:
+    """Copies the VOC files, with images that EXIF turns and the sizes that one sees."""
+    exif = Image.Exif()
+    exif[_EXIF_ORIENTATION] = 6
+    for path in sorted((root / "voc" / "Annotations").iterdir()):
+        _write(root / "voc-turned" / "Annotations" / path.name, path.read_bytes())
+        image = _drawn(int(path.stem), (_SIZE[1], _SIZE[0]))
+        content = _image_bytes(image, "JPEG", exif=exif)
+        _write(root / "voc-turned" / "JPEGImages" / f"{path.stem}.jpg", content)
 
 
 def _image_manifests(root: Folder) -> None:
@@ -338,7 +357,7 @@ def _image_manifests(root: Folder) -> None:
         sides = (left / 64, top / 48, "", "", right / 64, bottom / 48, "", "")
         labels.append((split, f"{number}.jpg", label))
         boxes.append((split, f"{number}.jpg", label, *sides))
-        for name in ("automl", "automl-boxes", "metadata"):
+        for name in ("automl", "automl-boxes", "metadata", "images-by-content"):
             path = root / name / f"{number}.jpg"
             _write(path, _image_bytes(_drawn(number), "JPEG"))
     _write_csv(root / "automl" / "all.csv", *_first_apart(labels))
@@ -349,9 +368,14 @@ def _image_manifests(root: Folder) -> None:
         ([f"{n}.jpg", n / 8, _ANIMALS[n % 3]] for n in range(60)),
     )
     _write_csv(
+        root / "images-by-content" / "rows.csv",
+        ["score", "seen"],
+        ([n / 8, f"{n}.jpg"] for n in range(60)),
+    )
+    _write_csv(
         root / "photo-labels.csv",
         ["id", "kind"],
-        ([f"{number:04d}", f"kind {number % 4}"] for number in range(90)),
+        ([f"{n:04d}", f"kind {n % 4}"] for n in range(90) if n % 5),
     )
 
 
@@ -417,6 +441,12 @@ def _tfrecords(root: Folder) -> None:
             damaged[len(content) // 2] ^= 1
         _write(root / "tfrecord-damaged" / name, bytes(damaged))
     _write(root / "tfrecord-cut" / "all.tfrecord", content[: len(content) // 2])
+
+
+def _datasets(root: Folder) -> None:
+    """Converts two trees of images with the version that makes the sources."""
+    for place, name in enumerate(("photos", "numbered")):
+        convert(root / name, root / "datasets" / str(place), name=name, workers=1)
 
 
 if __name__ == "__main__":
