@@ -3,7 +3,7 @@
 
     bench/same_bytes.py BASE NEW [CASE ...] [--keep DIR] [--list]
 
-BASE and NEW are the `beam-tfrecord` commands of two environments. Programs in Python
+BASE and NEW are paths of `beam-tfrecord` in two environments. Programs in Python
 run with the `python` beside each. Every file that a case leaves is compared byte by
 byte: shards, class names, indexes, catalogues, rejects, locks, what a failed run
 leaves. Of `manifest.json` all fields are compared but those of MAY_DIFFER. Exit codes
@@ -14,7 +14,7 @@ files, and of JSON the keys. Exits with 1 where one differs.
 
 To make the environment of an older version: `git worktree add ../base COMMIT`, then
 `./run_local.sh setup` there. Small sources are made. `BEAM_TFRECORD_TEST_DATA` names a
-folder of real data, which adds cases.
+folder of real data, which adds cases. `--list` prints their names.
 """
 
 import argparse
@@ -303,7 +303,9 @@ def main() -> None:
         every = cases(str(root / "sources"), data)
         unknown = set(arguments.cases) - every.keys()
         if unknown:
-            sys.exit(f"no such case: {', '.join(sorted(unknown))}; --list lists them")
+            names = ", ".join(sorted(unknown))
+            print(f"no such case: {names}; --list lists them", file=sys.stderr)
+            sys.exit(2)
         chosen = {n: every[n] for n in every if n in (arguments.cases or every)}
         if arguments.list:
             print("\n".join(chosen))

@@ -144,7 +144,7 @@ def _images(made: str) -> dict[str, Case]:
         "voc-turned": _converts(f"{made}/voc-turned", "--exif apply"),
         "automl": _converts(f"{made}/automl"),
         "automl-boxes": _converts(f"{made}/automl-boxes"),
-        "images-by-content": _converts(f"{made}/images-by-content"),
+        "images-by-content": _converts(f"{made}/images-by-content/rows.csv"),
         "metadata": _converts(f"{made}/metadata", "--label-column label"),
     }
 
