@@ -14,7 +14,7 @@ files, and of JSON the keys. Exits with 1 where one differs.
 
 To make the environment of an older version: `git worktree add ../base COMMIT`, then
 `./run_local.sh setup` there. Small sources are made. `BEAM_TFRECORD_TEST_DATA` names a
-folder of real data, which adds cases. `--list` prints their names.
+folder of real data, which adds cases. `--list` prints all cases.
 """
 
 import argparse
