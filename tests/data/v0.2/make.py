@@ -49,6 +49,7 @@ JOBS: Mapping[str, Sequence[str]] = {
     ),
 }
 SPARSE_KEYS = 2000
+SPLIT = {"num_shards": 2, "splits": {"train": 0.7, "test": 0.3}}
 BUCKET = "beam-tfrecord"
 # Ends before it puts the manifest, which it leaves in a file.
 BUCKET_DRIVER = """
@@ -162,7 +163,8 @@ def make() -> None:
         for output, (source, *flags) in JOBS.items():
             run("convert", source, output, *flags, cwd=folder)
         write_rows(folder, "rows", range(30), pipeline_row)
-        write_rows(folder, "sparse", range(60), sparse_row)
+        # Version 0.2 has mixed up the keys of rows in several small shards.
+        write_rows(folder, "sparse", range(60), sparse_row, said={"num_shards": 1})
         for moment in KILLED:
             kill(folder, moment)
         write_rows(folder, "pipeline", range(30), pipeline_row, dies=True)
@@ -170,6 +172,7 @@ def make() -> None:
             pack(folder / each, HERE / each)
         for each in ("split.lock", "names.lock"):
             shutil.copy(folder / each, HERE / each)
+    write_order()
 
 
 def make_bucket() -> None:
@@ -230,6 +233,30 @@ def root() -> pathlib.Path:
     return pathlib.Path(beam_pipeline.__file__).parents[1]
 
 
+def write_order() -> None:
+    """Writes what tells the rows of each split, in the order of the records."""
+    from beam_pipeline import open_dataset
+
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("table", "gzip", "locked", "photos", "wide", "rows", "sparse"):
+            place = HERE / name
+            if name in PACKED:
+                place = pathlib.Path(folder, name)
+                zipfile.ZipFile(HERE / f"{name}.zip").extractall(place)
+            key = {"photos": "filename", "wide": "x000"}.get(name, "id")
+            opened = open_dataset(place)
+            order = {
+                split: [
+                    v if isinstance(v := row[key], str) else int(v)
+                    for row in opened[split]
+                ]
+                for split in opened
+            }
+            lines.append(f' "{name}": {json.dumps(order)}')
+    (HERE / "order.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def run(*arguments: object, cwd: pathlib.Path, ends: int = 0) -> None:
     """Runs the program of this Python."""
     python(["-m", "beam_pipeline", *map(str, arguments)], cwd, ends)
@@ -260,7 +287,13 @@ def kill(folder: pathlib.Path, moment: str) -> None:
 
 
 def write_rows(
-    folder: pathlib.Path, output: str, numbers: range, row: Any, *, dies: bool = False
+    folder: pathlib.Path,
+    output: str,
+    numbers: range,
+    row: Any,
+    *,
+    dies: bool = False,
+    said: Any = SPLIT,
 ) -> None:
     """Writes rows with a pipeline, which may die before its commit."""
     at = folder / output if dies else folder
@@ -282,7 +315,7 @@ socket.gethostname = runs._machine = lambda: "elsewhere"
 rows = json.loads({rows!r})
 with beam.Pipeline(runner="FnApiRunner") as pipeline:
     pipeline | beam.Create(rows) | WriteDataset(
-        {output!r}, key="id", num_shards=2, splits={{"train": 0.7, "test": 0.3}}
+        {output!r}, key="id", **{said!r}
     )
 """
     python(["-c", program], at, -signal.SIGKILL if dies else 0)

@@ -129,7 +129,7 @@ def test_rows_of_many_keys_come_back() -> None:
 def test_rows_of_small_shards_keep_their_keys(
     shards: int, tmp_path: pathlib.Path
 ) -> None:
-    """Shards that are encoded together have other keys each, and give their rows back."""
+    """Shards that are encoded together, each with other keys, give all rows back."""
     rows = [{"id": n, **row} for n, row in enumerate(generated(60, 2_000))]
     write_rows(rows, tmp_path / "out", num_shards=shards)
     view = open_dataset(tmp_path / "out")["train"]
