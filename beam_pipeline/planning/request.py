@@ -24,7 +24,7 @@ from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.placing.vocabulary import parse_lock
 from transforms.core.schema import Kind
-from transforms.errors import SourceError, SpecError
+from transforms.errors import SourceError, SpecError, bounded
 from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
 from transforms.storage.file_list import FileList, lines_of
@@ -98,6 +98,9 @@ class Request:
         if not made.settings:
             return "it does not say what made it"
         if made.settings != self.settings:
+            # The version is one of the settings.
+            if (version := _version_of(manifest)) != __version__:
+                return f"it was made by version {version}, and this is {__version__}"
             return "it was made with other settings"
         if made.fingerprint != self.fingerprint:
             return (
@@ -124,6 +127,13 @@ class Request:
 
 
 _UNKNOWN = Request("", "", 0, "")
+
+
+def _version_of(manifest: Manifest) -> str:
+    """Returns the version of this program that made a dataset, for a message."""
+    versions = manifest.run.get("versions")
+    stated = versions.get("beam-tfrecord") if isinstance(versions, Mapping) else None
+    return bounded(str(stated or __version__))
 
 
 def make_request(spec: Spec, inputs: Inputs) -> Request:

@@ -504,11 +504,9 @@ def alike(
     are_few = bool(held_by_few(held, count))
     if not (are_few or some_sparse):
         return [*tables]
-    # What is sparse in one of them, must be so in all.
-    least = 1 if are_few else len(held) + 1
+    # What is sparse in one of them, must be so in all, be it a single name.
     found = [
-        with_sparse(table, able, held=held, count=count, least=least)
-        for table in tables
+        with_sparse(table, able, held=held, count=count, least=1) for table in tables
     ]
     names: dict[pa.DataType, set[str]] = {}
     each = [cells_of(table) for table in found]

@@ -1,16 +1,20 @@
 """Rows with a few of many keys: as others in every byte, but no larger than that."""
 
+import pathlib
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipeline import open_dataset
 from tests.support.gathered_rows import gather
+from tests.support.own_pipelines import write_rows
 from transforms.core import sparse
 from transforms.core.sparse import cells_of, other_names
 from transforms.errors import BeamTFRecordError
@@ -73,12 +77,18 @@ def outcome(parts: Sequence[Sequence[Row]], **given: Any) -> Any:
 @given(
     sparse_rows(),
     st.sampled_from([0.3, 1.0]),
+    st.sampled_from([1, 2, 4]),
     st.sampled_from([1, 3]),
     st.sampled_from(["", "key", "features"]),
     st.randoms(),
 )
 def test_the_form_of_columns_decides_nothing(
-    rows: list[Row], most_held: float, bundles: int, given: str, shuffler: Any
+    rows: list[Row],
+    most_held: float,
+    least: int,
+    bundles: int,
+    given: str,
+    shuffler: Any,
 ) -> None:
     """Schema, records, rejects and errors are those of rows in single columns."""
     said: dict[str, Any] = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 2}
@@ -91,7 +101,7 @@ def test_the_form_of_columns_decides_nothing(
         shuffler.choice(parts).append(row)
     with mock.patch.object(sparse, "LEAST_COLUMNS", 1_000):
         expected = outcome([rows], **said)
-    with mock.patch.multiple(sparse, LEAST_COLUMNS=1, MOST_HELD=most_held):
+    with mock.patch.multiple(sparse, LEAST_COLUMNS=least, MOST_HELD=most_held):
         assert outcome(parts, **said) == expected
 
 
@@ -113,6 +123,21 @@ def test_rows_of_many_keys_come_back() -> None:
     parts = [rows[:1], rows[1:3], rows[3:100], rows[100:101], rows[101:]]
     assert gather([rows], **said).facts == expected
     assert gather(parts, **said).facts == expected
+
+
+@pytest.mark.parametrize("shards", [2, 7])
+def test_rows_of_small_shards_keep_their_keys(
+    shards: int, tmp_path: pathlib.Path
+) -> None:
+    """Shards that are encoded together, each with other keys, give all rows back."""
+    rows = [{"id": n, **row} for n, row in enumerate(generated(60, 2_000))]
+    write_rows(rows, tmp_path / "out", num_shards=shards)
+    view = open_dataset(tmp_path / "out")["train"]
+    found = sorted(view, key=lambda row: row["id"])
+    assert len(found) == len(rows)
+    for row, expected in zip(found, rows, strict=True):
+        held = {name: float(x) for name, x in row.items() if x is not None}
+        assert held == {name: float(np.float32(x)) for name, x in expected.items()}
 
 
 def test_batches_hold_what_is_there() -> None:

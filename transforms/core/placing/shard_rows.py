@@ -19,6 +19,7 @@ from transforms.core.segment import (
     PLACE_COLUMNS,
     ROW_COLUMN,
 )
+from transforms.core.sparse import cells_of, joined
 
 __all__ = ["ShardCounts", "ShardRows"]
 
@@ -139,12 +140,15 @@ class ShardRows:
         """Returns the rows of several shards, one shard after another."""
         counts = [shard.table.num_rows for shard in shards]
         places = [0, *itertools.accumulate(counts)]
+        tables = [shard.table for shard in shards]
+        # Sparse columns of the same name and type may hold other features.
+        sparse = {name for t in tables for cells in cells_of(t) for name in cells.names}
+        if sparse:
+            table = joined(tables, lambda name, _kind: name in sparse)
+        else:
+            table = pa.concat_tables(tables, promote_options="default")
         return cls(
-            in_one_piece(
-                pa.concat_tables(
-                    [shard.table for shard in shards], promote_options="default"
-                )
-            ),
+            in_one_piece(table),
             np.concatenate(
                 [shard.order + at for shard, at in zip(shards, places, strict=False)]
             ),

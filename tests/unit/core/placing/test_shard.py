@@ -15,6 +15,7 @@ from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
+from transforms.core.sparse import with_columns, with_sparse
 from transforms.errors import EncodingError
 
 LAYOUTS = st.lists(
@@ -324,3 +325,27 @@ def test_record_schema_has_the_records_types() -> None:
     assert (
         record_columns.record_schema(schema, without=["image"]).names == found.names[1:]
     )
+
+
+_SOME_KEYS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9), max_size=4)
+
+
+@given(st.lists(st.lists(_SOME_KEYS, min_size=1, max_size=8), min_size=1, max_size=4))
+def test_joined_shards_keep_the_names_of_their_cells(
+    shards: list[list[dict[str, int]]],
+) -> None:
+    """Whichever columns are sparse in each shard, each row has the values it had."""
+    made = []
+    for rows in shards:
+        held = sorted({name for row in rows for name in row})
+        columns = {name: pa.array([row.get(name) for row in rows]) for name in held}
+        table = pa.table({"row": pa.array(range(len(rows))), **columns})
+        sparse = with_sparse(table, lambda name, _kind: name != "row", least=1)
+        order = np.arange(len(rows))
+        made.append(ShardRows(sparse, order, ("",), np.zeros(1, np.int64)))
+    found = with_columns(ShardRows.joined(made).table).to_pylist()
+    for row in found:
+        del row["row"]
+    assert [{k: v for k, v in row.items() if v is not None} for row in found] == [
+        row for rows in shards for row in rows
+    ]

@@ -1,0 +1,378 @@
+"""Datasets of version 0.2: read, checked, copied, replaced, and made again.
+
+`tests/data/v0.2/README.md` says how they were made. Unfinished work of that version is
+in `test_version_0_2_runs.py`.
+"""
+
+import csv
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipeline import open_dataset
+from beam_pipeline import version as own_version
+from beam_pipeline.planning import request
+from tests.support.folder_store import install
+from tests.support.outputs import dataset, names, rejects
+from tests.support.own_pipelines import write_rows
+from tests.support.runs import Run, command
+from tests.support.version_0_2 import (
+    DATA,
+    JOBS,
+    MAKE,
+    copy_sources,
+    copy_target,
+    flags_of,
+    put_objects,
+)
+
+pytestmark = pytest.mark.usefixtures("without_runner")
+
+Folder = pathlib.Path
+Row = dict[str, Any]
+
+DATASETS = ("table", "gzip", "locked", "photos", "wide", "rows", "sparse")
+BY_CONTENT = ("table", "locked")
+BY_TIME = ("gzip", "photos", "wide")
+# What tells the rows of each split, in the order of the records.
+ORDER: dict[str, dict[str, list[Any]]] = json.loads((DATA / "order.json").read_bytes())
+KEYS = {"photos": "filename", "wide": "x000"}
+
+
+def expected_rows(name: str) -> dict[Any, Row]:
+    """Returns what the sources hold, by what tells the rows."""
+    if name in ("rows", "sparse"):
+        row = {"rows": MAKE.pipeline_row, "sparse": MAKE.sparse_row}[name]
+        return {number: row(number) for number in range(60)}
+    if name == "photos":
+        return {path: photo(path) for each in ORDER[name].values() for path in each}
+    source = "wide.csv" if name == "wide" else "table.csv"
+    with open(DATA / "sources" / source, encoding="utf-8", newline="") as file:
+        columns, *lines = csv.reader(file)
+    cells = [
+        dict(zip(columns, line, strict=True))
+        for line in lines
+        if len(line) == len(columns)
+    ]
+    if name == "wide":
+        found = [{key: float(cell) for key, cell in row.items()} for row in cells]
+        return {row["x000"]: row for row in found}
+    return {
+        int(row["id"]): {
+            "id": int(row["id"]),
+            "weight": float(row["weight"]),
+            "tame": row["tame"] == "true",
+            "note": row["note"] or None,
+            "kind": row["kind"],
+        }
+        for row in cells
+    }
+
+
+def photo(path: str) -> Row:
+    _, label, file = path.split("/")
+    return {
+        "image": (DATA / "sources" / "photos" / path).read_bytes(),
+        "label": label,
+        "filename": path,
+        "height": 5,
+        "width": 4 + int(file[0]),
+        "depth": 3,
+    }
+
+
+def plain(row: Mapping[str, Any]) -> Row:
+    """Returns a row in Python's own types, without what it lacks."""
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        for name, value in row.items()
+        if value is not None
+    }
+
+
+def records(out: object) -> dict[str, list[Row]]:
+    opened = open_dataset(str(out), labels="names")
+    return {split: [plain(row) for row in opened[split]] for split in opened}
+
+
+def expected_records(name: str) -> dict[str, list[Row]]:
+    rows = expected_rows(name)
+    return {
+        split: [plain(rows[key]) for key in keys] for split, keys in ORDER[name].items()
+    }
+
+
+def convert_again(name: str, folder: Folder, *options: object) -> Run:
+    """Runs the job of a dataset in its folder, as it was run then."""
+    return command("convert", *JOBS[name][:1], name, *flags_of(name), *options)
+
+
+def check_refusal(run: Run, out: Folder, code: int = 2) -> None:
+    """Checks that stderr is one line, an error, that names the output."""
+    assert (run.code, run.out) == (code, "")
+    (line,) = run.err.splitlines()
+    assert line.startswith("error: ")
+    assert out.name in line
+
+
+@pytest.fixture
+def folder(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """The folder that the jobs are run in, with the sources."""
+    copy_sources(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def as_later_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives the program the number of a later version."""
+    monkeypatch.setattr(request, "__version__", "9.9.9")
+    deciding = {**own_version.deciding_versions(), "beam-tfrecord": "9.9.9"}
+    monkeypatch.setattr("beam_pipeline.planning.plan.deciding_versions", deciding.copy)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_all_records_are_read(name: str, tmp_path: Folder) -> None:
+    """The rows of the source, in the order in which 0.2 has written them."""
+    out = copy_target(name, tmp_path)
+    assert records(out) == expected_records(name)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_single_records_are_read(name: str, tmp_path: Folder) -> None:
+    """Every other record of each split by its number, from the end to the front."""
+    opened = open_dataset(copy_target(name, tmp_path), labels="names")
+    for split, expected in expected_records(name).items():
+        view = opened[split]
+        assert len(view) == len(expected)
+        numbers = range(len(view) - 1, -1, -2)
+        assert [plain(view[n]) for n in numbers] == expected[::-2]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_dataset_is_verified(name: str, tmp_path: Folder) -> None:
+    """`verify` ends with 0, and with 1 once a byte of a shard is another one."""
+    out = copy_target(name, tmp_path)
+    run = command("verify", out)
+    assert (run.code, run.err) == (0, "")
+    shard = out / dataset(out)["splits"][0]["shards"][0]["file"]
+    data = bytearray(shard.read_bytes())
+    data[-9] ^= 1
+    shard.write_bytes(data)
+    assert command("verify", out).code == 1
+
+
+def test_rejects_are_listed(tmp_path: Folder) -> None:
+    """The two short rows of the table and the damaged image, by source and reason."""
+    table, photos = (copy_target(name, tmp_path) for name in ("table", "photos"))
+    found = [(r["source"], r["row"], r["reason"]) for r in rejects(table)]
+    assert found == [("table.csv", n, "field_count") for n in (13, 26)]
+    assert [r["reason"] for r in rejects(photos)] == ["damaged_image"]
+    for out, source in ((table, "table.csv"), (photos, "bad.png")):
+        run = command("rejects", out)
+        assert run.code == 0
+        assert source in run.out
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "chosen"),
+    [
+        ("gzip", "kind == 'goat'", [n for n in ORDER["gzip"]["train"] if n % 3 == 2]),
+        ("photos", "width > 8", ["train/cat/6.jpg", "train/dog/7.jpg"]),
+    ],
+)
+def test_the_catalogue_is_used(
+    name: str, condition: str, chosen: list[Any], tmp_path: Folder
+) -> None:
+    """It has a row for each record, and rows are chosen by it."""
+    out = copy_target(name, tmp_path)
+    (path,) = (out / "catalogue").glob("train-*")
+    assert pq.read_metadata(path).num_rows == len(ORDER[name]["train"])
+    view = open_dataset(out)["train"].where(condition)
+    assert [row[KEYS.get(name, "id")] for row in view] == chosen
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_dataset_is_merged_with_another(name: str, tmp_path: Folder) -> None:
+    """With a part of it that this version has copied: all records of both, verified."""
+    out, part = copy_target(name, tmp_path), tmp_path / "part"
+    assert command("subset", out, part, "--split", "train").code == 0
+    merged = tmp_path / "merged"
+    run = command("merge", out, part, merged)
+    assert run.code == 0, run.err
+    assert command("verify", merged).code == 0
+    key = KEYS.get(name, "id")
+    both = {
+        split: sorted(rows, key=lambda row: row[key])
+        for split, rows in records(merged).items()
+    }
+    for split, expected in expected_records(name).items():
+        twice = expected * (2 if split == "train" else 1)
+        assert both[split] == sorted(twice, key=lambda row: row[key])
+
+
+@pytest.mark.parametrize("name", ["table", "gzip"])
+def test_a_dataset_is_merged_with_a_new_one(name: str, folder: Folder) -> None:
+    """Rows of this version come beside those of 0.2, their classes joined by name."""
+    out = copy_target(name, folder)
+    run = command("convert", "in/more.csv", "more", *flags_of(name))
+    assert run.code == 0, run.err
+    run = command("merge", out, "more", "merged")
+    assert run.code == 0, run.err
+    assert command("verify", "merged").code == 0
+    found = [row for rows in records("merged").values() for row in rows]
+    assert sorted(row["id"] for row in found) == [*range(24), *range(100, 106)]
+    assert all(row["kind"] == MAKE.kind(row["id"]) for row in found)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_dataset_is_replaced(name: str, folder: Folder) -> None:
+    """`convert --overwrite` leaves what a fresh run leaves, and nothing beside it."""
+    out = copy_target(name, folder / "there")
+    flags = (*flags_of("table"), "--seed", "3")
+    assert command("convert", "in/table.csv", folder / "fresh", *flags).code == 0
+    run = command("convert", "in/table.csv", out, *flags)
+    check_refusal(run, out)
+    run = command("convert", "in/table.csv", out, *flags, "--overwrite")
+    assert run.code == 0, run.err
+    assert dataset(out)["digest"] == dataset(folder / "fresh")["digest"]
+    assert names(out) == names(folder / "fresh")
+    assert os.listdir(out.parent) == [name]
+
+
+def test_a_pipeline_replaces_its_dataset(tmp_path: Folder) -> None:
+    """`WriteDataset` with overwrite: the same rows as before, and then more of them."""
+    out = copy_target("rows", tmp_path)
+    rows = [MAKE.pipeline_row(number) for number in range(40)]
+    write_rows(rows[:30], out, key="id", overwrite=True, **MAKE.SPLIT)
+    assert records(out) == expected_records("rows")
+    write_rows(rows, out, key="id", overwrite=True, **MAKE.SPLIT)
+    assert sum(len(each) for each in records(out).values()) == 40
+    assert command("verify", out).code == 0
+    assert os.listdir(tmp_path) == ["rows"]
+
+
+def copy_locks(folder: Folder) -> None:
+    for name in ("split.lock", "names.lock"):
+        (folder / name).write_bytes((DATA / name).read_bytes())
+
+
+@pytest.mark.skipif(
+    own_version.__version__ != "0.2.0", reason="a later version does it again"
+)
+@pytest.mark.parametrize("name", [*BY_CONTENT, *BY_TIME])
+def test_an_unchanged_job_is_up_to_date(name: str, folder: Folder) -> None:
+    """The program with the number of 0.2 writes nothing, wherever the dataset is."""
+    out = copy_target(name, folder)
+    copy_locks(folder)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    run = convert_again(name, folder, "--report-json", "result.json")
+    assert (run.code, run.err) == (0, "")
+    result = json.loads((folder / "result.json").read_bytes())
+    assert result["status"] == "up to date"
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+@pytest.mark.usefixtures("as_later_version")
+@pytest.mark.parametrize("name", [*BY_CONTENT, *BY_TIME])
+def test_a_later_version_says_why_it_is_not_up_to_date(
+    name: str, folder: Folder
+) -> None:
+    """One line names the version that made it; with --overwrite the job is done."""
+    out = copy_target(name, folder)
+    copy_locks(folder)
+    run = convert_again(name, folder)
+    check_refusal(run, out)
+    assert "0.2.0" in run.err
+    run = convert_again(name, folder, "--overwrite")
+    assert run.code == 0, run.err
+    (note,) = run.err.splitlines()
+    assert "0.2.0" in note
+    assert records(out) == expected_records(name)
+
+
+@pytest.mark.parametrize("name", BY_TIME)
+@pytest.mark.parametrize("fingerprint", ["stat", "content"])
+def test_files_with_new_times_are_changed_files(
+    fingerprint: str, name: str, folder: Folder
+) -> None:
+    """A dataset that went by times is refused in one line, and replaced on demand."""
+    out = copy_target(name, folder)
+    for path in (folder / "in").rglob("*.*"):
+        os.utime(path, (1_760_000_000, 1_760_000_000))
+    options = ("--fingerprint", fingerprint)
+    check_refusal(convert_again(name, folder, *options), out)
+    run = convert_again(name, folder, *options, "--overwrite")
+    assert run.code == 0, run.err
+    assert records(out) == expected_records(name)
+
+
+@pytest.mark.parametrize("name", BY_CONTENT)
+def test_a_changed_file_is_noticed(name: str, folder: Folder) -> None:
+    """A dataset that went by contents is refused in one line once a cell differs."""
+    out = copy_target(name, folder)
+    copy_locks(folder)
+    source = folder / "in" / "table.csv"
+    source.write_text(source.read_text().replace("note, 7", "note, 8"))
+    check_refusal(convert_again(name, folder), out)
+
+
+def test_locks_are_kept(folder: Folder) -> None:
+    """Other shares and more rows: rows and class ids of the locks stay as they were."""
+    out = copy_target("locked", folder)
+    copy_locks(folder)
+    held = (folder / "names.lock").read_bytes()
+    source = folder / "in" / "table.csv"
+    more = (folder / "in" / "more.csv").read_text().splitlines()[1:]
+    source.write_text("\n".join([*source.read_text().splitlines(), *more, ""]))
+    flags = [
+        each.replace("train=0.7,test=0.3", "train=0.1,test=0.9")
+        for each in JOBS["locked"]
+    ]
+    run = command("convert", flags[0], "locked", *flags[1:], "--overwrite")
+    assert run.code == 0, run.err
+    found = {
+        split: {row["id"] for row in rows if row["id"] < 24}
+        for split, rows in records(out).items()
+    }
+    assert found == {split: {*ids} for split, ids in ORDER["locked"].items()}
+    assert (folder / "names.lock").read_bytes() == held
+    assert sum(len(rows) for rows in records(out).values()) == 30
+
+
+def test_files_for_other_readers_are_added(tmp_path: Folder) -> None:
+    """`index` adds text indexes to a dataset of 0.2, which stays sound."""
+    out = copy_target("table", tmp_path)
+    run = command("index", out, "--text")
+    assert run.code == 0, run.err
+    assert len(list((out / "index").glob("*.idx"))) == 4
+    assert command("verify", out).code == 0
+    assert records(out) == expected_records("table")
+
+
+def test_a_bucket_is_read_and_replaced(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects of a dataset that replaced one: read, verified, and replaced by one."""
+    store = install(folder / "store", monkeypatch)
+    put_objects("bucket", store)
+    out, before = "s3://b/bucket", store.keys
+    rows = {split: {row["id"] for row in rows} for split, rows in records(out).items()}
+    assert rows == {split: {*ids} for split, ids in ORDER["table"].items()}
+    assert command("verify", out).code == 0
+    run = command("convert", "in/table.csv", out, *flags_of("table"), "--seed", 3)
+    check_refusal(run, Folder(out))
+    assert store.keys == before
+    flags = (*flags_of("table"), "--seed", 3, "--overwrite")
+    run = command("convert", "in/table.csv", out, *flags)
+    assert run.code == 0, run.err
+    assert command("verify", out).code == 0
+    folders = {key.split("/")[1] for key in store.keys if key.count("/") > 1}
+    assert len(folders) == 1
+    assert not folders & {key.split("/")[1] for key in before}

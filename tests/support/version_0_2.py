@@ -1,0 +1,80 @@
+"""What version 0.2 has written, copied to where a test may change it."""
+
+import importlib.util
+import pathlib
+import shutil
+import zipfile
+from types import ModuleType
+
+from tests.support.folder_store import FolderStore
+
+__all__ = [
+    "DATA",
+    "JOBS",
+    "MAKE",
+    "copy_sources",
+    "copy_target",
+    "flags_of",
+    "put_objects",
+]
+
+Folder = pathlib.Path
+DATA = pathlib.Path(__file__).parents[1] / "data" / "v0.2"
+
+
+def _make() -> ModuleType:
+    """Loads the script that has made the data, whose folder is no package."""
+    spec = importlib.util.spec_from_file_location("make_v0_2", DATA / "make.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKE = _make()
+JOBS: dict[str, tuple[str, ...]] = MAKE.JOBS
+
+
+def copy_target(name: str, folder: Folder) -> Folder:
+    """Copies a dataset, or a target with its work folder, into a folder.
+
+    Returns the folder with the name, which a packed target has in a folder of its own.
+    """
+    packed = DATA / f"{name}.zip"
+    if packed.exists():
+        with zipfile.ZipFile(packed) as file:
+            file.extractall(folder / name)
+    else:
+        shutil.copytree(DATA / name, folder / name)
+    return folder / name
+
+
+def copy_sources(folder: Folder) -> None:
+    """Copies the sources to where the jobs read them, with their old times."""
+    MAKE.copy_sources(folder / "in")
+
+
+def flags_of(name: str) -> tuple[str, ...]:
+    """Returns the flags of a job of `convert`, without its source."""
+    return JOBS[name][1:]
+
+
+def put_objects(name: str, store: FolderStore) -> bytes:
+    """Puts the objects of a bucket into a store.
+
+    Returns the manifest that the run which left them was about to put; b"" for none.
+    """
+    objects: dict[str, bytes] = {}
+    packed = DATA / f"{name}.zip"
+    if packed.exists():
+        with zipfile.ZipFile(packed) as file:
+            names = [each for each in file.namelist() if not each.endswith("/")]
+            objects = {each: file.read(each) for each in names}
+    else:
+        paths = [path for path in (DATA / name).rglob("*") if path.is_file()]
+        root = DATA / name
+        objects = {p.relative_to(root).as_posix(): p.read_bytes() for p in paths}
+    manifest = objects.pop("manifest.json", b"")
+    for key, data in sorted(objects.items()):
+        store.put(key, data)
+    return manifest
