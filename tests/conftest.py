@@ -1,9 +1,9 @@
 """Pytest settings of all tests: fixed generated cases, and the headline figures.
 
-Hypothesis has two profiles. `commit` takes 50 examples, always the same, so that a run in
-CI says what the run before it said. `stress`, for `make stress`, takes 500 new ones in
-each run, and keeps those that failed in `.hypothesis`. Tests marked `stress` are run by
-`make stress` alone.
+Hypothesis has two profiles. `commit` takes 50 examples, always the same, so that a run
+in CI says what the run before it said. `stress`, for `make stress`, takes 500 new ones
+in each run, and keeps those that failed in `.hypothesis`. Tests marked `stress` are run
+by `make stress` alone.
 
 A test that establishes one of the headline figures says how far it got, and the end of
 the run shows all of them:

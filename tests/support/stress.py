@@ -1,11 +1,11 @@
 """What `make stress` adds to the cases that `make test` takes.
 
-A test marked `stress` is run by `make stress` alone. Hypothesis has a profile for each of
-the two (`tests/conftest.py`); tests that draw cases from seeds of their own take `CASES`,
-and those with another measure of size take `sizes`.
+A test marked `stress` is run by `make stress` alone. Hypothesis has a profile for each
+of the two (`tests/conftest.py`); tests that draw cases from seeds of their own take
+`CASES`, and those with another measure of size take `sizes`.
 
-`make stress` sets `BEAM_TFRECORD_STRESS` to the first of its seeds, so that each run takes
-new ones; a failed run is repeated with the number that it printed.
+`make stress` sets `BEAM_TFRECORD_STRESS` to the first of its seeds, so that each run
+takes new ones; a failed run is repeated with the number that it printed.
 """
 
 import os
@@ -23,11 +23,11 @@ _PORTIONS = [range(FIRST + at, FIRST + at + 5_000) for at in (0, 5_000)]
 
 
 def sizes(small: object, full: object) -> Sequence[Any]:
-    """Returns the values of a parameter: a small one, and one for `make stress` alone."""
+    """Returns the values of a parameter: one for every run, and one for `make stress`."""
     return [small, pytest.param(full, marks=pytest.mark.stress)]
 
 
-# Seeds for `parametrize`: 50 fixed ones, as many as Hypothesis takes, and many new ones.
+# Seeds for `parametrize`: 50 fixed ones, as many as Hypothesis takes, then new ones.
 CASES = [
     range(50),
     *(pytest.param(seeds, marks=pytest.mark.stress) for seeds in _PORTIONS),
