@@ -22,9 +22,9 @@ STRESS = FIRST > 0
 _PORTIONS = [range(FIRST + at, FIRST + at + 5_000) for at in (0, 5_000)]
 
 
-def sizes(small: object, full: object) -> Sequence[Any]:
-    """Returns the values of a parameter: one for every run, and one for `make stress`."""
-    return [small, pytest.param(full, marks=pytest.mark.stress)]
+def sizes(first: object, *others: object) -> Sequence[Any]:
+    """Returns values of a parameter: one for each run, others for `make stress`."""
+    return [first, *(pytest.param(each, marks=pytest.mark.stress) for each in others)]
 
 
 # Seeds for `parametrize`: 50 fixed ones, as many as Hypothesis takes, then new ones.

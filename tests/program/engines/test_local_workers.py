@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from beam_pipeline.running import workers as local_workers
+from tests.support.stress import sizes
 
 Folder = pathlib.Path
 ROWS = 1_200_000
@@ -139,12 +140,12 @@ def at_work(process: subprocess.Popen[str], folder: Folder) -> bool:
 @pytest.mark.parametrize(
     ("moment", "which", "program"),
     [
-        (starting, 0, FORKS),
+        pytest.param(starting, 0, FORKS, marks=pytest.mark.stress),
         (starting, 0, NEW),
-        (at_work, 0, FORKS),
+        pytest.param(at_work, 0, FORKS, marks=pytest.mark.stress),
         (at_work, 1, FORKS),
-        (at_work, 1, NEW),
-        (writing, 0, FORKS),
+        pytest.param(at_work, 1, NEW, marks=pytest.mark.stress),
+        pytest.param(writing, 0, FORKS, marks=pytest.mark.stress),
     ],
 )
 def test_killed_worker_ends_the_run(
@@ -215,9 +216,9 @@ def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
     ("number", "expected", "workers", "program"),
     [
         (signal.SIGINT, 130, 1, FORKS),
-        (signal.SIGINT, 130, 2, FORKS),
+        pytest.param(signal.SIGINT, 130, 2, FORKS, marks=pytest.mark.stress),
         (signal.SIGINT, 130, 2, NEW),
-        (signal.SIGTERM, 143, 1, FORKS),
+        pytest.param(signal.SIGTERM, 143, 1, FORKS, marks=pytest.mark.stress),
         (signal.SIGTERM, 143, 2, FORKS),
         (signal.SIGHUP, 129, 2, FORKS),
     ],
@@ -686,7 +687,9 @@ main(sys.argv[2:])
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("name", ["job", "beam_control_read", "read_grpc", "Thread-"])
+@pytest.mark.parametrize(
+    "name", sizes("job", "beam_control_read", "read_grpc", "Thread-")
+)
 def test_refused_thread_ends_the_run(tmp_path: Folder, name: str, workers: str) -> None:
     """A thread that cannot start here or in a worker ends the run, and names memory."""
     if workers == "1" and "_" in name:

@@ -14,6 +14,7 @@ from tests.support.image_sources import encoded, noise, tree
 from tests.support.memory import LIMIT, converted
 from tests.support.outputs import first_values, rejects
 from tests.support.runs import convert
+from tests.support.stress import sizes
 from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason
@@ -128,7 +129,7 @@ def test_a_file_that_grew_has_changed(tmp_path: Folder) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("kind", ["tree", "zip"])
+@pytest.mark.parametrize("kind", sizes("tree", "zip"))
 def test_memory_of_a_file_of_gigabytes(kind: str, tmp_path: Folder) -> None:
     """The default limit rejects a sparse file of 3 GB without reading it."""
     source = tree(tmp_path / "in", good_png=SMALL)

@@ -26,6 +26,7 @@ from tests.support.own_pipelines import (
     write_parts,
     write_rows,
 )
+from tests.support.stress import sizes
 from transforms.core.example.parse import read_examples
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import unit_hashes
@@ -103,7 +104,7 @@ def test_order_of_rows(tmp_path: Folder, expected: Mapping[str, bytes]) -> None:
     assert bytes_of(tmp_path / "out") == expected
 
 
-@pytest.mark.parametrize("bundles", [2, 7, 64])
+@pytest.mark.parametrize("bundles", sizes(7, 2, 64))
 def test_bundles(tmp_path: Folder, expected: Mapping[str, bytes], bundles: int) -> None:
     """Two bundles, some, or one of few rows each."""
     write_rows(shuffled(ROWS, bundles), tmp_path / "out", bundles=bundles, **SHARDED)
@@ -338,7 +339,7 @@ def test_values_of_another_kind(tmp_path: Folder) -> None:
     assert any("rejects" in name for name in bytes_of(tmp_path / "one"))
 
 
-@pytest.mark.parametrize("values", [1, 5])
+@pytest.mark.parametrize("values", sizes(5, 1))
 def test_collisions(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, values: int
 ) -> None:
@@ -377,7 +378,7 @@ def test_collisions_of_keys(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -
     assert len(both_ways(rows, tmp_path, key="id", num_shards=2)) == 200
 
 
-@pytest.mark.parametrize("key", ["id", "text"])
+@pytest.mark.parametrize("key", sizes("id", "text"))
 def test_keys(tmp_path: Folder, key: str) -> None:
     """With a key too, of integers or of texts, in three arrangements."""
     rows = [

@@ -9,6 +9,7 @@ import pytest
 
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import rows
+from tests.support.stress import sizes
 from transforms.errors import InputError, SpecError
 from transforms.gather import bundle as bundles
 from transforms.publishing import target
@@ -38,7 +39,7 @@ def some(count: int = 200) -> list[dict[str, Any]]:
     "settings",
     [{"splits": {"train": 0.5, "test": 0.5}}, {"splits": "column:part"}, {}],
 )
-@pytest.mark.parametrize("collide", [False, True])
+@pytest.mark.parametrize("collide", sizes(True, False))
 def test_a_key_given_twice_is_named(
     tmp_path: Folder,
     monkeypatch: pytest.MonkeyPatch,

@@ -12,6 +12,7 @@ from beam_pipeline.own_pipelines import locks
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.planning.features import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
+from tests.support.stress import sizes
 from transforms.core.example.description import FixedLenFeature
 from transforms.core.example.parse import read_examples
 from transforms.errors import CommitError, InputError, RaceError, SpecError
@@ -37,7 +38,7 @@ def run_of(dataset: Folder) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("identity", ["key", "content", "group"])
+@pytest.mark.parametrize("identity", sizes("group", "key", "content"))
 def test_a_split_lock_keeps_rows_in_their_splits(
     identity: str, tmp_path: Folder
 ) -> None:

@@ -31,6 +31,7 @@ from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert
+from tests.support.stress import sizes
 from transforms import files
 from transforms.errors import (
     CommitError,
@@ -201,7 +202,7 @@ def test_attempts_of_a_random_step_do_not_mix(
         # Before a shard is there, when it is written and has no name, and when a group
         # has its names and is not yet reported.
         (shard_group, "draft_shard", False, 0),
-        (ShardGroup, "add", True, 1),
+        pytest.param(ShardGroup, "add", True, 1, marks=pytest.mark.stress),
         (ShardGroup, "finish", True, 0),
     ],
 )
@@ -230,9 +231,9 @@ def test_a_shard_is_written_again(
         # In the middle of moving the shards, before the dataset gets its name, after
         # that and before it is reported, and when it was read for the report.
         (files, "rename", True, 2),
-        (committing, "commit_dataset", False, 0),
+        pytest.param(committing, "commit_dataset", False, 0, marks=pytest.mark.stress),
         (committing, "commit_dataset", True, 0),
-        (committing, "_committed", True, 0),
+        pytest.param(committing, "_committed", True, 0, marks=pytest.mark.stress),
     ],
 )
 def test_a_worker_is_killed_during_the_commit(
@@ -428,7 +429,7 @@ def test_one_pipeline_runs_twice_at_once(tmp_path: Folder) -> None:
     assert sorted(row["id"] for row in rows(output)) == [1, 2]
 
 
-@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("exists", sizes(True, False))
 def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, exists: bool) -> None:
     """The other fails clearly, and `clean` removes what it leaves."""
     output, ran = tmp_path / "out", tmp_path / "ran"

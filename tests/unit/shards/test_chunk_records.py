@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.stress import sizes
 from transforms.core import packing
 from transforms.core.packing import pack
 from transforms.core.placing.placement import Sharding, SplitRule
@@ -74,7 +75,7 @@ def as_they_are(rows: pa.Table, *_: object) -> pa.Table:
     return rows
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+@pytest.mark.parametrize("chunk", sizes(7, 1, 64, 1000))
 @pytest.mark.parametrize("form", ["single", "packed", "sparse"])
 def test_shards_do_not_depend_on_the_form_of_their_columns(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, chunk: int, form: str

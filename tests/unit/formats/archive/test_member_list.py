@@ -162,7 +162,7 @@ def test_memory_of_many_members() -> None:
         assert len(found) == count
         return kept
 
-    assert listed(200_000) - listed(100_000) < 100_000 * 20
+    assert listed(60_000) - listed(20_000) < 40_000 * 20
 
 
 def test_numbers_that_no_archive_has() -> None:

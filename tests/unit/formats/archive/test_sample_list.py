@@ -120,4 +120,4 @@ def test_memory_of_many_samples() -> None:
         return size
 
     kept(10)
-    assert kept(60_000) - kept(20_000) < 40 * 40_000
+    assert kept(30_000) - kept(10_000) < 40 * 20_000
