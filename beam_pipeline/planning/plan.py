@@ -150,8 +150,11 @@ class Plan:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of the job: its settings and its inputs, with their modification times."""
-        return _digest([self._decided, self.request.inputs])
+        """Of the job: all that decides its bytes; inputs by their times or contents.
+
+        In an object store, runs of one job write the same files.
+        """
+        return _digest([self._decided, self.request.inputs, deciding_versions()])
 
     @functools.cached_property
     def work_digest(self) -> str:

@@ -1,10 +1,15 @@
 """What version 0.2 has written, copied to where a test may change it."""
 
+import importlib
 import importlib.util
 import pathlib
 import shutil
 import zipfile
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
+
+import pytest
 
 from tests.support.folder_store import FolderStore
 
@@ -20,6 +25,8 @@ __all__ = [
 
 Folder = pathlib.Path
 DATA = pathlib.Path(__file__).parents[1] / "data" / "v0.2"
+# Where conversions find their runner, or what a test has put in its place.
+RUNNING = "beam_pipeline.running.convert"
 
 
 def _make() -> ModuleType:
@@ -78,3 +85,24 @@ def put_objects(name: str, store: FolderStore) -> bytes:
     for key, data in sorted(objects.items()):
         store.put(key, data)
     return manifest
+
+
+def beside(patch: pytest.MonkeyPatch, other: Callable[[], None]) -> Callable[[], None]:
+    """Lets another run do something once a conversion is at work.
+
+    Returns a function that checks that it has been done, once.
+    """
+    run_job = importlib.import_module(RUNNING).run_job
+    done: list[None] = []
+
+    def both(*arguments: Any, **options: Any) -> None:
+        other()
+        done.append(None)
+        run_job(*arguments, **options)
+
+    patch.setattr(f"{RUNNING}.run_job", both)
+
+    def check() -> None:
+        assert len(done) == 1
+
+    return check
