@@ -1,7 +1,6 @@
 """Several writers on one target in an object store, step by step in any order."""
 
 import contextlib
-import itertools
 import json
 import os
 import pickle
@@ -9,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-import pyarrow.fs as pafs
 import pytest
 
 from tests.support import schedules
+from tests.support.folder_store import FolderStore, install
 from tests.support.schedules import Writers, check_dataset, names_of
 from tests.support.stress import sizes
 from transforms.core.manifest import MANIFEST_NAME
@@ -24,63 +23,19 @@ from transforms.publishing import work_folder
 from transforms.publishing.bucket import publication
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
-from transforms.storage import (
-    object_clients,
-    remote_look,
-    remote_reads,
-    remote_writes,
-)
-from transforms.storage.object_store import Listed, Look, OvertakenError
+from transforms.storage.object_store import Look
 from transforms.work import versions
 from transforms.work.store import Store
 
 _WORK = ".out.beam-tfrecord"
 
 
-class _Client:
-    """A store in a folder of this machine; see `object_store.Client`."""
+class _Client(FolderStore):
+    """A store with uploads in parts, and the files of one target."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self._versions: dict[str, str] = {}
-        self._numbers = itertools.count(1)
+        super().__init__(root)
         self.unfinished: list[tuple[str, str]] = []
-
-    def look(self, key: str) -> Look:
-        return Look(self._versions.get(key, ""))
-
-    def put(self, key: str, data: bytes) -> None:
-        path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        self._versions[key] = f"{next(self._numbers)}"
-
-    def put_file(self, key: str, local: str) -> None:
-        self.put(key, Path(local).read_bytes())
-
-    def put_if(self, key: str, data: bytes, version: str) -> None:
-        if self.look(key).version != version:
-            raise OvertakenError(key)
-        self.put(key, data)
-
-    def remove(self, key: str) -> None:
-        if self._versions.pop(key, None) is None:
-            return
-        path = self.root / key
-        path.unlink()
-        # There are no folders in a store, and so none that are empty.
-        for parent in path.parents:
-            if parent == self.root or any(parent.iterdir()):
-                break
-            parent.rmdir()
-
-    def remove_below(self, folder: str) -> None:
-        for key in self.keys:
-            if key.startswith(f"{folder}/"):
-                self.remove(key)
-
-    def list_in(self, folder: str) -> list[Listed] | None:
-        return None
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
         return [each for each in self.unfinished if each[0].startswith(prefix)]
@@ -88,27 +43,15 @@ class _Client:
     def give_up(self, key: str, upload: str) -> None:
         self.unfinished.remove((key, upload))
 
-    def read(self, name: str) -> bytes:
-        return (self.root / "out" / name).read_bytes()
-
-    @property
-    def keys(self) -> list[str]:
-        return sorted(self._versions)
+    def read_file(self, name: str) -> bytes:
+        return self.read(f"out/{name}")
 
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
     """The client of every place."""
     made = _Client(tmp_path)
-
-    def system(path: str) -> tuple[pafs.FileSystem, str]:
-        local = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
-        return local, "/".join(path.split("/")[3:])
-
-    for module in (remote_look, remote_reads, remote_writes):
-        monkeypatch.setattr(module, "file_system", system)
-    for module in (object_clients, bucket_runs, versions):
-        monkeypatch.setattr(module, "client_of", lambda path: made)
+    install(made, monkeypatch)
     return made
 
 
@@ -118,7 +61,7 @@ def test_any_schedule(client: _Client, seeds: range) -> None:
 
     def look() -> None:
         if client.look(f"out/{MANIFEST_NAME}").version:
-            check_dataset(client.read, pointers=False)
+            check_dataset(client.read_file, pointers=False)
 
     for seed in seeds:
         writers = Writers("s3://bucket/out", seed)
@@ -128,7 +71,7 @@ def test_any_schedule(client: _Client, seeds: range) -> None:
             work_folder.clear("s3://bucket/out", sure=True)
         expected = []
         if client.look(f"out/{MANIFEST_NAME}").version:
-            manifest = check_dataset(client.read, pointers=True)
+            manifest = check_dataset(client.read_file, pointers=True)
             expected = [f"out/{name}" for name in names_of(manifest)]
         # One that has published may have been killed before it could say so.
         assert expected or "committed" not in writers.outcomes, seed
@@ -287,9 +230,9 @@ def test_an_owner_paused_for_five_minutes_before_its_put(
         with pytest.raises(CommitError, match="was written by another run"):
             schedules.commit(directory, 0, jobs[0], "", store, made)
         # What the other one has published is whole, while the first one still lives.
-        found = check_dataset(client.read, pointers=True)
+        found = check_dataset(client.read_file, pointers=True)
         assert found.run["job"] == jobs[1]
         work_folder.leave(directory, hold, store, seen="")
     work_folder.clear(directory, sure=True)
-    found = check_dataset(client.read, pointers=True)
+    found = check_dataset(client.read_file, pointers=True)
     assert client.keys == [f"out/{name}" for name in names_of(found)]
