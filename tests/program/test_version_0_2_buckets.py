@@ -10,7 +10,7 @@ import pathlib
 import pytest
 
 from beam_pipeline.version import deciding_versions
-from tests.support.folder_store import FolderStore, install
+from tests.support.folder_store import FolderStore, new_store
 from tests.support.outputs import dataset
 from tests.support.runs import Run, command
 from tests.support.schedules import check_dataset
@@ -42,7 +42,7 @@ def folder(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 @pytest.fixture
 def store(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
-    return install(tmp_path / "store", monkeypatch)
+    return new_store(tmp_path / "store", monkeypatch)
 
 
 def convert_table(out: str, seed: int) -> Run:

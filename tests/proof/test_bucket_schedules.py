@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import pickle
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-import pyarrow.fs as pafs
 import pytest
 
 from tests.support import schedules
+from tests.support.folder_store import FolderStore, install
 from tests.support.schedules import Writers, check_dataset, names_of
 from tests.support.stress import sizes
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -25,63 +24,19 @@ from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import publication
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
-from transforms.storage import (
-    object_clients,
-    remote_look,
-    remote_reads,
-    remote_writes,
-)
-from transforms.storage.object_store import Listed, Look, OvertakenError
+from transforms.storage.object_store import Look
 from transforms.work import versions
 from transforms.work.store import Store
 
 _WORK = ".out.beam-tfrecord"
 
 
-class _Client:
-    """A store in a folder of this machine; see `object_store.Client`."""
+class FolderStore(FolderStore):
+    """A store with uploads in parts, and the files of one target."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self._versions: dict[str, str] = {}
-        self._numbers = itertools.count(1)
+        super().__init__(root)
         self.unfinished: list[tuple[str, str]] = []
-
-    def look(self, key: str) -> Look:
-        return Look(self._versions.get(key, ""))
-
-    def put(self, key: str, data: bytes) -> None:
-        path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        self._versions[key] = f"{next(self._numbers)}"
-
-    def put_file(self, key: str, local: str) -> None:
-        self.put(key, Path(local).read_bytes())
-
-    def put_if(self, key: str, data: bytes, version: str) -> None:
-        if self.look(key).version != version:
-            raise OvertakenError(key)
-        self.put(key, data)
-
-    def remove(self, key: str) -> None:
-        if self._versions.pop(key, None) is None:
-            return
-        path = self.root / key
-        path.unlink()
-        # There are no folders in a store, and so none that are empty.
-        for parent in path.parents:
-            if parent == self.root or any(parent.iterdir()):
-                break
-            parent.rmdir()
-
-    def remove_below(self, folder: str) -> None:
-        for key in self.keys:
-            if key.startswith(f"{folder}/"):
-                self.remove(key)
-
-    def list_in(self, folder: str) -> list[Listed] | None:
-        return None
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
         return [each for each in self.unfinished if each[0].startswith(prefix)]
@@ -89,37 +44,25 @@ class _Client:
     def give_up(self, key: str, upload: str) -> None:
         self.unfinished.remove((key, upload))
 
-    def read(self, name: str) -> bytes:
-        return (self.root / "out" / name).read_bytes()
-
-    @property
-    def keys(self) -> list[str]:
-        return sorted(self._versions)
+    def read_file(self, name: str) -> bytes:
+        return self.read(f"out/{name}")
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     """The client of every place."""
-    made = _Client(tmp_path)
-
-    def system(path: str) -> tuple[pafs.FileSystem, str]:
-        local = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
-        return local, "/".join(path.split("/")[3:])
-
-    for module in (remote_look, remote_reads, remote_writes):
-        monkeypatch.setattr(module, "file_system", system)
-    for module in (object_clients, bucket_runs, versions):
-        monkeypatch.setattr(module, "client_of", lambda path: made)
+    made = FolderStore(tmp_path)
+    install(made, monkeypatch)
     return made
 
 
 @pytest.mark.parametrize("seeds", sizes(range(20), range(800)), ids=str)
-def test_any_schedule(client: _Client, seeds: range) -> None:
+def test_any_schedule(client: FolderStore, seeds: range) -> None:
     """What a manifest names is whole at any time, and in the end nothing else is."""
 
     def look() -> None:
         if client.look(f"out/{MANIFEST_NAME}").version:
-            check_dataset(client.read, pointers=False)
+            check_dataset(client.read_file, pointers=False)
 
     for seed in seeds:
         writers = Writers("s3://bucket/out", seed)
@@ -129,7 +72,7 @@ def test_any_schedule(client: _Client, seeds: range) -> None:
             work_folder.clear("s3://bucket/out", sure=True)
         expected = []
         if client.look(f"out/{MANIFEST_NAME}").version:
-            manifest = check_dataset(client.read, pointers=True)
+            manifest = check_dataset(client.read_file, pointers=True)
             expected = [f"out/{name}" for name in names_of(manifest)]
         # One that has published may have been killed before it could say so.
         assert expected or "committed" not in writers.outcomes, seed
@@ -138,7 +81,7 @@ def test_any_schedule(client: _Client, seeds: range) -> None:
             client.remove(key)
 
 
-def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
+def test_a_stopped_run_puts_nothing_more(client: FolderStore) -> None:
     """Its threads may go on in this process, after all that it had put was removed."""
     directory = "s3://bucket/out"
     store = Store("s3://bucket/.out.beam-tfrecord/w")
@@ -159,7 +102,7 @@ def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
 
 
 def test_uploads_of_the_dead_alone_are_given_up(
-    client: _Client, monkeypatch: pytest.MonkeyPatch
+    client: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those of a run that begins once it was asked who is there, nor of others."""
     dead = [("out/a", "1"), ("out.rejects.jsonl", "2"), (f"{_WORK}/w/b", "3")]
@@ -219,7 +162,7 @@ def test_a_process_that_cannot_be_looked_at_lives(
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]", b"{}", b"\xff", b'{"host": "a"}'])
-def test_an_entry_that_is_no_note(client: _Client, note: bytes) -> None:
+def test_an_entry_that_is_no_note(client: FolderStore, note: bytes) -> None:
     """A foreign entry in place of a run's note is named, and nothing is removed."""
     client.put(f"{_WORK}/holder", note)
     with pytest.raises(TargetError, match="holder' must be the note of a run"):
@@ -229,7 +172,7 @@ def test_an_entry_that_is_no_note(client: _Client, note: bytes) -> None:
 
 @pytest.mark.parametrize("digest", ["equal", "another"])
 def test_an_owner_paused_for_five_minutes_before_its_put(
-    client: _Client, digest: str, monkeypatch: pytest.MonkeyPatch
+    client: FolderStore, digest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its last check another run has published: its put fails, nothing is lost.
 
@@ -288,16 +231,16 @@ def test_an_owner_paused_for_five_minutes_before_its_put(
         with pytest.raises(CommitError, match="was written by another run"):
             schedules.commit(directory, 0, jobs[0], "", store, made)
         # What the other one has published is whole, while the first one still lives.
-        found = check_dataset(client.read, pointers=True)
+        found = check_dataset(client.read_file, pointers=True)
         assert found.run["job"] == jobs[1]
         work_folder.leave(directory, hold, store, seen="")
     work_folder.clear(directory, sure=True)
-    found = check_dataset(client.read, pointers=True)
+    found = check_dataset(client.read_file, pointers=True)
     assert client.keys == [f"out/{name}" for name in names_of(found)]
 
 
 def test_the_work_of_a_run_apart_is_not_kept(
-    client: _Client, monkeypatch: pytest.MonkeyPatch
+    client: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No later run would take it over, so it is removed where work is to be kept."""
     monkeypatch.setattr(bucket_runs, "renewed", lambda _: contextlib.nullcontext())
@@ -314,7 +257,7 @@ def test_the_work_of_a_run_apart_is_not_kept(
 
 
 def test_a_dataset_that_was_indexed_after_a_publication_was_killed(
-    client: _Client, monkeypatch: pytest.MonkeyPatch
+    client: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its manifest is new, its folder is not: nothing of it is what was replaced."""
     directory, folder = "s3://bucket/out", f"data-{'0' * 32}-{'0' * 12}"
@@ -325,7 +268,7 @@ def test_a_dataset_that_was_indexed_after_a_publication_was_killed(
     size, crc, facts = len(data), google_crc32c.value(data), StatisticsTable.of({})
     shard = ShardFile(name, "train", 0, 1, size, size - 16, crc, facts)
     schedules.commit(directory, 0, "0" * 32, "", placed, [shard])
-    manifest = Manifest.from_bytes(client.read(MANIFEST_NAME))
+    manifest = Manifest.from_bytes(client.read_file(MANIFEST_NAME))
     assert manifest.folder == folder
 
     def killed(*_arguments: object, **_options: object) -> None:
@@ -339,4 +282,4 @@ def test_a_dataset_that_was_indexed_after_a_publication_was_killed(
     indexed = dataclasses.replace(manifest, run={**manifest.run, "started": "later"})
     client.put(f"out/{MANIFEST_NAME}", indexed.to_bytes())
     work_folder.clear(directory, sure=True)
-    assert check_dataset(client.read, pointers=True).run["started"] == "later"
+    assert check_dataset(client.read_file, pointers=True).run["started"] == "later"

@@ -19,7 +19,7 @@ from transforms.storage import (
 from transforms.storage.object_store import Listed, Look, OvertakenError
 from transforms.work import versions
 
-__all__ = ["FolderStore", "install"]
+__all__ = ["FolderStore", "install", "new_store"]
 
 
 class FolderStore:
@@ -89,17 +89,22 @@ class FolderStore:
         raise AssertionError("there are no uploads in parts")
 
 
-def install(root: pathlib.Path, patch: pytest.MonkeyPatch) -> FolderStore:
-    """Puts an empty store in the place of every bucket, for this process."""
-    store = FolderStore(root)
-    root.mkdir()
+def install(store: FolderStore, patch: pytest.MonkeyPatch) -> None:
+    """Puts a store in the place of every bucket, for this process."""
 
     def system(path: str) -> tuple[pafs.FileSystem, str]:
-        local = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
+        local = pafs.SubTreeFileSystem(str(store.root), pafs.LocalFileSystem())
         return local, "/".join(path.split("/")[3:])
 
     for module in (remote_look, remote_reads, remote_writes):
         patch.setattr(module, "file_system", system)
     for client in (object_clients, bucket_runs, versions):
         patch.setattr(client, "client_of", lambda path: store)
+
+
+def new_store(root: pathlib.Path, patch: pytest.MonkeyPatch) -> FolderStore:
+    """Makes an empty store in a new folder, and installs it."""
+    root.mkdir()
+    store = FolderStore(root)
+    install(store, patch)
     return store
