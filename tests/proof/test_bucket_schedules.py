@@ -31,7 +31,7 @@ from transforms.work.store import Store
 _WORK = ".out.beam-tfrecord"
 
 
-class FolderStore(FolderStore):
+class _Client(FolderStore):
     """A store with uploads in parts, and the files of one target."""
 
     def __init__(self, root: Path) -> None:
@@ -49,15 +49,15 @@ class FolderStore(FolderStore):
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
     """The client of every place."""
-    made = FolderStore(tmp_path)
+    made = _Client(tmp_path)
     install(made, monkeypatch)
     return made
 
 
 @pytest.mark.parametrize("seeds", sizes(range(20), range(800)), ids=str)
-def test_any_schedule(client: FolderStore, seeds: range) -> None:
+def test_any_schedule(client: _Client, seeds: range) -> None:
     """What a manifest names is whole at any time, and in the end nothing else is."""
 
     def look() -> None:
@@ -81,7 +81,7 @@ def test_any_schedule(client: FolderStore, seeds: range) -> None:
             client.remove(key)
 
 
-def test_a_stopped_run_puts_nothing_more(client: FolderStore) -> None:
+def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
     """Its threads may go on in this process, after all that it had put was removed."""
     directory = "s3://bucket/out"
     store = Store("s3://bucket/.out.beam-tfrecord/w")
@@ -102,7 +102,7 @@ def test_a_stopped_run_puts_nothing_more(client: FolderStore) -> None:
 
 
 def test_uploads_of_the_dead_alone_are_given_up(
-    client: FolderStore, monkeypatch: pytest.MonkeyPatch
+    client: _Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those of a run that begins once it was asked who is there, nor of others."""
     dead = [("out/a", "1"), ("out.rejects.jsonl", "2"), (f"{_WORK}/w/b", "3")]
@@ -162,7 +162,7 @@ def test_a_process_that_cannot_be_looked_at_lives(
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]", b"{}", b"\xff", b'{"host": "a"}'])
-def test_an_entry_that_is_no_note(client: FolderStore, note: bytes) -> None:
+def test_an_entry_that_is_no_note(client: _Client, note: bytes) -> None:
     """A foreign entry in place of a run's note is named, and nothing is removed."""
     client.put(f"{_WORK}/holder", note)
     with pytest.raises(TargetError, match="holder' must be the note of a run"):
@@ -172,7 +172,7 @@ def test_an_entry_that_is_no_note(client: FolderStore, note: bytes) -> None:
 
 @pytest.mark.parametrize("digest", ["equal", "another"])
 def test_an_owner_paused_for_five_minutes_before_its_put(
-    client: FolderStore, digest: str, monkeypatch: pytest.MonkeyPatch
+    client: _Client, digest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its last check another run has published: its put fails, nothing is lost.
 
@@ -240,7 +240,7 @@ def test_an_owner_paused_for_five_minutes_before_its_put(
 
 
 def test_the_work_of_a_run_apart_is_not_kept(
-    client: FolderStore, monkeypatch: pytest.MonkeyPatch
+    client: _Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No later run would take it over, so it is removed where work is to be kept."""
     monkeypatch.setattr(bucket_runs, "renewed", lambda _: contextlib.nullcontext())
@@ -257,7 +257,7 @@ def test_the_work_of_a_run_apart_is_not_kept(
 
 
 def test_a_dataset_that_was_indexed_after_a_publication_was_killed(
-    client: FolderStore, monkeypatch: pytest.MonkeyPatch
+    client: _Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its manifest is new, its folder is not: nothing of it is what was replaced."""
     directory, folder = "s3://bucket/out", f"data-{'0' * 32}-{'0' * 12}"
