@@ -83,4 +83,4 @@ def test_the_plan_of_many_files_keeps_no_object_of_each(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     peak(100)
-    assert peak(8_000) - peak(3_000) < 5_000 * 50
+    assert peak(26_000) - peak(10_000) < 16_000 * 50
