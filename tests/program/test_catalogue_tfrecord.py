@@ -10,7 +10,6 @@ bits, cuts, hostile lengths and streams that end early are in
 import gzip
 import io
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -23,7 +22,6 @@ import pytest
 from beam_pipeline.commands import inspect, verify
 from beam_pipeline.commands import repair as repair_command
 from tests.support.datasets import animals, example, write_dataset, write_records
-from tests.support.runs import process
 from tests.support.stress import sizes
 from tests.support.tfrecords import HOSTILE, needs_proc, run_child
 from transforms.core.manifest import MANIFEST_NAME
@@ -178,14 +176,6 @@ def test_fault_066_shards_that_disagree_with_one_another(
         "b bytes 2 x.tfrecord-00000-of-00004, record 0",
         "b bytes, not in every record 1 x.tfrecord-00001-of-00004, record 0",
     ]
-
-
-def test_fault_068_a_pipe_is_an_error(tmp_path: Folder) -> None:
-    """`verify` names a pipe in the file system, and does not wait for it."""
-    os.mkfifo(tmp_path / "pipe")
-    run = process("verify", tmp_path / "pipe", timeout=15)
-    assert run.returncode != 0
-    assert str(tmp_path / "pipe") in run.stderr
 
 
 def test_fault_068_standard_input_streams() -> None:
