@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -27,7 +28,7 @@ from tests.support.tfrecords import HOSTILE, needs_proc, run_child
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame, header
-from transforms.errors import TFRecordError
+from transforms.errors import TFRecordError, UsageError
 
 Folder = pathlib.Path
 Printed = pytest.CaptureFixture[str]
@@ -176,6 +177,16 @@ def test_fault_066_shards_that_disagree_with_one_another(
         "b bytes 2 x.tfrecord-00000-of-00004, record 0",
         "b bytes, not in every record 1 x.tfrecord-00001-of-00004, record 0",
     ]
+
+
+def test_fault_068_a_loop_of_links_is_a_usage_error(tmp_path: Folder) -> None:
+    """`verify` of a link to itself names it.
+
+    The reader's error is tested below; the command looks at the size before it reads.
+    """
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UsageError, match=re.escape(str(tmp_path / "loop"))):
+        verify.show(str(tmp_path / "loop"))
 
 
 def test_fault_068_standard_input_streams() -> None:
