@@ -254,16 +254,6 @@ def test_names_equal_in_nfc_are_refused() -> None:
         arrange(forms[0], "a/z.jpg", forms[1])
 
 
-def test_label_folders_equal_in_nfc_are_one_class() -> None:
-    """Two folders whose names look the same do not silently become two classes."""
-    forms = [unicodedata.normalize(form, "é") for form in ("NFC", "NFD")]
-    try:
-        listing = arrange(f"{forms[0]}/1.jpg", f"{forms[1]}/2.jpg")
-    except SourceError:
-        return
-    assert len(listing.labels) == 1
-
-
 def test_names_that_are_no_utf8_are_refused() -> None:
     """A name that no record can hold is refused, showing its bytes."""
     with pytest.raises(SourceError, match=r"UTF-8.*\\xff"):

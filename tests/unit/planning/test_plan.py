@@ -17,7 +17,7 @@ from tests.support.datasets import Row, animals, write_dataset
 from tests.support.plans import everything, write_numbers
 from transforms import files
 from transforms.core.placing.placement import SplitSource
-from transforms.errors import SourceError, SpecError, TargetError, UsageError
+from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage.file_list import FileList
 
 Folder = pathlib.Path
@@ -77,24 +77,6 @@ def test_output_inside_the_source(tmp_path: Folder, output: str) -> None:
     with pytest.raises(TargetError, match="be outside the source"):
         plan(root, tmp_path / "link" / output)
     plan(root, tmp_path / "in-out")
-
-
-def test_source_that_is_not_there(tmp_path: Folder) -> None:
-    """A missing source, an empty pattern, an empty folder: each named."""
-    (tmp_path / "empty").mkdir()
-    for source in ("nothing", "*.csv", "empty"):
-        with pytest.raises(SourceError, match=source.replace("*", r"\*")):
-            plan(tmp_path / source, tmp_path / "out")
-
-
-def test_source_of_another_kind(tmp_path: Folder) -> None:
-    """What is of no known format is refused, showing what is there."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.xyz").write_bytes(b"x")
-    with pytest.raises(SourceError, match=r"a\.xyz"):
-        plan(tmp_path / "in", tmp_path / "out")
-    with pytest.raises(SourceError, match="--format csv"):
-        plan(tmp_path / "in/a.xyz", tmp_path / "out")
 
 
 def test_target_is_looked_at_before_the_source(tmp_path: Folder) -> None:
