@@ -164,28 +164,33 @@ def test_variables_of_workers_may_be_keys() -> None:
     command = {"worker_command": "/opt/worker"}
     spec = make(**command, worker_env={"KEY": "s3cr3t"})
     assert "worker_env" not in spec.to_json() | spec.changed_json()
-    for wrong, said in (
-        ({"A KEY": "s3cr3t"}, "worker_env: the name of a variable is of"),
-        ({"KEY": ["s3cr3t"]}, "worker_env: the value of KEY must be a text"),
-        ({"KEY": "s3cr3t\0"}, "worker_env: the value of KEY can hold no NUL"),
-        (["KEY=s3cr3t"], "worker_env: input should be a valid dict"),
+    for wrong, named in (
+        ({"A KEY": "s3cr3t"}, "'A KEY'"),
+        ({"KEY": ["s3cr3t"]}, "KEY must"),
+        ({"KEY": "s3cr3t\0"}, "NUL"),
+        (["KEY=s3cr3t"], "dict"),
     ):
         message = fault(**command, worker_env=wrong)
-        assert said in message
+        assert message.startswith("worker_env: ")
+        assert named in message
         assert "s3cr3t" not in message
 
 
 def test_who_starts_workers() -> None:
     """A pool or a command, and each as an engine takes it."""
     both = {"worker_pool": "localhost:50000", "worker_command": "/opt/worker"}
-    assert "exclude each other" in fault(**both)
-    assert "needs the worker_command" in fault(worker_env={"A": "1"})
+    assert all(setting in fault(**both) for setting in both)
+    alone = fault(worker_env={"A": "1"})
+    assert alone.startswith("worker_env ")
+    assert "worker_command" in alone
     for wrong in ("localhost", "localhost:", ":5", "h:0", "h:65536", "a b:1", "::1:5"):
-        assert "an address is HOST:PORT" in fault(worker_pool=wrong)
-        assert "an address is HOST:PORT" in fault(job_endpoint=wrong)
-    assert "absolute path" in fault(worker_command="beam-tfrecord-worker")
-    assert "leave out 'boot'" in fault(worker_command="/opt/worker boot")
-    assert "worker_timeout: " in fault(worker_timeout=0)
+        for setting in ("worker_pool", "job_endpoint"):
+            message = fault(**{setting: wrong})
+            assert message.startswith(f"{setting}: ")
+            assert "HOST:PORT" in message
+            assert repr(wrong) in message
+    assert fault(worker_command="relative").startswith("worker_command: ")
+    assert "'boot'" in fault(worker_command="/opt/worker boot")
 
 
 def test_all_settings_together() -> None:
@@ -213,12 +218,13 @@ def test_a_typo_gets_the_nearest_name(setting: str) -> None:
 
 
 def test_a_fault_is_one_sentence() -> None:
-    """A message starts with the setting and has one mark at its end."""
-    assert fault(lables="x") == "there is no setting 'lables' (did you mean 'labels'?)."
-    assert fault(resize="224").startswith("resize: a resize is MODE:SIZE; exact:224 ")
-    assert "crop:24x32 cuts" in fault(resize="24x32")
-    both = "greater than or equal to 1 or 'auto' (found 0)."
-    assert fault(workers=0) == f"workers: input should be {both}"
+    """A message starts with the setting, shows the value and has one mark at its end."""
+    for setting, value in (("resize", "224"), ("resize", "24x32"), ("workers", 0)):
+        message = fault(**{setting: value})
+        assert message.startswith(f"{setting}: ")
+        assert message.endswith(f" (found {value!r}).")
+    assert "exact:24x32" in fault(resize="24x32")
+    assert fault(lables="x").endswith("'labels'?).")
 
 
 def test_a_kind_alone_is_a_feature() -> None:
@@ -227,13 +233,13 @@ def test_a_kind_alone_is_a_feature() -> None:
     assert short == make(features={"day": {"kind": "timestamp"}})
     assert "'timestamp'" in fault(features={"day": "timestmp"})
     for wrong in (None, 5, ["timestamp"]):
-        assert "a feature is a kind" in fault(features={"day": wrong})
+        assert fault(features={"day": wrong}).startswith("features.day: ")
 
 
 def test_far_from_every_name() -> None:
     """What is like no setting gets no guess."""
     message = fault(zzzzqqqq=1)
-    assert "no setting 'zzzzqqqq'" in message
+    assert "'zzzzqqqq'" in message
     assert "did you mean" not in message
 
 
@@ -270,7 +276,7 @@ def test_every_fault_is_named() -> None:
     """Several faults are reported at once, each with its setting and value."""
     message = fault(shards="many", seed=-1, shardz=4, compression="bz2")
     assert "shards: " in message
-    assert "(found 'many')" in message
+    assert "'many'" in message
     assert "seed: " in message
     assert "'shardz'" in message
     assert "'bz2'" in message
@@ -278,7 +284,7 @@ def test_every_fault_is_named() -> None:
 
 def test_what_must_be_given() -> None:
     """Source and output have no default."""
-    with pytest.raises(SpecError, match=r"'source' must be given.*'output' must be"):
+    with pytest.raises(SpecError, match=r"'source'.*'output'"):
         make_spec({})
 
 
@@ -334,7 +340,7 @@ def test_what_must_be_given() -> None:
 )
 def test_values_that_are_refused(setting: str, value: Any) -> None:
     """A wrong value names its setting."""
-    assert setting in fault(**{setting: value})
+    assert fault(**{setting: value}).startswith((f"{setting}: ", f"{setting}."))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +356,6 @@ def test_settings_that_exclude_each_other(
     """Two answers to one question are refused, naming both."""
     message = fault(**one, **other)
     assert all(name in message for name in (*one, *other))
-    assert "exclude each other" in message
 
 
 @pytest.mark.parametrize(
@@ -598,7 +603,7 @@ def test_a_spec_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
         stdin = io.TextIOWrapper(io.BytesIO(text))
         monkeypatch.setattr("sys.stdin", stdin)
         if text.startswith(b"-"):
-            with pytest.raises(SpecError, match="must be a mapping"):
+            with pytest.raises(SpecError, match="mapping"):
                 settings_of(["a", "b", "--spec", "-"], monkeypatch)
         else:
             given = settings_of(["a", "b", "--spec", "-"], monkeypatch)
