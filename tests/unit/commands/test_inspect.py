@@ -310,8 +310,8 @@ def test_dataset_of_every_kind(
     classes = table(out, "id")
     assert classes["0"][:3] == ["cat", "1", "25.0 %"]
     assert classes["1"][:3] == ["dog", "3", "75.0 %"]
-    account = table(out, "source")
-    assert {name: cells[0] for name, cells in account.items()} == {
+    items = table(out, "source")
+    assert {name: cells[0] for name, cells in items.items()} == {
         "read": "3",
         "written": "2",
         "rejected": "1",
@@ -321,7 +321,9 @@ def test_dataset_of_every_kind(
         "boxes rejected": "4",
         "boxes gone": "1",
     }
-    assert account["rejected"][1] == "bad_box 1"
+    assert items["rejected"][1] == "bad_box 1"
+    files = {"dataset_info.json", "features.json", "tags.labels.txt"}
+    assert files <= set(out.replace(",", "").split())
 
 
 def test_lists_without_a_value(
@@ -330,10 +332,10 @@ def test_lists_without_a_value(
     """How many there are is all there is to say."""
     features = [Feature("x", Kind.INT64, shape=(None,)), Feature("y", Kind.TIMESTAMP)]
     write_kinds(tmp_path / "out", [{"x": []}, {}], features)
-    features = table(printed(tmp_path / "out", capsys), "feature")
-    kind, present, values = features["x"]
+    shown = table(printed(tmp_path / "out", capsys), "feature")
+    kind, present, values = shown["x"]
     assert (kind, present, numbers(values)) == ("int64[any]", "50.0 %", ["0"])
-    assert features["y"] == ["timestamp in s", "0 %"]
+    assert shown["y"] == ["timestamp in s", "0 %"]
 
 
 def test_lists_in_a_single_file(
@@ -344,10 +346,15 @@ def test_lists_in_a_single_file(
     shard = tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001"
     shard.rename(tmp_path / "alone")
     features = table(printed(tmp_path / "alone", capsys), "feature")
-    values = {name: numbers(" ".join(cells)) for name, cells in features.items()}
-    assert values["box/xmin"] == ["2", "50.0", "0", "0.1"]
-    assert values["ragged/ragged_flat_values"] == ["int64", "3", "50.0", "1", "3"]
-    assert values["ragged/ragged_row_lengths_0"] == ["int64", "3", "50.0", "0", "2"]
-    assert values["vector"] == ["4", "50.0", "0.5", "2"]
-    assert values["words"] == ["2", "50.0", "1", "3"]
+    values = {
+        name: (cells[0].split(",")[0], numbers(" ".join(cells)))
+        for name, cells in features.items()
+    }
+    assert values["box/xmin"] == ("float", ["2", "50.0", "0", "0.1"])
+    flat = values["ragged/ragged_flat_values"]
+    lengths = values["ragged/ragged_row_lengths_0"]
+    assert flat == ("int64", ["int64", "3", "50.0", "1", "3"])
+    assert lengths == ("int64", ["int64", "3", "50.0", "0", "2"])
+    assert values["vector"] == ("float", ["4", "50.0", "0.5", "2"])
+    assert values["words"] == ("bytes", ["2", "50.0", "1", "3"])
     assert '"a"' in features["words"][2]
