@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.outputs import names
 from tests.support.runs import command
+from transforms.errors import COMMITTED_NOTE
 
 Folder = pathlib.Path
 
@@ -219,7 +220,8 @@ def test_standard_output_takes_any_path(table: Folder, tmp_path: Folder) -> None
         capture_output=True,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith(b"error: The output's path must be UTF-8")
+    assert done.stderr.startswith(b"error: ")
+    assert b"UTF-8" in done.stderr
     report = json.loads(done.stdout)
     assert report["status"] == "failed"
     assert os.fsencode(report["output"]) == output
@@ -266,7 +268,8 @@ def test_a_lock_is_no_part_of_source_or_output(
     flags = ("--label-column", "b", lock, tmp_path / place)
     run = command("convert", table.parent, tmp_path / "out", *flags)
     assert run.code == 2, run.err
-    assert "must be in a folder that exists" in run.err
+    assert lock.strip("-").replace("-", "_") in run.err
+    assert repr(str(tmp_path / place)) in run.err
     assert states(tmp_path) == before
 
 
@@ -287,5 +290,6 @@ def test_a_lock_that_cannot_be_written_after_the_commit(
     flags = ("--label-column", "b", "--vocabulary-lock", lock)
     run = command("convert", table, tmp_path / "out", *flags)
     assert run.code == 1
-    assert "the dataset had been committed" in run.err
+    assert COMMITTED_NOTE in run.err
     assert repr(str(lock)) in run.err
+    assert (tmp_path / "out" / "manifest.json").exists()

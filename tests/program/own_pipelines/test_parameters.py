@@ -1,6 +1,7 @@
 """What `WriteDataset` refuses: before the pipeline runs, or once its rows are known."""
 
 import pathlib
+import re
 from typing import Any
 
 import apache_beam as beam
@@ -29,43 +30,42 @@ def test_parameters_are_settings_under_shorter_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "named"),
     [
-        ({"bogus": 1}, "WriteDataset has no parameter 'bogus'"),
-        ({"overwrit": True}, "did you mean 'overwrite'?"),
-        ({"lable": "a"}, "did you mean 'label'?"),
-        ({"group_column": "a", "key": "b"}, "group_column and key exclude each other"),
-        ({"label": "a", "splits": "column:a"}, "and cannot be the label, too"),
-        ({"key": "a", "splits": "column:a"}, "and cannot be the key, too"),
-        ({"label_column": "a"}, "calls label_column label"),
-        ({"split_column": "a"}, "calls split_column splits='column:NAME'"),
-        ({"source": "x"}, "source is for sources that are read. Leave it out."),
-        ({"delimiter": ";"}, "delimiter is for sources that are read"),
-        ({"workers": 2}, "as the options of its pipeline say; workers is for convert"),
-        ({"stratify_column": "a"}, "does not take stratify_column"),
-        ({"stratify_column": "a"}, "splits='column:NAME'; or write the dataset"),
-        ({"shuffle": False}, "Rows of a pipeline have no order of their own"),
-        ({"vocabulary_lock": "no/such/x"}, "must be in a folder that exists"),
-        ({"split_lock": "out/x/lock"}, "outside the source and the output"),
-        ({"splits": "train=0.9"}, "splits must be shares"),
-        ({"splits": "column:"}, "splits must be shares"),
-        ({"splits": {}}, "splits must be shares"),
-        ({"splits": ["train"]}, "splits must be shares"),
-        ({"label": ["a"]}, "label must be the name of a column; found ['a']"),
-        ({"key": ""}, "key must be the name of a column; found ''"),
-        ({"name": "a/b"}, "name must be part of a file name; found 'a/b'"),
-        ({"name": "a\nb"}, "Give another name=..."),
-        ({"shards": 2}, "calls shards num_shards"),
-        ({"num_shards": 0}, "num_shards: input should be greater than or equal to 1"),
+        ({"bogus": 1}, ["'bogus'"]),
+        ({"overwrit": True}, ["'overwrit'", "'overwrite'"]),
+        ({"lable": "a"}, ["'lable'", "'label'"]),
+        ({"group_column": "a", "key": "b"}, ["group_column", "key"]),
+        ({"label": "a", "splits": "column:a"}, ["split", "label", "'a'"]),
+        ({"key": "a", "splits": "column:a"}, ["split", "key", "'a'"]),
+        ({"label_column": "a"}, ["label_column", " label."]),
+        ({"split_column": "a"}, ["split_column", "splits='column:NAME'"]),
+        ({"source": "x"}, ["source"]),
+        ({"delimiter": ";"}, ["delimiter"]),
+        ({"workers": 2}, ["workers", "convert"]),
+        ({"stratify_column": "a"}, ["stratify_column", "splits='column:NAME'"]),
+        ({"shuffle": False}, ["shuffle"]),
+        ({"vocabulary_lock": "no/such/x"}, ["vocabulary_lock", "no/such/x'"]),
+        ({"split_lock": "out/x/lock"}, ["split_lock", "out/x/lock'"]),
+        ({"splits": "train=0.9"}, ["splits", "'train=0.9'"]),
+        ({"splits": "column:"}, ["splits", "'column:'"]),
+        ({"splits": {}}, ["splits", "{}"]),
+        ({"splits": ["train"]}, ["splits", "['train']"]),
+        ({"label": ["a"]}, ["label", "['a']"]),
+        ({"key": ""}, ["key", "''"]),
+        ({"name": "a/b"}, ["name", "'a/b'"]),
+        ({"name": "a\nb"}, ["name=...", r"'a\nb'"]),
+        ({"shards": 2}, ["shards", "num_shards"]),
+        ({"num_shards": 0}, ["num_shards", "1", "0"]),
     ],
 )
 def test_wrong_parameters_are_refused_at_construction(
-    settings: dict[str, Any], words: str
+    settings: dict[str, Any], named: list[str]
 ) -> None:
-    """The message names the parameter as Python has it, and says what to do."""
+    """The message names the parameter as Python has it, and what it cannot be."""
     with pytest.raises(SpecError) as caught:
         WriteDataset("out/x", **settings)
-    assert words in str(caught.value)
+    assert all(word in str(caught.value) for word in named)
     assert "--" not in str(caught.value)
 
 
@@ -90,14 +90,14 @@ def test_files_of_class_names_are_read_at_construction(tmp_path: pathlib.Path) -
     )
     assert spec.vocabulary == ["cat", "dog"]
     assert spec.features["kind"].vocabulary == ["cat", "dog"]
-    with pytest.raises(SpecError, match=r"'.*none\.txt' must be readable"):
+    with pytest.raises(SpecError, match=r"none\.txt'"):
         WriteDataset("out/x", label="pet", vocabulary=str(tmp_path / "none.txt"))
 
 
 @pytest.mark.parametrize("output", ["", 5, None])
 def test_the_output_must_be_a_path(output: Any) -> None:
     """Neither nothing nor a number is the path of a folder."""
-    with pytest.raises(SpecError, match="must be the path of a folder"):
+    with pytest.raises(SpecError, match=re.escape(repr(output))):
         WriteDataset(output)
 
 
@@ -109,30 +109,29 @@ def test_a_column_that_no_row_has_is_refused(
     given: dict[str, Any] = {parameter: "aa"}
     with pytest.raises(SpecError) as caught:
         write_rows(ROWS, tmp_path / "out", **given)
-    assert f"{parameter} must name a column of the rows; found 'aa'" in str(
-        caught.value
-    )
+    assert str(caught.value).startswith(f"{parameter} ")
+    assert all(word in str(caught.value) for word in ("'aa'", "'a'"))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "named"),
     [
-        ({"features": {"aa": "int64"}}, "'aa' needs a column of the source"),
-        ({"features": {"c": {"column": "bb", "kind": "text"}}}, "there is no 'bb'"),
-        ({"features": {"box/x": "int64"}}, "known names are 'a', 'b'"),
-        ({"features": {"c\0": {"column": "b"}}}, "must hold no NUL"),
-        ({"drop": ["aa"]}, "drop must name columns of the source"),
-        ({"image_columns": ["aa"]}, "image_columns must be columns of the source"),
+        ({"features": {"aa": "int64"}}, ["'aa'"]),
+        ({"features": {"c": {"column": "bb", "kind": "text"}}}, ["'c'", "'bb'"]),
+        ({"features": {"box/x": "int64"}}, ["'box/x'", "'a', 'b'"]),
+        ({"features": {"c\0": {"column": "b"}}}, ["NUL"]),
+        ({"drop": ["aa"]}, ["drop", "'aa'"]),
+        ({"image_columns": ["aa"]}, ["image_columns", "'aa'"]),
     ],
 )
 def test_what_is_said_of_columns_that_no_row_has_is_refused(
-    settings: dict[str, Any], words: str, tmp_path: pathlib.Path
+    settings: dict[str, Any], named: list[str], tmp_path: pathlib.Path
 ) -> None:
     """As `convert` refuses it, with the names that there are."""
     with pytest.raises(SpecError) as caught:
         write_rows(ROWS, tmp_path / "out", **settings)
-    assert words in str(caught.value)
+    assert all(word in str(caught.value) for word in named)
     assert not (tmp_path / "out").exists()
 
 
@@ -146,7 +145,7 @@ def test_columns_without_values_may_be_declared(tmp_path: pathlib.Path) -> None:
 
 def test_a_row_needs_more_than_its_split(tmp_path: pathlib.Path) -> None:
     """The column that names the split is not stored, so that nothing would be."""
-    with pytest.raises(EncodingError, match="at least beside 'part'"):
+    with pytest.raises(EncodingError, match="'part'"):
         write_rows([{"part": "a"}] * 3, tmp_path / "out", splits="column:part")
 
 
@@ -162,7 +161,7 @@ def test_elements_that_are_no_rows_are_refused_at_construction(
 ) -> None:
     """Where Beam knows their type."""
     pipeline = beam.Pipeline(runner="FnApiRunner")
-    with pytest.raises(SpecError, match="Every element must be a row"):
+    with pytest.raises(SpecError, match="element"):
         pipeline | beam.Create(elements) | WriteDataset("out/x")
 
 
@@ -170,7 +169,7 @@ def test_a_data_frame_is_shown_the_way() -> None:
     """It is many rows, so that no step that maps it to one row helps."""
     pipeline = beam.Pipeline(runner="FnApiRunner")
     frames = pipeline | beam.Create([pd.DataFrame({"a": [1]})])
-    with pytest.raises(SpecError, match=r"Map\(pa\.Table\.from_pandas, preserve_index"):
+    with pytest.raises(SpecError, match=r"pa\.Table\.from_pandas"):
         frames | WriteDataset("out/x")
 
 
@@ -180,5 +179,5 @@ def test_one_collection_is_written(tmp_path: pathlib.Path) -> None:
     pipeline = beam.Pipeline(runner="FnApiRunner")
     read = pipeline | ReadRows(tmp_path / "table.csv")
     for given in (read, [read.rows, read.rejects], {"a": read.rows}, pipeline):
-        with pytest.raises(SpecError, match=r"read\.rows \| WriteDataset"):
+        with pytest.raises(SpecError, match=r"read\.rows"):
             given | "Write" >> WriteDataset("out/x")
