@@ -19,6 +19,7 @@ COMMANDS = (
     ("convert", "t.csv", "out", "--seed", "-1"),
     ("convert", "bad.csv", "bad", "--workers", "2"),
     ("convert", "t.csv", "out", "--quiet"),
+    ("clean", "."),
 )
 
 
