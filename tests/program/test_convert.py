@@ -397,6 +397,7 @@ class TestTwoRuns:
 
 
 class TestInterrupted:
+    @pytest.mark.stress
     def test_a_rerun_after_a_kill_gives_the_same_bytes_and_no_litter(
         self, table: Folder, tmp_path: Folder
     ) -> None:

@@ -18,6 +18,7 @@ from tests.support.datasets import animals, write_dataset
 from tests.support.outputs import contents, dataset, manifest
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
+from tests.support.stress import sizes
 from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
@@ -76,7 +77,7 @@ def rows(folder: Folder, split: str) -> pa.Table:
     return pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+@pytest.mark.parametrize("compression", sizes("gzip", "none", "zlib"))
 @pytest.mark.parametrize("run", [(), ("--workers", 2, "--segments", "files")])
 def test_they_say_what_the_shards_say(
     compression: str, run: tuple[Any, ...], table: Folder, tmp_path: Folder
@@ -263,7 +264,7 @@ def test_a_foreign_file_beside_indexes_forbids_an_overwrite(
     assert not (out / "catalogue").exists()
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", sizes("gzip", "none"))
 def test_every_mutation_is_found(
     compression: str, table: Folder, tmp_path: Folder
 ) -> None:
@@ -292,7 +293,7 @@ def test_every_mutation_is_found(
     assert command("verify", out).code == 0
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", sizes("gzip", "none"))
 def test_a_manifest_does_not_vouch_for_them(
     compression: str, table: Folder, tmp_path: Folder
 ) -> None:
@@ -368,7 +369,7 @@ def test_parts_are_of_some_million_records(
     assert command("verify", out).code == 0
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", sizes("gzip", "none"))
 def test_copies_have_what_their_sources_have(
     compression: str, table: Folder, tmp_path: Folder
 ) -> None:

@@ -34,6 +34,16 @@ Folder = pathlib.Path
 STORED = ("files", "inline")
 # Of the operations of a run, every 97th is tried in each run of the suite.
 STEPS = sizes(97, 1)
+# Damage is done as a folder is replaced, and as a replacement is undone.
+KINDS = sizes(
+    "overwrite",
+    "without exchange",
+    "fresh",
+    "fresh inline",
+    "fewer shards",
+    "runs of files",
+)
+CODES = sizes(errno.ENOSPC, errno.EIO)
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +230,7 @@ def kill() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KINDS)
 def test_row_1_to_5_killed_at_every_operation(
     name: str, step: int, tmp_path: Folder, headline: Headline
 ) -> None:
@@ -245,9 +255,9 @@ def failing(code: int) -> Callable[[], None]:
     return fail
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KINDS)
 def test_row_13_to_17_an_error_at_every_operation(
     name: str, code: int, step: int, tmp_path: Folder, headline: Headline
 ) -> None:
@@ -274,7 +284,7 @@ def test_row_13_to_17_an_error_at_every_operation(
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KINDS)
 def test_row_13_a_disk_that_stays_full(
     name: str, step: int, tmp_path: Folder, headline: Headline
 ) -> None:
@@ -355,7 +365,7 @@ def schedule(seed: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("schedules", sizes(2, 100))
-@pytest.mark.parametrize("start", ["fresh", "overwrite", "runs of files"])
+@pytest.mark.parametrize("start", sizes("overwrite", "fresh", "runs of files"))
 def test_row_25_of_two_writers_one_commits(
     start: str, schedules: int, tmp_path: Folder, headline: Headline
 ) -> None:

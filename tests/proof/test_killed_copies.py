@@ -25,7 +25,8 @@ from transforms.storage import folders, retry
 Folder = pathlib.Path
 
 # What the target is before: nothing, another dataset, or the source itself.
-CASES = ("fresh", "overwrite", "in place", "without exchange", "merged")
+CODES = sizes(errno.ENOSPC, errno.EIO)
+CASES = sizes("in place", "overwrite", "fresh", "without exchange", "merged")
 
 
 class Place:
@@ -168,7 +169,7 @@ def test_killed_at_every_operation(
     )
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
 @pytest.mark.parametrize("step", sizes(41, 1))
 @pytest.mark.parametrize("case", CASES)
 def test_an_error_at_every_operation(

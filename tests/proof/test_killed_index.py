@@ -20,7 +20,7 @@ Folder = pathlib.Path
 
 
 @pytest.mark.parametrize("step", sizes(29, 1))
-@pytest.mark.parametrize("after", ["index", "clean", "overwrite"])
+@pytest.mark.parametrize("after", sizes("overwrite", "index", "clean"))
 def test_killed_at_every_operation(after: str, step: int, tmp_path: Folder) -> None:
     """The dataset stays as it was, or is the new one; nothing is in the way."""
     work, saved = tmp_path / "work", tmp_path / "saved"

@@ -126,7 +126,7 @@ class Place:
         return "new" if now == self.new else "before"
 
 
-@pytest.mark.parametrize("points", sizes(2, 20))
+@pytest.mark.parametrize("points", sizes(1, 20))
 def test_row_4_the_program_killed_at_file_operations(
     points: int, tmp_path: Folder, headline: Headline
 ) -> None:
@@ -159,7 +159,7 @@ def test_row_4_the_program_killed_at_file_operations(
 
 
 @pytest.mark.parametrize("kills", sizes(1, 50))
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", sizes(2, 1))
 def test_row_2_the_process_group_killed_at_random_times(
     workers: int, kills: int, tmp_path: Folder, headline: Headline
 ) -> None:

@@ -104,6 +104,7 @@ def test_many_names(names: int, tmp_path: Folder) -> None:
     assert peak.process < 300_000_000
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("names", sizes(60_000, 50_000_000))
 def test_many_names_in_a_store(
     names: int, tmp_path: Folder, headline: Headline
@@ -139,6 +140,7 @@ def test_indexes_of_many_files(size: int, tmp_path: Folder) -> None:
     assert many.process < 1.1 * few.process
 
 
+@pytest.mark.stress
 def test_row_groups_of_the_catalogue(tmp_path: Folder) -> None:
     """Eight take what two do; kept by Arrow, they took 11 to 18 MB more."""
     code = """

@@ -51,7 +51,7 @@ def is_noticed(dataset: Dataset) -> bool:
     return not report.is_sound
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+@pytest.mark.parametrize("compression", sizes("gzip", "none", "zlib"))
 def test_no_cut_and_no_bit_flip_of_a_shard_is_silent(
     compression: str, tmp_path: Folder, headline: Headline
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from beam_pipeline.commands import reader_code
 from tests.support.runs import convert
+from tests.support.stress import sizes
 
 Folder = pathlib.Path
 
@@ -32,7 +33,7 @@ def photos(folder: Folder, splits: str) -> Folder:
 
 
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed:UserWarning")
-@pytest.mark.parametrize("splits", ["train validation test", "train val", "train"])
+@pytest.mark.parametrize("splits", sizes("train val", "train validation test", "train"))
 @pytest.mark.parametrize("reader", ["keras", "tensorflow"])
 def test_the_printed_model_trains_and_names_a_class(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str], reader: str, splits: str

@@ -36,6 +36,7 @@ from beam_pipeline.beam_internals import local_runner, runners, stand_ins
 from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.table import ENGINES
+from tests.support.stress import sizes
 from transforms.core.reasons import Reason
 from transforms.formats.source import Source
 from transforms.formats.table_source import TableSource
@@ -114,6 +115,7 @@ def test_shortcuts_of_state_sampler() -> None:
     check(200)
 
 
+@pytest.mark.stress
 def test_workers_sample_often(tmp_path: pathlib.Path) -> None:
     """They are started before the shortcuts are open, and ask for it themselves."""
     (tmp_path / "rows.csv").write_text("number\n1\n2\n")
@@ -193,7 +195,7 @@ def test_notebooks_convert_without_beams_interactive_environment(
 # loading.py
 
 
-@pytest.mark.parametrize("module", ["pandas", "pymongo", "requests"])
+@pytest.mark.parametrize("module", sizes("pymongo", "pandas", "requests"))
 def test_loading_spares_what_beam_does_not_need(module: str) -> None:
     """Beam imports where the library is missing; the program's own jobs are built."""
     code = (

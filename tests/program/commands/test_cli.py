@@ -19,6 +19,7 @@ from tests.support import fork_server
 from tests.support.outputs import contents, names, rows
 from tests.support.runs import command, convert, process, refused
 from tests.support.sources import write_csv
+from tests.support.stress import sizes
 from transforms.errors import COMMITTED_NOTE
 
 Folder = pathlib.Path
@@ -315,8 +316,8 @@ def group(leader: int) -> list[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 class TestSignals:
-    @pytest.mark.parametrize("workers", [1, 2])
-    @pytest.mark.parametrize("step", ["running", "about to publish"])
+    @pytest.mark.parametrize("workers", sizes(2, 1))
+    @pytest.mark.parametrize("step", sizes("about to publish", "running"))
     @pytest.mark.parametrize(
         ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
     )
@@ -369,6 +370,7 @@ class TestSignals:
         assert names(out.parent) in (["out"], [".out.beam-tfrecord", "out"])
         assert list(tmp_path.rglob("*.tmp")) == []
 
+    @pytest.mark.stress
     def test_a_stop_is_quick(self, table: Folder, tmp_path: Folder) -> None:
         """Ctrl-C while planning, or in a long step, does not take a step's time."""
         for step, limit in (("planning", 1.0), ("long running", 7.0)):
@@ -414,7 +416,7 @@ class TestPipes:
         assert self.closed(["plan", table, tmp_path / "out"]) == ""
 
     @pytest.mark.parametrize(
-        "arguments", [["inspect"], ["head", "-n", "2000"], ["schema"], ["verify"]]
+        "arguments", sizes(["head", "-n", "2000"], ["inspect"], ["schema"], ["verify"])
     )
     def test_head_of_a_reading_command(
         self, arguments: list[str], table: Folder, tmp_path: Folder
@@ -483,7 +485,7 @@ class TestPipes:
         assert run.returncode == 1
         assert run.stderr.splitlines()[-1].endswith(": standard output")
 
-    @pytest.mark.parametrize("errors", ["2>&-", "2>/dev/full", "2>&{pipe}"])
+    @pytest.mark.parametrize("errors", sizes("2>&-", "2>/dev/full", "2>&{pipe}"))
     def test_notes_that_cannot_be_printed_change_nothing(
         self, errors: str, table: Folder, tmp_path: Folder
     ) -> None:
@@ -583,7 +585,7 @@ class TestTerminal:
         assert "committed" in after
         assert "%" not in after
 
-    @pytest.mark.parametrize("columns", [40, 80])
+    @pytest.mark.parametrize("columns", sizes(40, 80))
     def test_lines_break_between_words(
         self, columns: int, table: Folder, tmp_path: Folder
     ) -> None:
@@ -625,7 +627,7 @@ class TestTerminal:
         """--quiet shows nothing in a terminal either."""
         assert in_terminal(["convert", table, tmp_path / "out", "--quiet"]) == (0, "")
 
-    @pytest.mark.parametrize("environment", [{}, {"TERM": "xterm-256color"}])
+    @pytest.mark.parametrize("environment", sizes({}, {"TERM": "xterm-256color"}))
     def test_no_terminal_no_escape_codes(
         self, environment: dict[str, str], table: Folder, tmp_path: Folder
     ) -> None:
@@ -653,6 +655,7 @@ class TestTerminal:
         assert run.stdout == ""
         assert run.stderr.startswith("error: ")
 
+    @pytest.mark.stress
     def test_two_workers_print_nothing(self, table: Folder, tmp_path: Folder) -> None:
         """No log lines of workers or Beam reach the terminal."""
         run = process("convert", table, tmp_path / "out", "--workers", 2)

@@ -345,6 +345,7 @@ def test_many_classes(tmp_path: Folder) -> None:
     assert "The 30 largest and 30 smallest of 3,000 are shown." in page.text
 
 
+@pytest.mark.stress
 def test_many_columns(tmp_path: Folder) -> None:
     """600 features: 500 with a chart, all listed."""
     names = [f"x{n}" for n in range(600)]

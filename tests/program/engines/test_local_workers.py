@@ -141,7 +141,7 @@ def at_work(process: subprocess.Popen[str], folder: Folder) -> bool:
     ("moment", "which", "program"),
     [
         pytest.param(starting, 0, FORKS, marks=pytest.mark.stress),
-        (starting, 0, NEW),
+        pytest.param(starting, 0, NEW, marks=pytest.mark.stress),
         pytest.param(at_work, 0, FORKS, marks=pytest.mark.stress),
         (at_work, 1, FORKS),
         pytest.param(at_work, 1, NEW, marks=pytest.mark.stress),
@@ -195,7 +195,7 @@ main(sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", sizes("before", "after"))
 def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
     """The target is old or new, never between, and the next run ends well (row 12)."""
     table = tmp_path / "t.csv"
@@ -215,12 +215,12 @@ def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
 @pytest.mark.parametrize(
     ("number", "expected", "workers", "program"),
     [
-        (signal.SIGINT, 130, 1, FORKS),
+        pytest.param(signal.SIGINT, 130, 1, FORKS, marks=pytest.mark.stress),
         pytest.param(signal.SIGINT, 130, 2, FORKS, marks=pytest.mark.stress),
-        (signal.SIGINT, 130, 2, NEW),
+        pytest.param(signal.SIGINT, 130, 2, NEW, marks=pytest.mark.stress),
         pytest.param(signal.SIGTERM, 143, 1, FORKS, marks=pytest.mark.stress),
         (signal.SIGTERM, 143, 2, FORKS),
-        (signal.SIGHUP, 129, 2, FORKS),
+        pytest.param(signal.SIGHUP, 129, 2, FORKS, marks=pytest.mark.stress),
     ],
 )
 def test_interrupted_run_leaves_nothing_unfinished(
@@ -251,6 +251,7 @@ def test_interrupted_run_leaves_nothing_unfinished(
         check_only_finished_work_left(tmp_path, pids)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("workers", [1, 2])
 def test_second_stop_does_not_wait(csv: Folder, tmp_path: Folder, workers: int) -> None:
     """Ctrl-C twice: it ends at once, and no worker outlives it."""
@@ -274,7 +275,7 @@ def test_ignored_signals_stay_ignored(csv: Folder, tmp_path: Folder) -> None:
         assert finished(process)[0] == 0
 
 
-@pytest.mark.parametrize("program", [FORKS, NEW])
+@pytest.mark.parametrize("program", sizes(FORKS, NEW))
 def test_killed_run_takes_its_workers_along(
     csv: Folder, tmp_path: Folder, program: Sequence[str]
 ) -> None:
@@ -330,7 +331,7 @@ assert children() == []
 """
 
 
-@pytest.mark.parametrize("how", ["forks", "new"])
+@pytest.mark.parametrize("how", sizes("forks", "new"))
 def test_a_pool_ends_with_its_body(tmp_path: Folder, how: str) -> None:
     """Processes that never got any work end too, even if the body fails.
 
@@ -383,6 +384,7 @@ print(os.getpid())
 """
 
 
+@pytest.mark.stress
 def test_conversions_in_a_process_with_threads(csv: Folder, tmp_path: Folder) -> None:
     """Threads of gRPC and of Beam, from other pipelines or our own, hang no worker."""
     done = script(_AFTER_BEAM, tmp_path, str(csv))
@@ -394,6 +396,7 @@ def test_conversions_in_a_process_with_threads(csv: Folder, tmp_path: Folder) ->
     assert f"by-{done.stdout.split()[-1]}" not in by
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("program", [FORKS, NEW])
 def test_a_proxy_is_not_asked_for_the_runner(
     csv: Folder,
@@ -435,6 +438,7 @@ beam_tfrecord.convert(sys.argv[1], "outer", between=steps, **options)
 """
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("code", [_IN_A_FORK, _IN_A_STEP], ids=["fork", "step"])
 def test_conversions_in_processes_of_other_conversions(
     csv: Folder, tmp_path: Folder, code: str
@@ -444,6 +448,7 @@ def test_conversions_in_processes_of_other_conversions(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.stress
 def test_workers_import_what_the_caller_does(csv: Folder, tmp_path: Folder) -> None:
     """No module of the current folder, and this program from where it is."""
     (tmp_path / "signal.py").write_text("raise RuntimeError('not asked for')")
@@ -463,6 +468,7 @@ def test_workers_import_what_the_caller_does(csv: Folder, tmp_path: Folder) -> N
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.stress
 def test_workers_run_as_the_caller_does(csv: Folder, tmp_path: Folder) -> None:
     """Flags of the interpreter that change names of files and the environment."""
     source = tmp_path / "größe.csv"
@@ -507,6 +513,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.stress
 def test_a_stop_while_workers_start_leaves_none(csv: Folder, tmp_path: Folder) -> None:
     """A notebook lives on after Ctrl-C; its workers do not."""
     assert script(_STOPPED_AT_THE_START, tmp_path, str(csv)).returncode == 7
@@ -536,7 +543,7 @@ thread.join()
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", sizes(2, 1))
 def test_a_failed_run_is_explained(csv: Folder, tmp_path: Folder, workers: int) -> None:
     """By the error of the step; threads of the caller can be heard afterwards."""
     done = script(_FAILED, tmp_path, str(csv), str(workers))
@@ -572,6 +579,7 @@ assert state() == before, (before, state())
 """
 
 
+@pytest.mark.stress
 def test_conversions_at_the_same_time(csv: Folder, tmp_path: Folder) -> None:
     """Each has workers of its own, and the process is then as it was."""
     done = script(_IN_THREADS, tmp_path, str(csv))
@@ -582,8 +590,14 @@ def test_conversions_at_the_same_time(csv: Folder, tmp_path: Folder) -> None:
     ("interpreter", "reason"),
     [
         (sys.executable, "one ended with exit code 1: ModuleNotFoundError: "),
-        ("/bin/false", "one ended with exit code 1."),
-        ("/missing/python", "No such file or directory: '/missing/python'"),
+        pytest.param(
+            "/bin/false", "one ended with exit code 1.", marks=pytest.mark.stress
+        ),
+        pytest.param(
+            "/missing/python",
+            "No such file or directory: '/missing/python'",
+            marks=pytest.mark.stress,
+        ),
     ],
 )
 def test_interpreters_that_do_not_start(
@@ -631,6 +645,7 @@ def test_a_worker_that_was_let_go_is_not_missed(
         process.communicate()
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("said", ["sys.executable = None", "sys.frozen = True"])
 def test_a_process_without_an_interpreter(
     csv: Folder, tmp_path: Folder, said: str
@@ -665,6 +680,7 @@ with workers.local_workers(1, forks=True, notes=2) as pool:
 """
 
 
+@pytest.mark.stress
 def test_worker_that_does_not_leave_is_ended(tmp_path: Folder) -> None:
     """The wait for a worker that was told to stop has a limit, and ends the worker."""
     done = script(_STUCK, tmp_path)
@@ -686,7 +702,7 @@ main(sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", sizes("2", "1"))
 @pytest.mark.parametrize(
     "name", sizes("job", "beam_control_read", "read_grpc", "Thread-")
 )

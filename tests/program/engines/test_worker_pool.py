@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.stress import sizes
 from tests.support.worker_pool import PROGRAM, Pool, await_that, runs
 
 Folder = pathlib.Path
@@ -63,7 +64,7 @@ def test_a_worker_that_is_killed_leaves_nothing(pool: Pool) -> None:
     await_that(lambda: not Folder(f"/proc/{worker}").exists())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", sizes(signal.SIGTERM, signal.SIGINT, signal.SIGKILL))
 def test_workers_end_with_the_pool(pool: Pool, number: signal.Signals) -> None:
     """However it ends; and they leave no file."""
     workers = [pool.start("one"), pool.start("two")]
@@ -121,7 +122,7 @@ def test_processes_that_wait(prepared: Pool) -> None:
     assert len(prepared.workers()) == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", sizes(signal.SIGTERM, signal.SIGINT, signal.SIGKILL))
 def test_processes_that_wait_end_with_the_pool(
     prepared: Pool, number: signal.Signals
 ) -> None:

@@ -18,6 +18,7 @@ import beam_pipeline
 from beam_pipeline.settings.spec import load_spec
 from tests.support.outputs import account, dataset, rejects
 from tests.support.runs import convert, refused
+from tests.support.stress import sizes
 from tests.support.table_reading import read_all
 from transforms.core.model import Reason
 from transforms.core.nesting import (
@@ -155,7 +156,7 @@ def test_a_key_that_is_no_text_is_a_reject(tmp_path: Folder) -> None:
     assert len(read.columns["\U0001f600"]) == 28
 
 
-@pytest.mark.parametrize("flags", [(), ("--infer", "full")])
+@pytest.mark.parametrize("flags", sizes((), ("--infer", "full")))
 def test_deep_lines_beyond_the_sample_are_rejects(
     tmp_path: Folder, flags: tuple[str, ...]
 ) -> None:

@@ -23,11 +23,11 @@ NAME = "a" * 40 + "!"
     ("layout", "command_name"),
     [
         ("table", "convert"),
-        ("tree", "convert"),
-        ("column", "convert"),
-        ("labels", "convert"),
-        ("table", "plan"),
-        ("column", "schema"),
+        pytest.param("tree", "convert", marks=pytest.mark.stress),
+        pytest.param("column", "convert", marks=pytest.mark.stress),
+        pytest.param("labels", "convert", marks=pytest.mark.stress),
+        pytest.param("table", "plan", marks=pytest.mark.stress),
+        pytest.param("column", "schema", marks=pytest.mark.stress),
     ],
 )
 def test_a_pattern_without_end(
@@ -71,6 +71,7 @@ def test_a_pattern_without_end(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.stress
 def test_a_good_pattern_on_many_names() -> None:
     """The limit is not for all names together."""
     try_pattern("f", "^([^/]+)/", (f"folder/{i}.png" for i in range(300_000)))
@@ -80,6 +81,7 @@ def test_a_good_pattern_on_many_names() -> None:
         try_pattern("f", ENDLESS, ["a"] * 5000 + [NAME])
 
 
+@pytest.mark.stress
 def test_a_pattern_that_takes_its_time_for_each_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_pattern_that_takes_its_time_for_each_name(
     try_pattern("f", ENDLESS, (f"{'a' * 19}!{number}" for number in range(40)))
 
 
+@pytest.mark.stress
 def test_a_value_that_no_sample_held(tmp_path: Folder) -> None:
     """The worker that meets it ends the run; it does not wait."""
     table = tmp_path / "t.csv"

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 ROWS = 6_000_000
 
 
+@pytest.mark.stress
 def test_a_row_of_gigabytes_is_refused(tmp_path: Folder) -> None:
     """The footer says what a row unpacks to; nothing of it is decoded."""
     column = pa.array([bytes(300 << 20)], pa.large_binary())

@@ -374,6 +374,7 @@ program()
 """
 
 
+@pytest.mark.stress
 def test_workers_survive_decoders_that_crash(tmp_path: Folder) -> None:
     """Each worker has decoders of its own."""
     arguments = map(str, ("convert", *survived(tmp_path), "--workers", 2))

@@ -141,7 +141,7 @@ RESHUFFLES: dict[str, Callable[[], beam.PTransform[Any, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("how", RESHUFFLES)
+@pytest.mark.parametrize("how", sizes(*RESHUFFLES))
 def test_steps_before(
     tmp_path: Folder, expected: Mapping[str, bytes], how: str
 ) -> None:
@@ -158,6 +158,7 @@ def test_steps_before(
     assert bytes_of(tmp_path / "out") == expected
 
 
+@pytest.mark.stress
 def test_bundles_that_run_again(
     tmp_path: Folder, expected: Mapping[str, bytes]
 ) -> None:
@@ -252,7 +253,7 @@ SHAPES: dict[str, Callable[[Sequence[Row]], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", sizes(*reversed(SHAPES)))
 def test_shapes_of_rows(
     tmp_path: Folder, expected: Mapping[str, bytes], shape: str
 ) -> None:
@@ -284,6 +285,7 @@ def both_ways(
     return examples_of(folder / "one", settings.get("split", "train"))
 
 
+@pytest.mark.stress
 def test_images_with_one_label(tmp_path: Folder) -> None:
     """1,000 images that differ in their pixels alone are told apart by them."""
     pixels = np.random.default_rng(4).integers(0, 256, (1_000, 4, 4, 3))
@@ -293,6 +295,7 @@ def test_images_with_one_label(tmp_path: Folder) -> None:
     assert len(found) + len(examples_of(tmp_path / "one", "test")) == 1_000
 
 
+@pytest.mark.stress
 def test_texts_of_one_number(tmp_path: Folder) -> None:
     """Texts that say one number have one hash; their records order them."""
     texts = ["1", "1.0", "1e0", " 1", "01", "one"] * 40
@@ -330,6 +333,7 @@ def test_kinds_that_a_bundle_saw(tmp_path: Folder) -> None:
     assert bytes_of(tmp_path / "parts") == bytes_of(tmp_path / "mixed")
 
 
+@pytest.mark.stress
 def test_values_of_another_kind(tmp_path: Folder) -> None:
     """The rejects among 99 of 100 are the same ones, too."""
     rows: list[Row] = [{"id": number, "x": number / 2} for number in range(1_000)]
@@ -339,6 +343,7 @@ def test_values_of_another_kind(tmp_path: Folder) -> None:
     assert any("rejects" in name for name in bytes_of(tmp_path / "one"))
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("values", sizes(5, 1))
 def test_collisions(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, values: int
@@ -388,6 +393,7 @@ def test_keys(tmp_path: Folder, key: str) -> None:
     both_ways(rows, tmp_path, key=key, splits=SHARES, label="kind", num_shards=3)
 
 
+@pytest.mark.stress
 def test_splits_by_a_column(tmp_path: Folder) -> None:
     """The splits that rows name themselves."""
     rows = [{**row, "part": ("train", "test")[row["id"] % 2]} for row in ROWS]
@@ -395,6 +401,7 @@ def test_splits_by_a_column(tmp_path: Folder) -> None:
     assert len(found) == sum(row["part"] == "train" for row in rows)
 
 
+@pytest.mark.stress
 def test_one_row_many_times(tmp_path: Folder) -> None:
     """Equal rows are equal records, as many as there were."""
     rows = [{"a": 1, "b": "x"}] * 5_000

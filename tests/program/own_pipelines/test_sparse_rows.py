@@ -153,6 +153,7 @@ def test_batches_hold_what_is_there() -> None:
     assert other_names(whole.schema) == ["id", *some]
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("keys", [500, 3_000])
 def test_memory_goes_by_values(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 rows of 3,000 keys in single columns are 6 million cells, 48 MB."""

@@ -279,6 +279,7 @@ def test_equal_rows_share_a_split(tmp_path: Folder) -> None:
     assert len(found) == 50
 
 
+@pytest.mark.stress
 def test_workers_and_segments_do_not_count(source: Folder, tmp_path: Folder) -> None:
     """Inline or in files, one worker or two, again from what was kept: one dataset."""
     for rule in ({}, {"stratify_column": "animal"}):

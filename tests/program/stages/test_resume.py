@@ -1,5 +1,6 @@
 """A run reuses what earlier runs finished; an unchanged job does nothing."""
 
+import dataclasses
 import gzip
 import json
 import os
@@ -22,6 +23,7 @@ from tests.support.golden_datasets import bmp
 from tests.support.outputs import contents, manifest
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files
+from tests.support.stress import sizes
 from transforms.core.model import Block
 from transforms.core.tfrecord import TFRecordReader
 from transforms.formats.csv import reader as csv_reader
@@ -32,7 +34,7 @@ from transforms.publishing import work_folder
 from transforms.shards import shard_group
 from transforms.shards.shard_job import ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard
-from transforms.storage import draft_group, folders
+from transforms.storage import draft_group, folders, retry
 
 Folder = pathlib.Path
 
@@ -355,7 +357,7 @@ def small_tables(folder: Folder, suffix: str) -> Folder:
     return folder
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("suffix", sizes("jsonl", "csv"))
 class TestRunsOfSmallFiles:
     OPTIONS = (
         *(*FILES, "--shards", 5, "--name", "set", "--max-reject-rate", 0.5),
@@ -675,6 +677,8 @@ class TestWithoutExchange:
     ) -> None:
         """An error half-way leaves the old generation whole."""
         monkeypatch.setattr(folders, "exchange", lambda source, target: False)
+        at_once = dataclasses.replace(retry.POLICY, first_pause=0.0)
+        monkeypatch.setattr(retry, "POLICY", at_once)
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         convert(source, out, *OPTIONS)
         before = contents(out), manifest(out)

@@ -133,6 +133,7 @@ def write_and_check(folder: Folder, before: dict[str, bytes]) -> None:
     assert contents(folder) != before
 
 
+@pytest.mark.stress
 def test_old_files_renamed_aside(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +268,7 @@ KILLED = """
 """
 
 
+@pytest.mark.stress
 def test_killed_while_renaming(tmp_path: Folder) -> None:
     """The next run puts back what a killed one had half replaced, all or nothing."""
     script = textwrap.dedent(KILLED)

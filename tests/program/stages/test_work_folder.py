@@ -251,6 +251,7 @@ def own(parent: Folder) -> OwnFolder:
     return OwnFolder(str(hidden(parent)), OWN, frozenset())
 
 
+@pytest.mark.stress
 def test_killed_while_the_folder_is_made_or_removed(parent: Folder) -> None:
     """After a kill at any point, the next run leaves nothing behind."""
 

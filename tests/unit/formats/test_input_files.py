@@ -63,6 +63,7 @@ def test_a_name_that_is_no_text_is_refused() -> None:
         listed(["a.csv", name])
 
 
+@pytest.mark.stress
 def test_the_plan_of_many_files_keeps_no_object_of_each(tmp_path: Path) -> None:
     """More files take less than 50 bytes more for each of them."""
     path = tmp_path / "a.csv"

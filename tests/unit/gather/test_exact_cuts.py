@@ -75,6 +75,7 @@ ROWS = st.lists(
 ).map(lambda found: [row for row, many in found for _ in range(many)])
 
 
+@pytest.mark.stress
 @given(
     rows=ROWS,
     shards=st.integers(1, 9),

@@ -62,6 +62,7 @@ def test_fixed_features_mean_what_tensorflow_means() -> None:
     assert 30 < refused < len(CASES) - 30
 
 
+@pytest.mark.stress
 def test_varying_features_mean_what_tensorflow_means() -> None:
     """Absent, untyped and empty are an empty list; another type is refused."""
     tensorflow = pytest.importorskip("tensorflow")

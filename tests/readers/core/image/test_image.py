@@ -43,6 +43,7 @@ def verdicts() -> list[Verdict]:
     ]
 
 
+@pytest.mark.stress
 def test_corpus_is_large_enough(verdicts: list[Verdict]) -> None:
     """The corpus has both kinds, and TensorFlow is of two minds about the damaged."""
     broken = [v for v in verdicts if v.damage]

@@ -475,6 +475,7 @@ def test_checksums_of_many_rows_are_right() -> None:
     assert framed.buffer.to_pybytes() == b"".join(map(frame, encoded))
 
 
+@pytest.mark.stress
 def test_values_of_20_megabytes_cross_chunks() -> None:
     """Large values between small ones: texts, lists of bytes and of numbers."""
     large = bytes(range(256)) * 80_000
