@@ -26,6 +26,8 @@ from transforms.core.tfrecord.gzip_members import scan_members
 
 Folder = pathlib.Path
 
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 # A value is missing now and then. Times before 1970 and in three units come with them.
 TABLE = {
     "id": {"kind": "int64"},

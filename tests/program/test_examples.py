@@ -186,6 +186,7 @@ def test_cron_stops_the_run_with_itself(tmp_path: Folder, number: int) -> None:
         os.kill(int(begun.read_text()), 0)
 
 
+@pytest.mark.stress
 def test_cron_says_that_another_run_is_at_work(tmp_path: Folder) -> None:
     """5 while another process holds the target, which is no fault of the crontab."""
     (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
@@ -290,6 +291,7 @@ def test_only_what_must_be_is_required() -> None:
     assert needed == ["source", "output"]
 
 
+@pytest.mark.stress
 def test_dataset_statistics(tmp_path: Folder) -> None:
     """Counts, means and extents of all columns, and the classes, as tables."""
     lines = ["id,mass,tags,ok,species"]

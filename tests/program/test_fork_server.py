@@ -58,6 +58,7 @@ def without_free_space(printed: str) -> str:
     return re.sub(r"\S+ .?B free", "free", printed)
 
 
+@pytest.mark.stress
 def test_it_prints_and_writes_the_same(place: Folder, tmp_path: Folder) -> None:
     """A command has the same output, exit code and files as a real process."""
     codes = []

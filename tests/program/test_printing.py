@@ -19,6 +19,8 @@ from tests.support.sources import write_files
 
 Folder = pathlib.Path
 
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 # ESC, BEL, C1's CSI, what turns the direction of text, CR, TAB, LF, DEL, a tag.
 HOSTILE = "\x1b]0;t\x07\x9b31m\u202eabc\r\t\n\x7f\U000e0041"
 NAME = f"x{HOSTILE}y"

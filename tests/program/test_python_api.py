@@ -29,6 +29,7 @@ from tests.support.outputs import payloads, rejects, rows
 from tests.support.python_sources import features, pixels, w1
 from tests.support.runs import command
 from tests.support.sources import write_csv
+from tests.support.stress import sizes
 from transforms.core.example import messages
 from transforms.errors import (
     BeamTFRecordError,
@@ -42,6 +43,8 @@ from transforms.errors import (
 from transforms.storage import paths
 
 Folder = pathlib.Path
+
+pytestmark = pytest.mark.usefixtures("without_runner")
 
 W1_TEXT = """
 features {
@@ -550,7 +553,7 @@ def test_polars(tmp_path: Folder) -> None:
     assert one.digest == two.digest
 
 
-@pytest.mark.parametrize("kind", ["Categorical", "Enum"])
+@pytest.mark.parametrize("kind", sizes("Categorical", "Enum"))
 def test_categories_of_polars_are_their_texts(tmp_path: Folder, kind: str) -> None:
     """From memory and from its files, alone and nested, and as the label."""
     polars = pytest.importorskip("polars")

@@ -15,6 +15,8 @@ from transforms.errors import COMMITTED_NOTE
 
 Folder = pathlib.Path
 
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 
 @pytest.fixture
 def table(tmp_path: Folder) -> Folder:

@@ -126,6 +126,7 @@ class Place:
         return "new" if now == self.new else "before"
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("points", sizes(1, 20))
 def test_row_4_the_program_killed_at_file_operations(
     points: int, tmp_path: Folder, headline: Headline

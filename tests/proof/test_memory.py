@@ -86,6 +86,7 @@ def test_many_images(many_images: Folder, tmp_path: Folder, workers: str) -> Non
     assert peak.process < LIMIT
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("names", sizes(60_000, 1_000_000))
 def test_many_names(names: int, tmp_path: Folder) -> None:
     """The plan of a tree takes less than 300 MB, how many names there may be."""

@@ -324,6 +324,7 @@ class TestTfds:
             assert "TFDS" in run.out
 
 
+@pytest.mark.stress
 class TestRealData:
     def test_clothing(self, tf: Any, tfds: Any, real: Folder, tmp_path: Folder) -> None:
         """Every photograph, byte for byte, through both readers (W12)."""

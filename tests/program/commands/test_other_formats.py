@@ -13,8 +13,6 @@ from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 READERS = ("inspect", "head", "verify", "repair")
 

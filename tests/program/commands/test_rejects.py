@@ -41,8 +41,6 @@ from transforms.work.rejects import MAX_KEPT_BYTES
 from transforms.work.store import Store
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 _REASONS = tuple(Reason)
 

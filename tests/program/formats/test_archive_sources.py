@@ -31,8 +31,6 @@ from transforms.formats.archive import base, listing, tables
 from transforms.formats.archive.webdataset_samples import key_and_column
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 

@@ -30,8 +30,6 @@ from transforms.errors import DamageError, SourceError, SpecError
 from transforms.formats.archive import tables
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 

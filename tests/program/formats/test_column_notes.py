@@ -22,8 +22,6 @@ from transforms.core.schema import Kind, Schema
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 

@@ -20,8 +20,6 @@ from transforms.errors import InputError, SpecError
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 

@@ -33,8 +33,6 @@ from transforms import files
 from transforms.errors import RaceError, UsageError
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 Row = dict[str, Any]
 

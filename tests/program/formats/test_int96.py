@@ -15,8 +15,6 @@ from transforms.formats.columnar import parquet
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 # Spark's and Impala's value for never, and values around the limits of nanoseconds.

@@ -30,8 +30,6 @@ from transforms.formats.csv import reader as csv_reader
 from transforms.formats.json_lines import reader as json_reader
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 Writer = Callable[[Folder, Sequence[Any]], Folder]
 

@@ -38,8 +38,6 @@ from transforms.formats.split_words import split_of_table
 from transforms.formats.table import InputFile
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 Row = dict[str, Any]
 TOLERANT = ("--max-reject-rate", 1)

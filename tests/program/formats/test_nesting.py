@@ -31,8 +31,6 @@ from transforms.errors import SourceError, SpecError
 from transforms.formats.json_lines.reader import JsonLinesReader
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 DEEPER = (MAX_NESTING + 1, 300, 500, 990, 5_000)

@@ -28,8 +28,6 @@ from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 ALL = ("--max-reject-rate", "1", "--workers", "1")

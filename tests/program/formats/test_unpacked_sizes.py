@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.memory import LIMIT, converted
+from tests.support.stress import sizes
 
 Folder = pathlib.Path
 
@@ -31,7 +32,7 @@ def test_a_row_of_gigabytes_is_refused(tmp_path: Folder) -> None:
     assert peak.tree < LIMIT
 
 
-@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("dictionary", sizes(True, False))
 def test_a_constant_column_is_no_bomb(dictionary: bool, tmp_path: Folder) -> None:
     """Millions of rows in some kilobytes are converted, and not held at once."""
     path = tmp_path / "constant.parquet"

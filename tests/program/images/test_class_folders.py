@@ -10,8 +10,6 @@ from tests.support.outputs import dataset, first_values
 from tests.support.runs import convert, refused
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 BOX = b"0 0.5 0.5 0.25 0.25\n"
 IMAGE = picture("JPEG")

@@ -26,8 +26,6 @@ from transforms.core.statistics import Statistics
 from transforms.sidecars.tfds_features import show_features
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 Row = dict[str, Any]
 TOLERANT = ("--max-reject-rate", 1)

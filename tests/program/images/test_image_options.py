@@ -29,8 +29,6 @@ from transforms.errors import SpecError
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 Row = dict[str, Any]
 PAIRS: list[Row] = [

@@ -372,6 +372,7 @@ def as_rows(rows: Sequence[Row]) -> list[beam.Row]:
     return [beam.Row(**row) for row in rows]
 
 
+@pytest.mark.stress
 def test_collisions_of_keys(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are compared and not their hashes: different ones may collide."""
 

@@ -29,6 +29,7 @@ from beam_tfrecord import (
     convert,
     encode_examples,
 )
+from tests.support.stress import sizes
 from tests.support.tfrecord_pipelines import pipeline
 from transforms.core.tfrecord import TFRecordReader, frame
 
@@ -374,7 +375,7 @@ def second_record(path: Folder) -> int:
         (lambda path: path.write_bytes(path.read_bytes() + frame.frame(b"")), "found "),
     ],
 )
-@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("batches", sizes(True, False))
 def test_damage_names_file_and_record(
     penguins: Folder, change: Callable[[Folder], None], message: str, batches: bool
 ) -> None:

@@ -24,6 +24,7 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import payloads
 from tests.support.own_pipelines import bytes_of
+from tests.support.stress import sizes
 from transforms.core.example.parse import read_examples
 from transforms.core.manifest import Manifest
 from transforms.errors import SourceError, SpecError, TargetError
@@ -226,7 +227,7 @@ def boxes(tmp_path: Folder) -> Folder:
     return write_coco(tmp_path / "coco", BOXES)
 
 
-@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("batches", sizes(True, False))
 @pytest.mark.parametrize(
     ("source", "settings", "splits"),
     [

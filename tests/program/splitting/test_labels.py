@@ -18,8 +18,6 @@ from tests.support.runs import command, convert, refused
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", 0.9)
 NAMES = ("서울/탑_01.JPG", "서울/탑_02.JPG", "부산/다리_01.JPG", "부산/다리_02.JPG")

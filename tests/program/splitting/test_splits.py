@@ -12,14 +12,13 @@ from PIL import Image
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.stress import sizes
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import RejectLimitError, SpecError
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 ANIMALS = ("cat", "dog", "goat")
 
@@ -66,7 +65,9 @@ def notes(manifest: Manifest) -> list[str]:
     return [note for note in manifest.run["notes"] if "split" in note or "ids" in note]
 
 
-@pytest.mark.parametrize("column", ["key_column", "group_column", "stratify_column"])
+@pytest.mark.parametrize(
+    "column", sizes("stratify_column", "group_column", "key_column")
+)
 def test_every_rule_gives_one_dataset(source: Folder, column: str) -> None:
     """Segments inline or in files: the same bytes."""
     names = {"key_column": "id", "group_column": "site", "stratify_column": "animal"}

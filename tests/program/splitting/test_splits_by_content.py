@@ -41,8 +41,6 @@ from transforms.formats.table import InputFile
 from transforms.stages.stratify import hash_classes
 
 # The stages' own code: what is tested here is not up to Beam.
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 HALVES = "train=0.5,test=0.5"
 ROWS = 400

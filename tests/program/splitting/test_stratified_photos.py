@@ -9,8 +9,6 @@ from PIL import Image
 from tests.support.outputs import contents, dataset
 from tests.support.runs import convert, refused
 
-pytestmark = pytest.mark.usefixtures("without_runner")
-
 Folder = pathlib.Path
 
 SHARES = ("--splits", "train=0.7,validation=0.15,test=0.15")

@@ -30,6 +30,8 @@ from tests.support.sources import write_csv, write_files
 
 Folder = pathlib.Path
 
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 
 def same(one: Folder, other: Folder) -> bool:
     """Whether two datasets are equal in every file, and in the manifest's facts."""

@@ -30,6 +30,8 @@ from transforms.core.placing import identity, placement
 
 Folder = pathlib.Path
 
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 
 def test_fault_135_features_are_in_the_order_of_their_names(tmp_path: Folder) -> None:
     """Records are the same bytes however the columns of the source are ordered."""

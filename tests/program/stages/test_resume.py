@@ -38,6 +38,8 @@ from transforms.storage import draft_group, folders, retry
 
 Folder = pathlib.Path
 
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 FILES = ("--segments", "files", "--workers", "1")
 
 

@@ -22,6 +22,7 @@ from beam_pipeline import sample
 from tests.support.outputs import contents, names
 from tests.support.runs import command, convert, process, refused
 from tests.support.sources import write_csv
+from tests.support.stress import sizes
 from transforms import files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
@@ -566,7 +567,7 @@ if any("work_in_new_process" in argument for argument in sys.orig_argv):
 _MAIN = "import sys; from beam_pipeline.cli import main; main(sys.argv[1:])"
 
 
-@pytest.mark.parametrize("program", [_FLAKY_WORKERS, _MAIN], ids=["forks", "new"])
+@pytest.mark.parametrize("program", sizes(_FLAKY_WORKERS, _MAIN), ids=["forks", "new"])
 def test_retries_of_workers_are_reported(
     table: Folder, tmp_path: Folder, program: str
 ) -> None:

@@ -25,6 +25,8 @@ from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 RUN = "0123456789abcdef" * 2
 MARKER = "made-by-beam-tfrecord"
 

@@ -16,6 +16,7 @@ def ids_of(folder: Folder, split: str) -> list[int]:
     return sorted(int(row["id"].numpy()) for row in rows)
 
 
+@pytest.mark.stress
 def test_a_subset_with_an_empty_shard_is_read(tmp_path: Folder) -> None:
     """Shards keep their number, and TFDS reads the others."""
     write_dataset(tmp_path / "set", {"train": animals(5, 5, 5), "test": animals(2)})

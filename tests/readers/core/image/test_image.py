@@ -9,6 +9,7 @@ from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
 from tests.support.drawn_images import overflowing_jpeg, picture, real_images, saved
 from tests.support.images import check_image, fault_of
+from tests.support.stress import sizes
 from transforms.core.image.check import ImageInfo
 from transforms.core.image.choices import Check
 from transforms.core.model import Reason
@@ -52,7 +53,7 @@ def test_corpus_is_large_enough(verdicts: list[Verdict]) -> None:
     assert 1000 < sum(v.shape is None for v in broken) < len(broken) - 1000
 
 
-@pytest.mark.parametrize("check", ["structure", "decode"])
+@pytest.mark.parametrize("check", sizes("structure", "decode"))
 def test_no_accepted_file_fails_in_tensorflow(
     verdicts: list[Verdict], check: Check
 ) -> None:
@@ -64,7 +65,7 @@ def test_no_accepted_file_fails_in_tensorflow(
     ] == []
 
 
-@pytest.mark.parametrize("check", ["structure", "decode", "none"])
+@pytest.mark.parametrize("check", sizes("structure", "decode", "none"))
 def test_no_intact_file_is_refused(verdicts: list[Verdict], check: Check) -> None:
     """TensorFlow and the check both read every intact file."""
     assert [
