@@ -1,4 +1,4 @@
-"""The examples in the product's docstrings, and that the model's words have one."""
+"""The examples in docstrings, and that the words of the model have one."""
 
 import dataclasses
 import doctest
