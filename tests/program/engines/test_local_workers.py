@@ -448,7 +448,6 @@ def test_conversions_in_processes_of_other_conversions(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.stress
 def test_workers_import_what_the_caller_does(csv: Folder, tmp_path: Folder) -> None:
     """No module of the current folder, and this program from where it is."""
     (tmp_path / "signal.py").write_text("raise RuntimeError('not asked for')")

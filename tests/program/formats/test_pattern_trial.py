@@ -81,7 +81,6 @@ def test_a_good_pattern_on_many_names() -> None:
         try_pattern("f", ENDLESS, ["a"] * 5000 + [NAME])
 
 
-@pytest.mark.stress
 def test_a_pattern_that_takes_its_time_for_each_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
