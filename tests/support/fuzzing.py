@@ -211,7 +211,7 @@ def read_planned(planned: PlannedSource, path: pathlib.Path) -> Outcome:
                     items = len(found) + len(refused)
                     assert batch.block.rows in (items, items + left_out)
     assert not seen or max(seen.values()) == 1, seen.most_common(3)
-    # Lines of an AutoML manifest that name one image are one row, numbered by the first.
+    # Lines of an AutoML manifest that name one image are one row.
     of_lines = isinstance(getattr(source, "reader", None), AutomlReader)
     if not skipped and not source.many_origins and not of_lines:
         # Every row up to the last one is there.
