@@ -77,13 +77,17 @@ def table(tmp_path: Folder) -> Folder:
 
 class TestHelp:
     def test_help_is_quick(self) -> None:
-        """--help answers in under 0.2 s of processor time, the median of five."""
-        seconds = []
+        """--help takes less than three times what click's import takes."""
+        library, program = [], []
         for _ in range(5):
             before = children_seconds()
+            subprocess.run([sys.executable, "-c", "import click"], check=True)
+            between = children_seconds()
             assert process("--help").returncode == 0
-            seconds.append(children_seconds() - before)
-        assert statistics.median(seconds) < 0.2
+            library.append(between - before)
+            program.append(children_seconds() - between)
+        # Measured 0.08 and 0.15 seconds, with other programs at work.
+        assert statistics.median(program) < 3 * statistics.median(library)
 
     def test_help_names_every_command(self) -> None:
         """All commands are listed, each with a line about it."""
