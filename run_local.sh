@@ -275,7 +275,7 @@ check)
     lint . || status=1
     types || status=1
     docs || status=1
-    "$venv/bin/python" -m pytest --quiet tests/repository || status=1
+    tests_side_by_side --quiet tests/repository || status=1
     exit "$status"
     ;;
 docs)
