@@ -72,7 +72,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def test_the_few_differ_in_every_value() -> None:
-    """What a run of the suite leaves out are combinations of these."""
+    """So that a seed, a process, a store or a locale that decides bytes is seen."""
     assert len(ALL) >= 24
     assert all(
         one != other for one, other in zip(*(ALL[few] for few in FEW), strict=True)

@@ -35,14 +35,12 @@ STORED = ("files", "inline")
 # Of the operations of a run, every 97th is tried in each run of the suite.
 STEPS = sizes(97, 1)
 # Damage is done as a folder is replaced, and as a replacement is undone.
-KINDS = sizes(
+KINDS = [
     "overwrite",
-    "without exchange",
-    "fresh",
-    "fresh inline",
-    "fewer shards",
-    "runs of files",
-)
+    *sizes(
+        "without exchange", "fresh", "fresh inline", "fewer shards", "runs of files"
+    ),
+]
 CODES = sizes(errno.ENOSPC, errno.EIO)
 
 

@@ -127,7 +127,7 @@ class Place:
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("points", sizes(1, 20))
+@pytest.mark.parametrize("points", sizes(2, 20))
 def test_row_4_the_program_killed_at_file_operations(
     points: int, tmp_path: Folder, headline: Headline
 ) -> None:

@@ -1,8 +1,5 @@
-"""What these tests look at is the same without Beam's runner, which takes longer."""
+"""What these tests look at is the same without Beam's runner."""
 
-import pytest
+from tests.support.no_runner import no_runner
 
-
-@pytest.fixture(autouse=True)
-def no_runner(without_runner: None) -> None:
-    """Runs conversions by the stages' own code."""
+__all__ = ["no_runner"]
