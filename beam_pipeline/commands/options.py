@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 
 from beam_pipeline.engines.table import RUNNERS
 from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
+from beam_pipeline.settings.removed import removed_flag
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain
 
@@ -152,7 +153,13 @@ class JobCommand(Command):
         super().__init__(params=[_SOURCE, *_FLAGS, *params], **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments, short forms of flags in full."""
+        """Parses the arguments, short forms of flags in full.
+
+        Raises:
+          click.UsageError: a flag is gone, or as `Command` says.
+        """
+        if error := removed_flag(args):
+            raise click.UsageError(error, ctx)
         return super().parse_args(ctx, _in_full(args))
 
     def format_options(

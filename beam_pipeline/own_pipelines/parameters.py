@@ -17,6 +17,7 @@ from beam_pipeline.planning.inputs import default_name
 from beam_pipeline.planning.plan import check_name
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.python_words import raising_in_python
+from beam_pipeline.settings.removed import check_still_there
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.errors import BeamTFRecordError, SpecError, bounded, closest
 from transforms.storage.paths import absolute
@@ -92,8 +93,9 @@ def spec_of(
       settings: its other parameters.
 
     Raises:
-      SpecError: a parameter is wrong, or says what is nothing for rows of a pipeline.
+      SpecError: a parameter is wrong or gone, or is not for rows of a pipeline.
     """
+    check_still_there(settings)
     for name in settings:
         if refusal := _refusal(name):
             raise SpecError(refusal)

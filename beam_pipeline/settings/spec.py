@@ -9,6 +9,7 @@ import pydantic
 import yaml
 
 from beam_pipeline.settings.options import Settings
+from beam_pipeline.settings.removed import check_still_there, without_removed_defaults
 from beam_pipeline.settings.tfds_folder import settle_output
 from beam_pipeline.settings.values import Count, Names
 from transforms import files
@@ -252,7 +253,10 @@ def _given_settings(settings: Any) -> Any:
 
     Versions before `null_values` wrote `header: true` for every format.
     """
-    if not isinstance(settings, dict) or "null_values" in settings:
+    if not isinstance(settings, dict):
+        return settings
+    settings = without_removed_defaults(settings)
+    if "null_values" in settings:
         return settings
     return {k: v for k, v in settings.items() if (k, v) != ("header", True)}
 
@@ -303,8 +307,9 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
 
     Raises:
       SpecError: a setting is unknown (the nearest name is given), malformed or
-        missing; every fault is named.
+        missing, and every such fault is named; or one is gone.
     """
+    check_still_there(settings)
     try:
         return Spec.model_validate(settle_output(settings))
     except pydantic.ValidationError as error:

@@ -1,0 +1,76 @@
+"""Settings that this version took away, each with what to do instead.
+
+An entry stays for one release, then goes: the name is unknown from then on. The
+section "Removed" of CHANGELOG.md says the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transforms.errors import SpecError
+
+__all__ = [
+    "REMOVED",
+    "REMOVED_VALUES",
+    "check_still_there",
+    "removed_flag",
+    "without_removed_defaults",
+]
+
+
+class Removed(NamedTuple):
+    """A setting that is gone.
+
+    Attributes:
+      instead: a sentence that says what to do instead.
+      default: what manifests say of a job that did not set it.
+    """
+
+    instead: str
+    default: Any
+
+
+REMOVED: Mapping[str, Removed] = {}
+# By setting: values that are gone, with a sentence for each.
+REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {}
+
+
+def check_still_there(settings: Mapping[str, Any]) -> None:
+    """Refuses settings and values that are gone.
+
+    Raises:
+      SpecError: it says what to do instead.
+    """
+    for name, value in settings.items():
+        if name in REMOVED:
+            raise SpecError(f"{name!r} is gone. {REMOVED[name].instead}")
+        if isinstance(value, str) and value in REMOVED_VALUES.get(name, ()):
+            raise SpecError(f"{name}={value} is gone. {REMOVED_VALUES[name][value]}")
+
+
+def removed_flag(arguments: Sequence[str]) -> str:
+    """Returns the error for the first argument that is gone; empty for none.
+
+    It looks before click does, which would suggest another option for such a flag, and
+    take its value for an argument.
+    """
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if argument == "--":
+            break
+        flag, has_value, value = argument.partition("=")
+        name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+        if flag.startswith("--") and name in REMOVED:
+            return f"{flag} is gone. {REMOVED[name].instead}"
+        value = value if has_value else following
+        if flag.startswith("--") and value in REMOVED_VALUES.get(name, ()):
+            return f"{flag} {value} is gone. {REMOVED_VALUES[name][value]}"
+    return ""
+
+
+def without_removed_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an older manifest's settings, but for those that are gone and unset."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in REMOVED or value != REMOVED[name].default
+    }
