@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import itertools
 import pathlib
 import random
 import zlib
@@ -27,10 +26,8 @@ from transforms.core.example.parse import (
     parse_single_example,
 )
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.salvage.salvage import Kept, Salvage
-from transforms.core.salvage.unpack_damaged import Unpacker
+from transforms.core.salvage.salvage import Kept, Salvage, unpack
 from transforms.core.tfrecord import TFRecordReader, verify_file
-from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import frame, header
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
@@ -119,14 +116,6 @@ SEEDS = (
 )
 
 
-class Content(io.BytesIO):
-    """Content that can be taken back."""
-
-    def truncate(self, size: int | None = None) -> int:
-        self.seek(size or 0)
-        return super().truncate(size)
-
-
 def read_in_every_way(data: bytes) -> str:
     """Reads, verifies and salvages; returns the kind of damage, "" for none."""
     kind = ""
@@ -142,30 +131,21 @@ def read_in_every_way(data: bytes) -> str:
     except TFRecordError as error:
         found = error.kind
     assert found == kind
-    content, pieces = data, [0, len(data)]
-    for magic, compression in ((b"\x1f\x8b", "gzip"), (b"\x78", "zlib")):
-        if data.startswith(magic):
-            sink = Content()
-            unpacker = Unpacker(
-                lambda start, stop: data[start:stop],
-                len(data),
-                Compression(compression),
-                sink,
-            )
-            breaks = unpacker.run()
-            content = sink.getvalue()
-            pieces = [0, *(each.at for each in breaks), len(content)]
-    kept = 0
-    for start, stop in itertools.pairwise(pieces):
-        for part in Salvage(lambda a, b: content[a:b], start, stop):
-            assert part.start == start < part.stop <= stop
-            start = part.stop
-            if isinstance(part, Kept):
-                stored = part.header + content[part.start : part.stop]
-                assert verify_file(io.BytesIO(stored)).records == part.records
-                kept += part.records
-        assert start == stop
-    if not kind:
+    content = data
+    if data.startswith(b"\x1f\x8b"):
+        sink = io.BytesIO()
+        unpack(lambda start, stop: data[start:stop], len(data), sink.write)
+        content = sink.getvalue()
+    start = kept = 0
+    for part in Salvage(lambda a, b: content[a:b], len(content)):
+        assert part.start == start < part.stop <= len(content)
+        start = part.stop
+        if isinstance(part, Kept):
+            stored = content[part.start : part.stop]
+            assert verify_file(io.BytesIO(stored)).records == part.records
+            kept += part.records
+    assert start == len(content)
+    if not kind and not data.startswith(b"\x78"):
         assert kept == len(seen)
     return kind
 

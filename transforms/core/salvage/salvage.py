@@ -1,40 +1,30 @@
-"""Recover every sound record of a damaged TFRecord file, and nothing else.
+"""Copy every sound record of a damaged TFRecord file.
 
-    header ok, payload ok            kept
-    header ok, payload not           skipped as a whole, if a header follows it or the
-                                     file ends there; else bytes were lost or added in
-                                     it, and the next record has to be looked for
-    header ok, the file ends in it   skipped to the end
-    header not ok                    its length or the checksum of that, whichever is
-                                     intact, determines where the record ends, if just
-                                     one byte is wrong and a header follows there; else
-                                     the next header is looked for. A payload that
-                                     ends at either, by its own checksum, is kept
+    header ok, payload ok      kept
+    header ok, payload not     skipped as a whole, if a header follows it or the file
+                               ends there
+    else                       skipped up to the next record whose header and payload
+                               have the right checksums
 
-A payload may itself hold framed records. They must not become records of the file:
+Checksums alone decide. So where a payload holds framed records and is damaged, these
+may count as records of the file. A whole record is lost if a damaged one claims it, and
+a header or the end of the file follows it.
 
-- If the header around them is intact, it claims a stretch of the file. A record inside
-  it counts only as part of a run of sound records that continues beyond the stretch.
-- If not, the records behind the damage are marked as possibly nested where the bytes
-  after them may be the rest of such a payload: bytes that are no record, not even one
-  whose header or payload alone is damaged. (They are not marked where bytes were cut
-  out so that a nested header is exactly where the damaged record should have ended.)
+A damaged gzip stream is unpacked up to its first fault.
 
-Two kinds of whole records are lost. If bytes were cut out of a record, its header
-claims the same number of bytes behind it, and with them a whole record is lost if
-
-- the file ends within the claimed stretch, or
-- the record behind the whole one is damaged as well, and begins in the stretch or
-  the first one holds framed records.
-
-Each byte is read a bounded number of times. Memory does not depend on the file: a few
-steps of 1 MiB are held at once.
+Each byte is read a bounded number of times, and a few steps of 1 MiB are held at once.
 """
 
 import dataclasses
-from collections.abc import Iterator
+import struct
+import zlib
+from collections.abc import Callable, Iterator
 
-from transforms.core.salvage.content import LOOKAHEAD_BYTES, Content, Fetch
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.tfrecord.chunk import boundaries, first_damage
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
@@ -42,35 +32,40 @@ from transforms.core.tfrecord.frame import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
     header,
+    length_crcs,
+    mask,
 )
 
-__all__ = ["NESTED", "REBUILT", "Fetch", "Kept", "Salvage", "Skipped"]
+__all__ = ["Kept", "Salvage", "Skipped", "header_places", "unpack"]
 
-NESTED = "possibly nested"
-REBUILT = "header rebuilt"
+# Returns the bytes from one offset to another, both within the content.
+Fetch = Callable[[int, int], bytes]
 
-# No record is longer than this multiple of the whole content.
-_MAX_SHARE = 16
-# How often the stretch that an intact header claims may be read in search of a run that
-# continues beyond it. Only crafted files need more; it bounds their cost.
-_MAX_READS = 4
+# Behind damage the steps start small, because more damage may be near.
+_FIRST_STEP_BYTES = 1 << 16
+_STEP_BYTES = 1 << 20
+_STORED_BYTES = 1 << 16
+# How many times the content's bytes may be read in vain, of records that a sound header
+# claims. Only crafted files need more than once.
+_MAX_READS = 16
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+(_EMPTY_CRC,) = _CRC.unpack_from(header(0), _LENGTH.size)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """Sound records: bytes [start, stop) of the content.
+    """Sound records: bytes [start, stop) of the content, framing included.
 
     Attributes:
-      start, stop: where they are, framing included.
+      start, stop: where they are.
       records: how many.
-      header: the bytes to write before them: the header of a record whose own was
-        damaged; else empty.
     """
 
     start: int
     stop: int
     records: int
-    header: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,161 +75,185 @@ class Skipped:
     Attributes:
       start, stop: where they are.
       kind: a word of `frame.DAMAGE_KINDS`.
-      note: REBUILT (only a header was lost), NESTED (the records after these bytes may
-        be part of a payload that was lost) or empty.
     """
 
     start: int
     stop: int
     kind: str
-    note: str = ""
 
 
 class Salvage:
-    """Walks over bytes [start, stop) of some content.
+    """Walks over the bytes of some content.
 
     Args:
-      fetch: returns a range of its bytes.
-      start, stop: the range to walk over; a record should begin at `start`.
-      max_record_bytes: a longer record counts as damage.
+      fetch: of the content.
+      size: of it.
     """
 
-    def __init__(
-        self,
-        fetch: Fetch,
-        start: int,
-        stop: int,
-        *,
-        max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
-    ) -> None:
-        self._start = start
-        self._stop = stop
-        self._max_record_bytes = min(max_record_bytes, _MAX_SHARE * (stop - start))
-        self._content = Content(fetch, stop, self._max_record_bytes)
+    def __init__(self, fetch: Fetch, size: int) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._reads_left = _MAX_READS * size
 
     def __iter__(self) -> Iterator[Kept | Skipped]:
         """Yields what is kept and what is skipped, in order and without a gap."""
-        position = self._start
-        while position < self._stop:
-            for stop, records, _ in self._content.runs(position):
+        position = 0
+        while position < self._size:
+            for stop, records in self._runs(position):
                 yield Kept(position, stop, records)
                 position = stop
-            if position < self._stop:
-                for part in self._damaged(position):
-                    yield part
-                    position = part.stop
+            if position < self._size:
+                skipped = self._damaged(position)
+                yield skipped
+                position = skipped.stop
 
-    def _damaged(self, position: int) -> Iterator[Kept | Skipped]:
-        """Yields what to do with the bytes from a damaged record to the next one."""
-        length = self._content.length_at(position)
-        if length is None:
-            yield from self._without_header(position)
-            return
-        end = position + length + OVERHEAD_BYTES
-        if end > self._stop:
-            yield Skipped(position, self._stop, "truncated")
-            return
-        place = self._run_that_leaves(position + HEADER_BYTES, end)
-        if place is None and self._content.is_boundary(end):
-            yield Skipped(position, end, "data-crc")
-            return
-        if place is None:
-            place = self._content.next_header(end)
-        yield self._skipped_to(position, place, "data-crc")
+    def _runs(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yields (end, records) of sound records, up to the first damaged one.
 
-    def _skipped_to(self, position: int, place: int | None, kind: str) -> Skipped:
-        """Returns the range in front of the next record; None: there is none."""
-        if place is None:
-            return Skipped(position, self._stop, kind)
-        note = NESTED if self._may_be_nested(place) else ""
-        return Skipped(position, place, kind, note)
-
-    def _run_that_leaves(self, start: int, end: int) -> int | None:
-        """Returns where a run of sound records begins that continues beyond `end`.
-
-        Args:
-          start, end: the stretch that a header claims.
+        They follow one another from `position` on.
         """
-        budget = _MAX_READS * (end - start)
-        first = place = self._content.next_header(start, end)
-        while place is not None and budget > 0:
-            reached, last = self._content.run_to(place, end)
-            # Records within a payload are followed by its footer, not by a record.
-            if reached == self._stop or (
-                reached >= end and (last >= end or self._is_record_there(reached))
-            ):
-                return place
-            if reached >= end and last == place == first:
-                # One record between two damaged ones, or in a payload of few.
-                return place
-            length = self._content.length_at(reached)
-            budget -= reached - place + (0 if length is None else length)
-            place = self._content.next_header(max(reached, place + 1), end)
-        return None
+        step = _FIRST_STEP_BYTES
+        while position < self._size:
+            data = self._fetch(position, min(position + step, self._size))
+            starts, lengths, _ = boundaries(data)
+            if not len(starts):
+                end = self._end_of_record(position)
+                if end is None:
+                    return
+                yield end, 1
+                position = end
+            else:
+                damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
+                good = len(starts) if damage is None else damage[0]
+                if good:
+                    position += int(starts[good - 1] + lengths[good - 1]) + FOOTER_BYTES
+                    yield position, good
+                if damage is not None:
+                    return
+            step = min(2 * step, _STEP_BYTES)
 
-    def _without_header(self, position: int) -> Iterator[Kept | Skipped]:
-        """Yields what to do with a record whose length is damaged."""
-        kind = self._header_kind(position)
-        body = position + HEADER_BYTES
-        ends = self._content.possible_ends(position)
-        for end in ends:
-            if self._content.is_payload(body, end - FOOTER_BYTES):
-                yield from self._rebuilt(position, end, kind)
-                return
-        place = self._content.next_header(position + 1)
-        guesses = [self._stop if place is None else place]
-        if place is not None:
-            _, after = self._content.gap(place, place + LOOKAHEAD_BYTES)
-            guesses += [] if after is None else [after]
-        for end in guesses:
-            if self._content.ends_at(body, end):
-                yield from self._rebuilt(position, end, kind)
-                return
-        for end in (end for end, is_certain in ends.items() if is_certain):
-            place = self._run_that_leaves(body, end)
-            if place is None:
-                yield Skipped(position, end, kind)
-                return
-        yield self._skipped_to(position, place, kind)
-
-    def _may_be_nested(self, place: int) -> bool:
-        """Whether the records from `place` on may be part of a payload that was lost.
-
-        The footer of that payload would follow them, where no record begins. A damaged
-        record between them that ends at a header does not count as that footer.
-        """
-        limit = place + LOOKAHEAD_BYTES
-        while True:
-            reached, after = self._content.gap(place, limit)
-            if after is None:
-                return False
-            if not self._is_one_more(reached, after):
-                return True
-            place = after
-
-    def _header_kind(self, position: int) -> str:
-        if position + OVERHEAD_BYTES > self._stop:
-            return "truncated"
-        data = self._content.fetch(position, position + HEADER_BYTES)
-        return "too-long" if is_frame_header(data) else "length-crc"
-
-    def _rebuilt(self, position: int, stop: int, kind: str) -> Iterator[Kept | Skipped]:
-        body = position + HEADER_BYTES
-        yield Skipped(position, body, kind, REBUILT)
-        yield Kept(body, stop, 1, header(stop - FOOTER_BYTES - body))
-
-    def _is_record_there(self, position: int) -> bool:
-        """Whether a record is there, even with a damaged header or payload."""
-        if self._content.length_at(position) is not None:
-            return True
-        after = self._content.next_header(position + 1, position + LOOKAHEAD_BYTES)
-        return after is not None and self._is_one_more(position, after)
-
-    def _is_one_more(self, reached: int, after: int) -> bool:
-        """Whether just one record is damaged between a run and the next header."""
-        length = self._content.length_at(reached)
+    def _damaged(self, position: int) -> Skipped:
+        """Returns the bytes from a damaged record to the next one."""
+        length = self._length_at(position)
         if length is not None:
-            return self._content.is_boundary(reached + length + OVERHEAD_BYTES)
-        return self._content.possible_ends(reached).get(
-            after, False
-        ) or self._content.ends_at(reached + HEADER_BYTES, after)
+            end = position + length + OVERHEAD_BYTES
+            if end == self._size or self._length_at(end) is not None:
+                return Skipped(position, end, "data-crc")
+            kind = "data-crc" if end < self._size else "truncated"
+        elif position + OVERHEAD_BYTES > self._size:
+            kind = "truncated"
+        else:
+            data = self._fetch(position, position + HEADER_BYTES)
+            kind = "too-long" if is_frame_header(data) else "length-crc"
+        return Skipped(position, self._next_record(position + 1), kind)
+
+    def _next_record(self, start: int) -> int:
+        """Returns where the next sound record begins, or the end of the content."""
+        step = _FIRST_STEP_BYTES
+        while start < self._size and self._reads_left > 0:
+            stop = min(start + step, self._size)
+            data = self._fetch(start, min(stop + HEADER_BYTES - 1, self._size))
+            for place in header_places(data, self._size - start).tolist():
+                if self._end_of_record(start + place) is not None:
+                    return start + int(place)
+                self._reads_left -= self._length_at(start + place) or 0
+                if self._reads_left <= 0:
+                    break
+            start = stop
+            step = min(2 * step, _STEP_BYTES)
+        return self._size
+
+    def _length_at(self, position: int) -> int | None:
+        """Returns the length in a sound header within the limit; None for others."""
+        if position + OVERHEAD_BYTES > self._size:
+            return None
+        data = self._fetch(position, position + HEADER_BYTES)
+        if not is_frame_header(data):
+            return None
+        (length,) = _LENGTH.unpack_from(data)
+        return int(length) if length <= DEFAULT_MAX_RECORD_BYTES else None
+
+    def _end_of_record(self, position: int) -> int | None:
+        """Returns where the record at a position ends; None: it is damaged."""
+        length = self._length_at(position)
+        if length is None or position + length + OVERHEAD_BYTES > self._size:
+            return None
+        crc, start = 0, position + HEADER_BYTES
+        stop = start + length
+        for begin in range(start, stop, _STEP_BYTES):
+            data = self._fetch(begin, min(begin + _STEP_BYTES, stop))
+            crc = google_crc32c.extend(crc, data)
+        end = stop + FOOTER_BYTES
+        return end if self._fetch(stop, end) == _CRC.pack(mask(crc)) else None
+
+
+def header_places(data: bytes, room: int) -> npt.NDArray[np.int64]:
+    """Returns where in `data` sound headers of records that fit begin, ascending.
+
+    Args:
+      data: n bytes.
+      room: bytes from the start of `data` to the end of the file, n or more.
+    """
+    count = len(data) - HEADER_BYTES + 1
+    largest = min(DEFAULT_MAX_RECORD_BYTES, room - OVERHEAD_BYTES)
+    if count <= 0 or largest < 0:
+        return np.empty(0, np.int64)
+    lengths: npt.NDArray[np.uint64] = np.ndarray((count,), "<u8", data, 0, (1,))
+    crcs: npt.NDArray[np.uint32] = np.ndarray((count,), "<u4", data, _LENGTH.size, (1,))
+    # Zeros are frequent in files with holes, and their checksum is known.
+    plausible = (lengths <= np.uint64(largest)) & (
+        (lengths != 0) | (crcs == _EMPTY_CRC)
+    )
+    places = np.flatnonzero(plausible)
+    places = places[crcs[places] == length_crcs(lengths[places])]
+    ends = places + lengths[places].astype(np.int64) + OVERHEAD_BYTES
+    fitting: npt.NDArray[np.int64] = places[ends <= room]
+    return fitting
+
+
+def unpack(fetch: Fetch, size: int, write: Callable[[bytes], object]) -> Skipped | None:
+    """Unpacks a gzip stream up to its first fault.
+
+    Args:
+      fetch: of the stored bytes.
+      size: of them.
+      write: takes the content, at most 1 MiB a call.
+
+    Returns:
+      The stored bytes from the fault on, None for no fault. A stream that only ends
+      early has none of them.
+    """
+    inflate, is_new = zlib.decompressobj(31), True
+    for start in range(0, size, _STORED_BYTES):
+        stop = min(start + _STORED_BYTES, size)
+        data = fetch(start, stop)
+        while data:
+            before = inflate.copy()
+            try:
+                write(inflate.decompress(data, _STEP_BYTES))
+            except zlib.error:
+                at = stop - len(data)
+                if is_new and at:
+                    return Skipped(at, size, "trailing")
+                # An error discards what the call had unpacked in front of it.
+                at += _write_before_fault(before, data, write)
+                return Skipped(at, size, "compression")
+            is_new = inflate.eof
+            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+            if inflate.eof:
+                inflate = zlib.decompressobj(31)
+    write(inflate.flush())
+    return None if is_new else Skipped(size, size, "truncated")
+
+
+# zlib does not export the class of its objects, hence the quotes.
+def _write_before_fault(
+    inflate: "zlib._Decompress", data: bytes, write: Callable[[bytes], object]
+) -> int:
+    """Writes what is unpacked in front of a fault; returns where in `data` that is."""
+    for place in range(len(data)):
+        try:
+            write(inflate.decompress(data[place : place + 1]))
+        except zlib.error:
+            return place
+    return len(data)
