@@ -1,6 +1,7 @@
 """The engines that run a job beside this process: presets, workers, submission.
 
-    engine.py       what an engine is, and what its presets are made from
+    engine.py       what an engine is, what its presets are made from, and where the
+                    caller takes part in a run
     table.py        the engines by name; a new one is a module and a line there
     flink.py        its presets, as a pure function to Beam's flags
     spark.py        likewise
@@ -9,7 +10,6 @@
     job_server.py   what Flink, Spark and Prism share: master, job server, machines
     places.py       finds a job server; checks that its workers see what they need
     workers.py      who starts the workers of a job
-    hooks.py        where the caller takes part in a run
     cluster.py      the clusters that `scripts/cluster` has started, as it notes them
     java.py         finds a Java that is new enough
     worker_boot.py  what an engine starts as a worker, without a container

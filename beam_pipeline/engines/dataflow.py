@@ -13,9 +13,9 @@ from beam_pipeline.engines.engine import (
     Engine,
     JobSettings,
     Place,
+    RunHooks,
     Submitted,
 )
-from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.workers import refuse_starts
 from transforms.work.reports import Reports
 

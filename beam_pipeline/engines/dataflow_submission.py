@@ -12,8 +12,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from beam_pipeline.beam_internals.runners import created_jobs, new_runner
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.dataflow_checks import brings_workers
-from beam_pipeline.engines.engine import AddStages, Engine, Place, Submitted
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import AddStages, Engine, Place, RunHooks, Submitted
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.submission import run_watched
 from beam_pipeline.engines.worker_package import write_source_distribution

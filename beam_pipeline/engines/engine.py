@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from beam_pipeline.engines.engine_words import EngineWords
-from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.server_words import ServerWords, words_of_server
 from transforms.work.reports import Reports
 
@@ -16,6 +15,7 @@ __all__ = [
     "Engine",
     "JobSettings",
     "Place",
+    "RunHooks",
     "Submitted",
 ]
 
@@ -23,6 +23,41 @@ __all__ = [
 AddStages = Callable[[Any], object]
 SERVICE_TIMEOUT = "--job_server_timeout=86400"
 """Beam's flag for a day: a long job must not fail because its service timed out."""
+
+
+def _nothing() -> None:
+    """Nobody watches."""
+
+
+def _unheard(text: str) -> None:
+    """Nobody listens."""
+
+
+def _unnoted(job: str) -> None:
+    """Nobody notes it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunHooks:
+    """Where the caller of a run takes part in it.
+
+    Attributes:
+      beam_flags: Beam's own flags; they win over ours.
+      between: a PTransform, own steps from Batch to Batch; None for none. See
+        `beam_pipeline.job.build`.
+      watch: called several times a second meanwhile, in the calling thread.
+      say: called with what a person should know.
+      abandon: called once when the run is stopped; after it nothing may be published.
+      submits: called with the name of the job, before it is submitted.
+    """
+
+    beam_flags: Sequence[str] = ()
+    # Of Beam's type, which takes long to load.
+    between: Any = None
+    watch: Callable[[], None] = _nothing
+    say: Callable[[str], None] = _unheard
+    abandon: Callable[[], None] = _nothing
+    submits: Callable[[str], None] = _unnoted
 
 
 class JobSettings(Protocol):

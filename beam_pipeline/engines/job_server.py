@@ -11,9 +11,9 @@ from beam_pipeline.engines.engine import (
     Engine,
     JobSettings,
     Place,
+    RunHooks,
 )
 from beam_pipeline.engines.flags import flag_given
-from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.workers import (
     check_starts,
     environment_flags,

@@ -17,8 +17,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from beam_pipeline.beam_internals.runners import runner_of
 from beam_pipeline.engines import sign_on
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import AddStages, Engine, Place
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import AddStages, Engine, Place, RunHooks
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.places import not_started
 from beam_pipeline.engines.server_words import server_words, with_words_of

@@ -17,8 +17,7 @@ import apache_beam as beam
 from apache_beam.internal import pickler
 
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import Engine, Place
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import Engine, Place, RunHooks
 from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.features.vocabularies import keep_names
 from beam_pipeline.planning.plan import make_plan, prepare
