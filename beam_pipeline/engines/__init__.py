@@ -1,7 +1,7 @@
 """The engines that run a job beside this process: presets, workers, submission.
 
-    engine.py       what an engine is, what its presets are made from, and where the
-                    caller takes part in a run
+    engine.py       what an engine is, what its presets are made from, where the caller
+                    takes part in a run, and how Beam's own flags are read
     table.py        the engines by name; a new one is a module and a line there
     flink.py        its presets, as a pure function to Beam's flags
     spark.py        likewise
@@ -17,7 +17,6 @@
     sign_on.py      which of those live
     job_watch.py    what workers report, and what the engine says, while a job runs
     engine_words.py what an engine says of a job
-    flags.py        reads Beam's own flags
     submission.py   submits, watches, cancels
     stopping.py     watches any run, also one without an engine, and stops it
     beam_errors.py  finds our own error in what Beam raises

@@ -1,4 +1,7 @@
-"""The definition of an engine, and of the place where it runs a job."""
+"""The definition of an engine, and of the place where it runs a job.
+
+Its functions read Beam's own flags without importing Beam, which is slow to load.
+"""
 
 import abc
 import dataclasses
@@ -7,6 +10,7 @@ from typing import Any, Protocol
 
 from beam_pipeline.engines.engine_words import EngineWords
 from beam_pipeline.engines.server_words import ServerWords, words_of_server
+from transforms.errors import SpecError
 from transforms.work.reports import Reports
 
 __all__ = [
@@ -17,6 +21,9 @@ __all__ = [
     "Place",
     "RunHooks",
     "Submitted",
+    "check_words",
+    "flag_given",
+    "has_flag",
 ]
 
 # Adds the stages of a job to a Beam pipeline; typed loosely to load without Beam.
@@ -266,3 +273,30 @@ class Engine(abc.ABC):
           BeamTFRecordError: it was not taken.
         """
         raise NotImplementedError(f"{self.name} takes no job that nobody waits for")
+
+
+def check_words(flags: Sequence[str]) -> None:
+    """Raises SpecError for a word that is neither a flag nor the value of one."""
+    for before, flag in zip(["", *flags], flags, strict=False):
+        is_value = before.startswith("--") and "=" not in before
+        if not flag.startswith("-") and not is_value:
+            raise SpecError(
+                f"What follows -- must be flags of Beam, as --job_name=NAME is; found "
+                f"{flag!r}. Give SOURCE, OUTPUT and the program's own flags before --."
+            )
+
+
+def flag_given(flags: Sequence[str], name: str) -> str | None:
+    """Returns the last value of one of Beam's flags; None where it is not given."""
+    found = None
+    for at, flag in enumerate(flags):
+        if flag.startswith(f"--{name}="):
+            found = flag.partition("=")[2]
+        elif flag == f"--{name}" and at + 1 < len(flags):
+            found = flags[at + 1]
+    return found
+
+
+def has_flag(flags: Sequence[str], name: str) -> bool:
+    """Whether one of Beam's flags is there, with a value or without one."""
+    return any(flag.partition("=")[0] == f"--{name}" for flag in flags)

@@ -12,8 +12,8 @@ from beam_pipeline.engines.engine import (
     JobSettings,
     Place,
     RunHooks,
+    flag_given,
 )
-from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.workers import (
     check_starts,
     environment_flags,

@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.flags import flag_given, has_flag
+from beam_pipeline.engines.engine import JobSettings, flag_given, has_flag
 from transforms.errors import SpecError, UsageError
 
 __all__ = [

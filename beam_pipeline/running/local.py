@@ -24,8 +24,8 @@ from beam_pipeline.engines.engine import (
     Place,
     RunHooks,
     Submitted,
+    check_words,
 )
-from beam_pipeline.engines.flags import check_words
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.job import Job, build
 from beam_pipeline.running.retry_notes import RetryNotes, collected_retries

@@ -9,8 +9,7 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.engines import cluster
-from beam_pipeline.engines.engine import Engine, Place
-from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.engine import Engine, Place, flag_given
 from beam_pipeline.engines.job_server import JobServerEngine
 from beam_pipeline.engines.table import ENGINES, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
