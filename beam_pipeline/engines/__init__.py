@@ -16,11 +16,10 @@
     worker_program.py       the command of workers elsewhere: `beam-tfrecord-worker`
     sign_on.py      which of those live
     job_watch.py    what workers report, and what the engine says, while a job runs
-    engine_words.py what an engine says of a job
+    engine_words.py what an engine says of a job, or its job server in its output
     submission.py   submits, watches, cancels
     stopping.py     watches any run, also one without an engine, and stops it
     beam_errors.py  finds our own error in what Beam raises
-    server_words.py finds the reason in a job server's output
     dataflow_checks.py      what a job there must bring
     worker_package.py       what its workers install
     dataflow_submission.py  submits there, and waits or does not

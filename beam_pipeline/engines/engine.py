@@ -8,8 +8,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from beam_pipeline.engines.engine_words import EngineWords
-from beam_pipeline.engines.server_words import ServerWords, words_of_server
+from beam_pipeline.engines.engine_words import EngineWords, ServerWords, words_of_server
 from transforms.errors import SpecError
 from transforms.work.reports import Reports
 

@@ -18,9 +18,9 @@ from beam_pipeline.beam_internals.runners import runner_of
 from beam_pipeline.engines import sign_on
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import AddStages, Engine, Place, RunHooks
+from beam_pipeline.engines.engine_words import server_words, with_words_of
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.places import not_started
-from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.engines.worker_boot import write_worker
 from beam_pipeline.engines.workers import starts_in_words
