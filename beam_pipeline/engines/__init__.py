@@ -21,8 +21,7 @@
     stopping.py     watches any run, also one without an engine, and stops it
     beam_errors.py  finds our own error in what Beam raises
     dataflow_checks.py      what a job there must bring
-    worker_package.py       what its workers install
-    dataflow_submission.py  submits there, and waits or does not
+    dataflow_submission.py  submits there, and packs what its workers install
 
 Nothing but the submissions and the worker imports Beam. `cluster.py` and `java.py` need
 the standard library alone: `scripts/cluster` runs before anything is installed.

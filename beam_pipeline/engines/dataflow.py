@@ -1,7 +1,7 @@
 """Dataflow: the job runs on Google's machines, which see nothing of this one.
 
 Paths are those of buckets, access is by the workers' service account, and what a
-worker installs is sent along; see `worker_package`.
+worker installs is sent along; see `dataflow_submission`.
 """
 
 import dataclasses
