@@ -2,11 +2,7 @@
 
     engine.py       what an engine is, what its presets are made from, where the caller
                     takes part in a run, and how Beam's own flags are read
-    table.py        the engines by name; a new one is a module and a line there
-    flink.py        its presets, as a pure function to Beam's flags
-    spark.py        likewise
-    prism.py        likewise
-    dataflow.py     likewise, of the one that sees nothing of this machine
+    presets.py      the engines by name, each with its flags of Beam
     job_server.py   what Flink, Spark and Prism share: master, job server, machines
     places.py       finds a job server; checks that its workers see what they need
     workers.py      who starts the workers of a job

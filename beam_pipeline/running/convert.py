@@ -14,7 +14,7 @@ import apache_beam as beam
 from beam_pipeline.beam_internals.job_service import cancel_at
 from beam_pipeline.engines.engine import Engine, Place, RunHooks, Submitted, flag_given
 from beam_pipeline.engines.places import unseen_image
-from beam_pipeline.engines.table import engine_of
+from beam_pipeline.engines.presets import engine_of
 from beam_pipeline.engines.workers import refuse_starts
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.disk_need import check_room

@@ -24,7 +24,7 @@ from beam_pipeline.engines.cluster import (
 )
 from beam_pipeline.engines.java import find_java
 from beam_pipeline.engines.job_server import OPENED
-from beam_pipeline.engines.spark import SPARK
+from beam_pipeline.engines.presets import SPARK
 from tests.clusters.runs import (
     NAME,
     PROGRAM,
