@@ -20,9 +20,9 @@ from beam_pipeline.engines.cluster import (
     Cluster,
     cluster_folder,
     find_jar,
+    find_java,
     read_cluster,
 )
-from beam_pipeline.engines.java import find_java
 from beam_pipeline.engines.job_server import OPENED
 from beam_pipeline.engines.presets import SPARK
 from tests.clusters.runs import (
