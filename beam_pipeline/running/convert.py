@@ -11,7 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.beam_internals.job_service import cancel_at
+from beam_pipeline.beam_internals.runners import cancel_at
 from beam_pipeline.engines.engine import Engine, Place, RunHooks, Submitted, flag_given
 from beam_pipeline.engines.places import unseen_image
 from beam_pipeline.engines.presets import engine_of

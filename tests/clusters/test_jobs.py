@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from beam_pipeline.beam_internals.job_service import cancel_at
+from beam_pipeline.beam_internals.runners import cancel_at
 from beam_pipeline.engines.cluster import (
     Cluster,
     cluster_folder,
