@@ -14,8 +14,8 @@ from beam_pipeline.beam_internals.local_runner import (
     THREAD_REFUSED,
     local_runner,
     noticed_refusals,
+    plain_labels,
 )
-from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import (

@@ -33,7 +33,7 @@ from apache_beam.typehints import typehints
 from apache_beam.utils import subprocess_server, thread_pool_executor
 
 from beam_pipeline.beam_internals import local_runner, runners, stand_ins
-from beam_pipeline.beam_internals.notebooks import plain_labels
+from beam_pipeline.beam_internals.local_runner import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.stress import sizes
