@@ -17,7 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.own_pipelines.engine_workers import (
     check_images,
     check_seen,

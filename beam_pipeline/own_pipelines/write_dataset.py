@@ -22,7 +22,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.own_pipelines.commit_rows import (
     Committed,
     ComparedKeys,

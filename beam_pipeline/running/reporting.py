@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 
 from beam_pipeline.engines.engine import Engine
-from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.planning.plan import Plan
 from transforms.core.schema import Kind
 from transforms.errors import StorageError
