@@ -29,7 +29,7 @@ from beam_pipeline.commands.options import LOCATION, Command, JobCommand, comple
 from beam_pipeline.commands.usage_errors import explain, no_command
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.terminal.printing import STDOUT
 from beam_pipeline.version import __version__
@@ -641,14 +641,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except click.exceptions.Exit as done:
         code = done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        standard_error.say(error.format_message())
+        printing.say(error.format_message())
         code = UsageError.exit_code
     except click.UsageError as error:
         code = _fail(explain(error), UsageError.exit_code)
     except BeamTFRecordError as error:
         code = _fail(_with_note(str(error), error), error.exit_code)
     except _PipeClosed:
-        standard_error.silence(sys.stdout)
+        printing.silence(sys.stdout)
         code = _PIPE_CLOSED
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
@@ -674,7 +674,7 @@ def program() -> NoReturn:
     By then everything is written and closed, and to free a hundred thousand objects
     one by one would take another third of a second.
     """
-    standard_error.open_all()
+    printing.open_all()
     restart_in_utf8()
     spare_imports()
     try:
@@ -719,7 +719,7 @@ def _with_note(message: str, error: BaseException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    standard_error.say(f"error: {message}")
+    printing.say(f"error: {message}")
     return code
 
 
@@ -740,6 +740,6 @@ def _stopped(number: int, stop: BaseException, arguments: Sequence[str]) -> NoRe
         outcome = "; nothing was committed"
     # After SIGHUP the terminal may be closed.
     with contextlib.suppress(OSError):
-        standard_error.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")
+        printing.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")
         sys.stdout.flush()
     os._exit(128 + number)
