@@ -11,10 +11,9 @@ import jinja2
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.page import drawings
+from beam_pipeline.page.charts import bar, density, histogram_of, overlay
 from beam_pipeline.page.classes import ClassCounts, class_counts, ends_of, object_counts
 from beam_pipeline.page.distributions import Distribution, describe, describe_counts
-from beam_pipeline.page.histogram import histogram_of
 from beam_pipeline.page.pictures import (
     Equal,
     PictureClass,
@@ -24,7 +23,6 @@ from beam_pipeline.page.pictures import (
 )
 from beam_pipeline.page.rejected import rejected_of
 from beam_pipeline.page.sample import ROWS_A_SHARD, Sample, image_of, sample_split
-from beam_pipeline.page.texts import number_text, shortened, value_text
 from beam_pipeline.page.thumbnails import Longs
 from beam_pipeline.reader_programs import READERS, program
 from beam_pipeline.reader_programs.facts import Facts
@@ -33,8 +31,11 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import (
     count_text,
     kind_text,
+    number_text,
     share_text,
+    shortened,
     size_text,
+    value_text,
 )
 from transforms import files
 from transforms.core.manifest import FeatureFacts, Manifest
@@ -227,7 +228,7 @@ def _plot(manifest: Manifest, name: str, found: Distribution) -> str:
     order = [split.name for split in manifest.splits]
     colours = [order.index(split) % _COLOURS for split in found.histogram.counts]
     title = html.escape(f"Histogram of {shortened(name)}")
-    return drawings.overlay(found.histogram, colours, title)
+    return overlay(found.histogram, colours, title)
 
 
 def _image_plots(
@@ -265,9 +266,7 @@ def _image_plots(
     aspects = np.log2(widths / heights)
     found = histogram_of({"": aspects}, whole=False)
     return {
-        "density": drawings.density(
-            widths, heights, "Widths and heights of the images"
-        ),
+        "density": density(widths, heights, "Widths and heights of the images"),
         "most": int(max(widths.max(), heights.max())),
         "sizes": [
             (
@@ -277,7 +276,7 @@ def _image_plots(
             for n in order
         ],
         "distinct": len(times),
-        "aspect": drawings.overlay(found, [0], "Aspect ratios") if found else "",
+        "aspect": overlay(found, [0], "Aspect ratios") if found else "",
         "aspect_ends": [f"{2**edge:.2f}" for edge in (found.edges[0], found.edges[-1])]
         if found
         else [],
@@ -331,7 +330,5 @@ def _template() -> jinja2.Template:
         "kind": kind_text,
     }
     environment.filters.update(filters)
-    environment.globals.update(
-        share_text=share_text, bar=drawings.bar, value_text=value_text
-    )
+    environment.globals.update(share_text=share_text, bar=bar, value_text=value_text)
     return environment.from_string(text.read_text(encoding="utf-8"))

@@ -8,7 +8,8 @@
 | bytes, image, tensor     | lengths in bytes                                        |
 | box                      | number of boxes in a record                             |
 
-Of lists all values are counted.
+Of lists all values are counted. One number from 0 to 1, the drift, says how far apart
+the values of two splits are:
 
 | values     | drift                                                               |
 | ---------- | ------------------------------------------------------------------- |
@@ -32,18 +33,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.page.classes import counts_of
-from beam_pipeline.page.histogram import (
+from beam_pipeline.page.charts import (
     Floats,
     Histogram,
     Spread,
     histogram_of,
     spread_of,
 )
+from beam_pipeline.page.classes import counts_of
 from transforms.core.arrays import is_list
 from transforms.core.schema import Feature, Kind
 
 __all__ = [
+    "Drift",
     "Distribution",
     "Frequent",
     "describe",
@@ -60,7 +62,7 @@ _KS_FIVE_PERCENT = 1.358
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Drift:
+class Drift:
     """The distance of two samples.
 
     Attributes:
@@ -79,7 +81,7 @@ class _Drift:
 
 def drift_of_numbers(
     first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]
-) -> _Drift | None:
+) -> Drift | None:
     """Returns the drift between two samples of numbers; None where one is empty.
 
     >>> ones, twos = np.ones(100), np.full(100, 2.0)
@@ -96,12 +98,12 @@ def drift_of_numbers(
     ]
     value = float(np.abs(shares[0] - shares[1]).max())
     chance = _KS_FIVE_PERCENT * math.sqrt(1 / len(first) + 1 / len(second))
-    return _Drift(value, min(chance, 1.0))
+    return Drift(value, min(chance, 1.0))
 
 
 def drift_of_categories(
     first: Mapping[Any, int], second: Mapping[Any, int]
-) -> _Drift | None:
+) -> Drift | None:
     """Returns the drift between counts by category; None where one has no count.
 
     >>> round(drift_of_categories({"a": 60, "b": 40}, {"a": 50, "b": 50}).value, 6)
@@ -118,7 +120,7 @@ def drift_of_categories(
     inverse = 1 / sizes[0] + 1 / sizes[1]
     mean = float(np.sqrt(2 / math.pi * both * (1 - both) * inverse).sum() / 2)
     chance = mean + math.sqrt(math.log(20) / 2 * inverse)
-    return _Drift(min(value, 1.0), min(chance, 1.0))
+    return Drift(min(value, 1.0), min(chance, 1.0))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Distribution:
     histogram: Histogram | None
     frequent: Frequent | None
     odd: int
-    drift: _Drift | None
+    drift: Drift | None
 
 
 def describe(
