@@ -15,8 +15,12 @@ from rich.text import Text
 from beam_pipeline.commands.head import describe_bytes, is_text
 from beam_pipeline.datasets.bare_files import find_bare_files, is_numbered_shard
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.datasets.drift import forms
-from beam_pipeline.datasets.file_summary import FileSummary, Variant, summarize_file
+from beam_pipeline.datasets.file_summary import (
+    FileSummary,
+    Variant,
+    forms,
+    summarize_file,
+)
 from beam_pipeline.terminal.console import (
     Console,
     Table,

@@ -26,7 +26,7 @@ from beam_pipeline.planning.request import (
     with_images,
 )
 from beam_pipeline.planning.resolve import resolve
-from beam_pipeline.planning.shard_number import shard_notes, shards_of
+from beam_pipeline.planning.sizes import shard_notes, shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
