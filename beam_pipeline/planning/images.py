@@ -193,7 +193,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
 
 def _label_hint(spec: Spec, entries: FileList) -> str:
     # Read by few jobs: those whose folders say no class, or one.
-    from beam_pipeline.planning.label_hint import hint_of
+    from beam_pipeline.planning.label_table import hint_of
 
     return hint_of(spec, entries)
 
