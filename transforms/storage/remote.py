@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from transforms.errors import SpecError, source_error
-from transforms.storage.drafts import Draft
-from transforms.storage.entries import FileEntry, Standing, stamp
+from transforms.storage.entries import Draft, FileEntry, Standing, stamp
 from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.paths import relative
 from transforms.storage.remote_look import expand, look, look_in
