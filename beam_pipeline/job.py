@@ -16,16 +16,13 @@ from transforms.core.schema import Kind
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.shards.shard_job import ShardLayout
-from transforms.stages.catalogue import WriteCatalogue
 from transforms.stages.commit import CommitDataset, Publication
 from transforms.stages.leak_check import CheckLeaks
-from transforms.stages.list import ListBlocks
-from transforms.stages.place import PlaceRows
-from transforms.stages.read import ReadBlocks
-from transforms.stages.reuse import ReuseBlocks
+from transforms.stages.place import PlaceRows, ReuseBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.stages.shard_counts import CountShards
 from transforms.stages.stratify import AwaitStrata, TakeStrata
-from transforms.stages.write import WriteShards
+from transforms.stages.write import WriteCatalogue, WriteShards
 from transforms.work.store import Store
 
 __all__ = ["Job", "build", "make_job"]

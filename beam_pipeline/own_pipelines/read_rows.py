@@ -34,8 +34,7 @@ from transforms.core.model import Batch, RejectLog
 from transforms.core.schema import Kind, Schema
 from transforms.errors import InputError, SpecError
 from transforms.formats.listing import HeldListing, InlineListing
-from transforms.stages.list import ListBlocks
-from transforms.stages.read import ReadBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store
