@@ -29,7 +29,7 @@ from beam_pipeline.commands.options import LOCATION, Command, JobCommand, comple
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import standard_error
-from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
+from beam_pipeline.terminal.file_names import check_file_names
 from beam_pipeline.terminal.printing import STDOUT
 from beam_pipeline.version import __version__
 from transforms.errors import (
@@ -667,7 +667,6 @@ def program() -> NoReturn:
     one by one would take another third of a second.
     """
     standard_error.open_all()
-    restart_in_utf8()
     spare_imports()
     try:
         main()
