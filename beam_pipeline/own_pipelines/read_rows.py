@@ -28,11 +28,10 @@ from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import Batch, RejectLog
 from transforms.core.schema import Kind, Schema
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError, SpecError, raising_in_python
 from transforms.formats.listing import HeldListing, InlineListing
 from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute

@@ -54,7 +54,7 @@ def removed_flag(arguments: Sequence[str]) -> str:
     It looks before click does, which would suggest another option for such a flag, and
     take its value for an argument.
     """
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if argument == "--":
             break
         flag, has_value, value = argument.partition("=")
