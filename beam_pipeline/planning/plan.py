@@ -51,7 +51,6 @@ from transforms.errors import (
     source_error,
 )
 from transforms.files import FileEntry
-from transforms.formats.pattern_trial import try_pattern
 from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reject_files import check_left
@@ -354,9 +353,6 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
 
 
 def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
-    for name, said in spec.features.items():
-        if said.path is not None:
-            try_pattern(name, said.path, (entry.origin for entry in inputs.entries))
     # Each where it is needed: half of the program is not, for any one source.
     try:
         if inputs.format == "images":
