@@ -35,7 +35,7 @@ class Job:
     Attributes:
       plan: of the job.
       store: the work folder.
-      source: where rows come from: all of the inputs, or a selection.
+      source: where rows come from.
       layout: where rows go, and what decides the bytes of a shard.
       publication: what is published, and where.
       leak_check: the stage that looks for leaks between splits, if there may be any.
@@ -213,8 +213,8 @@ def _leak_check(plan: Plan, source: Source, store: Store) -> CheckLeaks | None:
 def _shares(plan: Plan) -> dict[str, Fraction]:
     """Returns the shares of the splits; empty where anything else decides them."""
     rule = plan.sharding.rule
-    alone = plan.selection is None and plan.splits.lock is None
-    if not alone or rule.source not in (SplitSource.SHARES, SplitSource.STRATIFIED):
+    shared = rule.source in (SplitSource.SHARES, SplitSource.STRATIFIED)
+    if plan.splits.lock is not None or not shared:
         return {}
     return dict(zip(rule.names, rule.proportions(), strict=True))
 
@@ -233,8 +233,6 @@ def make_job(
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    if plan.selection is not None:
-        source = plan.selection.of(source, store)
     leak_check = _leak_check(plan, source, store)
     layout = ShardLayout(
         name=plan.name,
@@ -275,7 +273,6 @@ def make_job(
         label_map=planned.label_map,
         new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
         keeps_work=spec.keep_work,
-        selected=0 if plan.selection is None else len(plan.selection.places),
         shares=_shares(plan),
         verified=spec.verify,
         token=token,

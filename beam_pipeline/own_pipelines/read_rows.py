@@ -54,8 +54,8 @@ _BESIDE = frozenset(
         "allow_empty shared_output"
     ).split()
 )
-# They need what a whole job has: a work folder, or someone who waits for its end.
-_OF_JOBS = frozenset(["only_rejected", "vocabulary_lock"])
+# It needs what a whole job has: someone who waits for its end.
+_OF_JOBS = "vocabulary_lock"
 
 
 class RowsRead(NamedTuple):
@@ -192,8 +192,8 @@ def _check_setting(name: str) -> None:
     known = SETTINGS.get(name)
     if known is None or name in _BESIDE:
         return
-    if known.section not in _SECTIONS or name in _OF_JOBS:
-        place = "convert" if name in _OF_JOBS else "WriteDataset, or to convert"
+    if known.section not in _SECTIONS or name == _OF_JOBS:
+        place = "convert" if name == _OF_JOBS else "WriteDataset, or to convert"
         raise SpecError(
             f"ReadRows takes the settings that concern reading; {name} is not one of "
             f"them. Give it to {place}."

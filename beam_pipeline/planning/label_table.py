@@ -27,7 +27,6 @@ from transforms.errors import BeamTFRecordError, SourceError, SpecError, source_
 from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.label_join import Labels, Orphan, join_labels
-from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.registry import TABLE_FORMATS, claimed_by
 from transforms.formats.split_words import is_split_word
 from transforms.formats.table import Complaint
@@ -229,10 +228,6 @@ def join_table(
     positions = pa.array(np.where(matched, joined.rows, 0), mask=~matched)
     taken = {name: column.take(positions) for name, column in table.columns.items()}
     origins = pa.array([entry.origin for entry in entries], pa.string())
-    for feature in schema.features:
-        if feature.pattern and feature.column in taken:
-            texts = taken[feature.column].cast(pa.string()).unique()
-            try_pattern(feature.name, feature.pattern, texts.to_pylist())
     as_read = taken
     taken = dict(with_points(taken, schema.features, spec.decimal))
     rows, misfits = conform(taken, schema, len(entries), origins)

@@ -98,8 +98,6 @@ def open_work_folder(
         store.make()
         write_listing(plan.planned.listing, store.listing, attempts=store.attempts)
         plan.splits.store_tables(store)
-        if plan.selection is not None:
-            plan.selection.store_places(store)
         if text := found.in_words():
             say(text)
         try:

@@ -30,7 +30,13 @@ class Removed(NamedTuple):
     default: Any
 
 
-REMOVED: Mapping[str, Removed] = {}
+REMOVED: Mapping[str, Removed] = {
+    "only_rejected": Removed(
+        "Convert the corrected source again. `rejects` lists what to correct; after a "
+        "failed run only blocks that have changed are read again.",
+        None,
+    ),
+}
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {}
 
