@@ -60,7 +60,7 @@ __all__ = [
 
 # One pass over the columns encodes a chunk: large enough to spread the cost of the
 # pass, small enough to stay in the processor's cache.
-_CHUNK_ROWS = 1 << 13
+_CHUNK_ROWS = 1 << 14
 _CHUNK_BYTES = 1 << 24
 # Of thousands of columns more: a pass costs by their number then.
 _COLUMN_BYTES = 1 << 13
