@@ -520,7 +520,7 @@ def _layer_table(package: str, table: dict[str, str]) -> str:
 # The modules that draw a byte layout in their docstrings.
 _DRAWN = {
     "A TFRecord file": "transforms.core.tfrecord.frame",
-    "A gzip file of TFRecords": "transforms.core.tfrecord.gzip_members",
+    "A gzip file of TFRecords": "transforms.core.tfrecord.compression",
     "An entry of an Example": "transforms.core.example.entry",
     "An Example": "transforms.core.example.encoder",
     "Names of shards": "transforms.core.naming",

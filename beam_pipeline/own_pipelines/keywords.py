@@ -96,11 +96,11 @@ class WriteKeywords(TypedDict, total=False):
     seed: int
     """Seed of the order; it moves no row to another split [0]."""
 
-    compression: Literal["none", "gzip", "zlib"]
-    """Compress the shards [none]."""
+    compression: Literal["none", "gzip"]
+    """Compress the shards; they are read in order only then [none]."""
 
     index: Literal["auto", "text", "none"]
-    """Index the shards, as text too [for images], or not at all: `no_index`."""
+    """Index plain shards, as text too [for images], or not at all: `no_index`."""
 
     catalogue: Literal["auto", "scalars", "full", "none"]
     """Write a table of the records [for images]; `no_catalogue` for none."""

@@ -189,11 +189,11 @@ class Keywords(TypedDict, total=False):
     shuffle: bool
     """Shuffle records, or keep the source's order [shuffle]."""
 
-    compression: Literal["none", "gzip", "zlib"]
-    """Compress the shards [none]."""
+    compression: Literal["none", "gzip"]
+    """Compress the shards; they are read in order only then [none]."""
 
     index: Literal["auto", "text", "none"]
-    """Index the shards, as text too [for images], or not at all: `no_index`."""
+    """Index plain shards, as text too [for images], or not at all: `no_index`."""
 
     catalogue: Literal["auto", "scalars", "full", "none"]
     """Write a table of the records [for images]; `no_catalogue` for none."""

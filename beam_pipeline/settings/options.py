@@ -400,12 +400,12 @@ class Settings:
     shuffle: bool = _output(
         True, "Shuffle records, or keep the source's order [shuffle]."
     )
-    compression: Literal["none", "gzip", "zlib"] = _output(
-        "none", "Compress the shards [none]."
+    compression: Literal["none", "gzip"] = _output(
+        "none", "Compress the shards; they are read in order only then [none]."
     )
     index: IndexChoice = _output(
         "auto",
-        "Index the shards, as text too [for images], or not at all: --no-index.",
+        "Index plain shards, as text too [for images], or not at all: --no-index.",
         decides_bytes=False,
         aliases={"--no-index": "none"},
     )

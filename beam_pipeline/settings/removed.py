@@ -38,7 +38,12 @@ REMOVED: Mapping[str, Removed] = {
     ),
 }
 # By setting: values that are gone, with a sentence for each.
-REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {}
+REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {
+    "compression": {
+        "zlib": "zlib streams are read, not written. Take gzip, which is the same "
+        "deflate with another frame."
+    },
+}
 
 
 def check_still_there(settings: Mapping[str, Any]) -> None:

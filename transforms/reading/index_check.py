@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -13,9 +12,6 @@ from transforms.core.tfrecord import PayloadBatch
 __all__ = ["IndexCheck"]
 
 _Longs = npt.NDArray[np.int64]
-_WITHIN_BITS = 16
-_STEP_BYTES = 8 << 20
-_ISIZE_BYTES = 4
 _LINES = re.compile(rb"([0-9]{1,18} [0-9]{1,18}\n)*")
 
 
@@ -23,12 +19,12 @@ _LINES = re.compile(rb"([0-9]{1,18} [0-9]{1,18}\n)*")
 class IndexCheck:
     """Compares what an index says of the records of one file with the records.
 
-        check = IndexCheck.of(data, "a.u64", size=180, compression="none", read=read)
+        check = IndexCheck.of(data, "a.u64", size=180)
         reader.verify(check.see)
         fault = check.fault(reader.records)     # "" where it is the file's
 
     Attributes:
-      offsets: where each of n records begins in the content, and its end, as the index
+      offsets: where each of n records begins, and the end of the last, as the index
         says.
       ends_there: whether the index ends where the file does.
     """
@@ -38,23 +34,13 @@ class IndexCheck:
     _fault: str = ""
 
     @classmethod
-    def of(
-        cls,
-        data: bytes,
-        name: str,
-        *,
-        size: int,
-        compression: str,
-        read: Callable[[int, int], bytes],
-    ) -> Self:
+    def of(cls, data: bytes, name: str, *, size: int) -> Self:
         """Returns the check of an index.
 
         Args:
           data: its content.
           name: of its file, which says whether it is text.
-          size: stored bytes of the file that it is of.
-          compression: of that file, "none" or "gzip".
-          read: returns the stored bytes of that file from one offset to another.
+          size: bytes of the file that it is of.
         """
         if name.endswith(".idx"):
             numbers = [*map(int, data.split())] if _is_text(data) else []
@@ -62,10 +48,7 @@ class IndexCheck:
             ends = pairs.sum(axis=1)[-1:] if len(pairs) else np.zeros(1, np.int64)
             return cls(np.append(pairs[:, 0], ends), bool(ends[0] == size))
         found = np.frombuffer(data[: len(data) // 8 * 8], "<u8").view(np.int64)
-        if compression == "none":
-            return cls(found, len(found) > 0 and int(found[-1]) == size)
-        ends_there = len(found) > 0 and int(found[-1]) == size << _WITHIN_BITS
-        return cls(_content_offsets(found, size, read), ends_there)
+        return cls(found, len(found) > 0 and int(found[-1]) == size)
 
     def see(self, batch: PayloadBatch) -> None:
         """Compares the next records of the file."""
@@ -98,32 +81,3 @@ class IndexCheck:
 def _is_text(data: bytes) -> bool:
     """Whether an index as text is lines of two numbers."""
     return _LINES.fullmatch(data) is not None
-
-
-def _content_offsets(
-    addresses: _Longs, size: int, read: Callable[[int, int], bytes]
-) -> _Longs:
-    """Returns where records of gzip members begin in the content.
-
-    A member ends with the size of its content modulo 2**32 (RFC 1952, section 2.3.1).
-    Where there is no member at an address, that number is another.
-    """
-    members = addresses >> _WITHIN_BITS
-    begins, numbers = np.unique(members, return_inverse=True)
-    sizes = np.zeros(len(begins), np.int64)
-    place = 1
-    while place < len(begins):
-        # Neighbours are read together.
-        start = int(begins[place]) - _ISIZE_BYTES
-        stop = int(np.searchsorted(begins, start + _STEP_BYTES, side="right"))
-        stop = max(stop, place + 1)
-        start = min(max(start, 0), size)
-        data = read(start, min(int(begins[stop - 1]), size))
-        at = begins[place:stop] - _ISIZE_BYTES - start
-        fits = (at >= 0) & (at + _ISIZE_BYTES <= len(data))
-        words = np.ndarray((max(len(data) - 3, 0),), "<u4", data, 0, (1,))
-        sizes[place:stop][fits] = words[at[fits]]
-        place = stop
-    within = addresses & ((1 << _WITHIN_BITS) - 1)
-    offsets: _Longs = sizes.cumsum()[numbers] + within
-    return offsets

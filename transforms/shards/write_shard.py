@@ -254,7 +254,7 @@ def _write_once(
         if task.size >= _LARGE_BYTES:
             return_freed_memory()
     name = os.path.basename(file.path)
-    indexes = log.indexes(name, writer)
+    indexes = log.indexes(name)
     shard = ShardFile(
         name=name,
         split=split,
@@ -283,7 +283,7 @@ def _write_once(
             positions=np.array([position for _, position in out.prints]),
             store=store,
         )
-    return _Content(shard, rejects.log, prints, indexes, log.piece(writer))
+    return _Content(shard, rejects.log, prints, indexes, log.piece())
 
 
 def _loaded(task: ShardTask, job: ShardJob) -> tuple[ShardRows, Iterable[Rejection]]:

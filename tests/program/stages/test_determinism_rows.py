@@ -5,7 +5,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import zlib
 from typing import Any
 
 import numpy as np
@@ -73,26 +72,22 @@ def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_fault_137_compressed_shards(compression: str, tmp_path: Folder) -> None:
+def test_fault_137_compressed_shards(tmp_path: Folder) -> None:
     """No time, name or system is in them, and what is compressed is always the same."""
     path = measures(tmp_path / "measures.csv")
     convert(path, tmp_path / "plain")
     for out in ("one", "two"):
-        convert(path, tmp_path / out, "--compression", compression)
+        convert(path, tmp_path / out, "--compression", "gzip")
         # Under another name the second run would still give the same.
         os.utime(path, (1, 1))
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     (packed,) = (tmp_path / "one").glob("*.tfrecord-*")
     (plain,) = (tmp_path / "plain").glob("*.tfrecord-*")
     data = packed.read_bytes()
-    if compression == "gzip":
-        # Flags 0: no name; time 0; system 255, "unknown".
-        assert data[3:8] == bytes(5)
-        assert data[9] == 255
-        assert gzip.decompress(data) == plain.read_bytes()
-    else:
-        assert zlib.decompress(data) == plain.read_bytes()
+    # Flags 0: no name; time 0; system 255, "unknown".
+    assert data[3:8] == bytes(5)
+    assert data[9] == 255
+    assert gzip.decompress(data) == plain.read_bytes()
 
 
 def test_fault_138_floats_never_go_through_text(tmp_path: Folder) -> None:

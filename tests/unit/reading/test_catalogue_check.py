@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.tfrecords import write
 from transforms.core.catalogue import catalogue_schema
 from transforms.core.catalogue_part import write_part
-from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
@@ -18,9 +18,7 @@ from transforms.reading.catalogue_of_shards import rows_of_shard
 
 
 def shard(path: pathlib.Path, records: list[bytes], compression: str) -> Shard:
-    with path.open("wb") as file, TFRecordWriter(file, compression=compression) as out:
-        for record in records:
-            out.write(record)
+    path.write_bytes(write(records, compression)[0])
     return Shard(str(path), compression, len(records))
 
 
@@ -39,8 +37,7 @@ def table(shards: list[Shard]) -> pa.Table:
     """Their catalogue."""
     path = str(pathlib.Path(shards[0].path).with_name("good.pq"))
     rows = (r for n, s in enumerate(shards) for r in rows_of_shard(s.path, n, ()))
-    gzip = shards[0].compression == "gzip"
-    write_part(path, rows, catalogue_schema([], {}, gzip=gzip), {})
+    write_part(path, rows, catalogue_schema([], {}), {})
     return pq.read_table(path)
 
 
