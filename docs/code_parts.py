@@ -351,7 +351,7 @@ def errors() -> str:
 
 def runners() -> str:
     """The engines, by the name that `--runner` takes."""
-    from beam_pipeline.engines.table import ENGINES
+    from beam_pipeline.engines.presets import ENGINES
 
     rows = [(_code("local"), "`FnApiRunner`, `DirectRunner`")]
     rows += [(_code(each.name), _code(each.beam_name)) for each in ENGINES.values()]

@@ -110,9 +110,8 @@ if TYPE_CHECKING:
     )
     from transforms.stages.commit import CommitDataset
     from transforms.stages.examples import DecodeExamples, EncodeExamples
-    from transforms.stages.list import ListBlocks
     from transforms.stages.place import PlaceRows
-    from transforms.stages.read import ReadBlocks
+    from transforms.stages.read import ListBlocks, ReadBlocks
     from transforms.stages.shard_counts import CountShards
     from transforms.stages.write import WriteShards
     from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
@@ -139,9 +138,8 @@ else:
             "transforms.errors": [n for n in __all__ if n.endswith("Error")],
             "transforms.stages.commit": ["CommitDataset"],
             "transforms.stages.examples": ["DecodeExamples", "EncodeExamples"],
-            "transforms.stages.list": ["ListBlocks"],
             "transforms.stages.place": ["PlaceRows"],
-            "transforms.stages.read": ["ReadBlocks"],
+            "transforms.stages.read": ["ListBlocks", "ReadBlocks"],
             "transforms.stages.shard_counts": ["CountShards"],
             "transforms.stages.write": ["WriteShards"],
             "transforms.tfrecord": [

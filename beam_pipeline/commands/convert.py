@@ -21,14 +21,13 @@ from beam_pipeline.commands.report_json import (
     submitted_json,
     success_json,
 )
-from beam_pipeline.engines.engine import Engine
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import Engine, RunHooks
 from beam_pipeline.engines.workers import refuse_starts
 from beam_pipeline.planning.derived import missing_files
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import make_spec
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import printable
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -110,7 +109,7 @@ def run(
                 loaded()
         if engine is not None and engine.detaches(beam_flags):
             if page is not None:
-                standard_error.say(
+                printing.say(
                     "note: the job goes on without this program, so there is no report "
                     "of its dataset yet. Run 'beam-tfrecord report' when it has ended."
                 )
@@ -159,7 +158,7 @@ def _up_to_date(
 
         report.show_up_to_date(manifest, prepared.spec.output)
     if command := missing_files(prepared.spec, manifest):
-        standard_error.say(
+        printing.say(
             f"note: the dataset was written without files that are asked for now; "
             f"{printable(command)!r} adds them"
         )
@@ -194,7 +193,7 @@ def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
 
     def say(text: str) -> None:
         if not quiet:
-            standard_error.say(text)
+            printing.say(text)
 
     for note in plan.notes:
         say(note)
@@ -237,7 +236,7 @@ def _summarize(
         report.show_result(manifest, plan.spec.output, seconds, notes)
         sys.stdout.flush()
     except OSError:
-        standard_error.silence(sys.stdout)
+        printing.silence(sys.stdout)
 
 
 def _write_report(

@@ -10,7 +10,7 @@ from beam_pipeline.commands.findings import print_findings
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.commands.verify import verify_dataset
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import size_text
 from transforms.errors import BeamTFRecordError, UsageError
@@ -75,7 +75,7 @@ class PageBeside:
         try:
             page = _page(_dataset(self._output), verified=False)
         except (BeamTFRecordError, OSError) as error:
-            standard_error.say(
+            printing.say(
                 f"warning: the report could not be made: {error} The dataset is "
                 f"committed."
             )

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, NoReturn
 
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from transforms import files
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import own_folder
@@ -154,7 +154,7 @@ class ReportFile:
             self.put(texts)
         except (OSError, UsageError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            standard_error.say(
+            printing.say(
                 f"warning: the report could not be written to {self._path!r}: {why}. "
                 f"{done}"
             )

@@ -22,8 +22,7 @@ from beam_pipeline.reading.reading_plan import (
     Said,
     plan_reading,
 )
-from beam_pipeline.settings.python_words import raising_in_python
-from transforms.errors import InputError, SpecError, nearest
+from transforms.errors import InputError, SpecError, nearest, raising_in_python
 from transforms.formats.tfrecord_files.shards import read_shard
 from transforms.storage.paths import Access, plain
 

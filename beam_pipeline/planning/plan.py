@@ -18,7 +18,6 @@ from beam_pipeline.planning.inputs import (
     named_entry,
 )
 from beam_pipeline.planning.known_classes import with_known_classes
-from beam_pipeline.planning.only_rejected import Selection, select_rejected
 from beam_pipeline.planning.request import (
     Request,
     lock_digests,
@@ -26,7 +25,7 @@ from beam_pipeline.planning.request import (
     with_images,
 )
 from beam_pipeline.planning.resolve import resolve
-from beam_pipeline.planning.shard_number import shard_notes, shards_of
+from beam_pipeline.planning.sizes import shard_notes, shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
@@ -51,7 +50,6 @@ from transforms.errors import (
     source_error,
 )
 from transforms.files import FileEntry
-from transforms.formats.pattern_trial import try_pattern
 from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reject_files import check_left
@@ -100,7 +98,6 @@ class Plan:
       workers: how many processes.
       request: what the job asks for, to be compared with another one's.
       notes: what a person should know before the run.
-      selection: the items that alone are to be read; None for all.
     """
 
     spec: Spec
@@ -116,7 +113,6 @@ class Plan:
     workers: int
     request: Request
     notes: tuple[str, ...] = ()
-    selection: Selection | None = None
 
     @property
     def name(self) -> str:
@@ -144,7 +140,6 @@ class Plan:
                 if self.planned.rule.by_content
                 else {}
             ),
-            **({"only_rejected": self.selection.digest} if self.selection else {}),
         }
 
     @functools.cached_property
@@ -301,10 +296,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     """
     prepared = prepare(spec) if isinstance(spec, Spec) else spec
     spec, inputs = prepared.spec, prepared.inputs
-    selection, notes = None, (*prepared.notes, *inputs.notes)
-    if spec.only_rejected is not None:
-        selection = select_rejected(spec.only_rejected)
-    planned = _plan_inputs(prepared.resolved, inputs, selection)
+    notes = (*prepared.notes, *inputs.notes)
+    planned = _plan_inputs(prepared.resolved, inputs)
     # What it says decides bytes, not where it is.
     spec = spec.model_copy(update={"layout": prepared.resolved.layout})
     splits = plan_splits(spec, planned.schema, planned.rule)
@@ -312,14 +305,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     remarks = (*planned.notes, *share_notes(spec))
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema, spec)
-    if selection is not None:
-        planned = selection.scaled(planned)
-        vocabularies = selection.named(vocabularies, planned.schema)
-        notes = (*notes, *selection.notes(planned.schema))
     if planned.classes:
-        planned, of_classes = with_known_classes(
-            planned, vocabularies, counted=selection is None
-        )
+        planned, of_classes = with_known_classes(planned, vocabularies)
         notes = (*notes, *of_classes)
     shards = {
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
@@ -347,7 +334,6 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         workers=_workers(spec, inputs),
         request=with_images(prepared.request, spec, inputs, planned),
         notes=notes,
-        selection=selection,
     )
 
 
@@ -364,12 +350,7 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     return inputs, dataclasses.replace(planned, given_classes=given)
 
 
-def _plan_inputs(
-    spec: Spec, inputs: Inputs, selection: Selection | None = None
-) -> PlannedSource:
-    for name, said in spec.features.items():
-        if said.path is not None:
-            try_pattern(name, said.path, (entry.origin for entry in inputs.entries))
+def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
     try:
         if inputs.format == "images":
@@ -378,7 +359,7 @@ def _plan_inputs(
             return plan_images(spec, inputs)
         from beam_pipeline.planning.tables import plan_tables
 
-        return plan_tables(spec, inputs, selection)
+        return plan_tables(spec, inputs)
     except DamageError as error:
         # Of the source: nothing of this program's own is read here.
         raise InputError(str(error)) from error

@@ -33,9 +33,6 @@ class Keywords(TypedDict, total=False):
     limit: int | None
     """Read only the first N items."""
 
-    only_rejected: str | None
-    """Read only the items that the dataset or failed run DIR rejected."""
-
     labels: str | None
     """Images: read their labels from this table, by id."""
 

@@ -206,12 +206,6 @@ class Settings:
         [], "Leave these files out; may be given again.", "GLOB"
     )
     limit: Count | None = _source(None, "Read only the first N items.", "N")
-    only_rejected: Location | None = _source(
-        None,
-        "Read only the items that the dataset or failed run DIR rejected.",
-        "DIR",
-        decides_bytes=False,
-    )
     labels: Location | None = _source(
         None,
         "Images: read their labels from this table, by id.",

@@ -30,7 +30,13 @@ class Removed(NamedTuple):
     default: Any
 
 
-REMOVED: Mapping[str, Removed] = {}
+REMOVED: Mapping[str, Removed] = {
+    "only_rejected": Removed(
+        "Convert the corrected source again. `rejects` lists what to correct; after a "
+        "failed run only blocks that have changed are read again.",
+        None,
+    ),
+}
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {
     "compression": {
@@ -59,7 +65,7 @@ def removed_flag(arguments: Sequence[str]) -> str:
     It looks before click does, which would suggest another option for such a flag, and
     take its value for an argument.
     """
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if argument == "--":
             break
         flag, has_value, value = argument.partition("=")

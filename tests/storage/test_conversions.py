@@ -112,12 +112,6 @@ def test_rejects(server: Server, tmp_path: Path) -> None:
     assert (
         "rows.csv" in program.run("rejects", target, "--reason", "not_an_integer").out
     )
-    (tmp_path / "rows.csv").write_text(
-        "a,b\n" + "".join(f"{n},{n}\n" for n in range(300)) + "7,1\n"
-    )
-    fixed = f"{server.url}/fixed"
-    program.run("convert", "rows.csv", fixed, *flags[:2], "--only-rejected", target)
-    assert assert_whole(server, "fixed").records == 1
 
 
 def test_tfds_reads_what_was_downloaded(

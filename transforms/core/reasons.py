@@ -109,8 +109,6 @@ class Skipped(enum.StrEnum):
     """The row of a CSV is its header again, as in files that were joined."""
     END_MARK = "end_mark"
     """The row holds nothing but the old end-of-file mark, Ctrl-Z."""
-    NOT_REJECTED_BEFORE = "not_rejected_before"
-    """The run of `--only-rejected` did not reject the item."""
 
 
 class Fault(NamedTuple):

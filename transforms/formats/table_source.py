@@ -33,7 +33,6 @@ from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
 from transforms.formats.gathered import LONGEST, gathered, run_stop
 from transforms.formats.listing import HeldListing, opened
-from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.source import Source, run_facts
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
@@ -159,18 +158,6 @@ class RowSource(Source):
         with opened(self.listing) as listing:
             return listing.rows(block.start, block.stop)
 
-    def _try_patterns(
-        self, columns: Mapping[str, pa.Array], origins: pa.Array | None
-    ) -> None:
-        """Raises SpecError where a pattern would not end on what no plan has seen."""
-        for feature in self.schema.features:
-            if not feature.pattern:
-                continue
-            texts = columns.get(feature.column) if feature.column else origins
-            if texts is not None:
-                names = texts.cast(pa.string()).unique().to_pylist()
-                try_pattern(feature.name, feature.pattern, names)
-
     def reading(self, raw: RawRows) -> Reading:
         """Returns the typed rows of raw ones, and those that do not fit.
 
@@ -189,7 +176,6 @@ class RowSource(Source):
         if pointed is not as_read:
             raw = dataclasses.replace(raw, columns=pointed)
         columns = with_nulls(raw.columns, self.reader.null_values)
-        self._try_patterns(columns, raw.origins)
         doubles = self._doubles(raw, columns)
         rows, misfits = conform(
             columns,

@@ -11,7 +11,6 @@ import pyarrow as pa
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
-from transforms.reading.arrow_stream import stream_of
 from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.condition import parse_condition
 from transforms.reading.matching import matching
@@ -405,10 +404,11 @@ class View(_Sequence):
         Args:
           requested_schema: a schema of the same columns, to which they are cast.
 
-        What `[i]` would raise is an error of the consumer's, with the same text.
+        What `[i]` would raise is an error of the consumer's. Its text begins with the
+        same message; pyarrow adds the traceback behind it.
         """
         reader = pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
-        return stream_of(reader, requested_schema)
+        return reader.__arrow_c_stream__(requested_schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:

@@ -46,7 +46,6 @@ from transforms.shards.encode_shards import (
     most_rows,
     repeated_keys,
 )
-from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import (
     boxes_moved,
@@ -54,6 +53,7 @@ from transforms.shards.image_rows import (
     derived_columns,
     faults,
     image_facts,
+    store_fingerprints,
 )
 from transforms.shards.loaded_images import (
     ImageColumn,

@@ -1,4 +1,7 @@
-"""The stage `place`: a batch -> one segment for every shard that it touches."""
+"""The stages `place` and `reuse`: a batch -> a segment for every shard that it touches.
+
+`reuse` gives the segments of blocks that an earlier run has placed.
+"""
 
 import dataclasses
 import hashlib
@@ -14,6 +17,7 @@ import pyarrow as pa
 from transforms.core import segment
 from transforms.core.model import (
     Batch,
+    Block,
     PlaceFacts,
     Reason,
     Rejection,
@@ -33,15 +37,25 @@ from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError
-from transforms.work.receipts import PieceDone, keep_piece
+from transforms.formats.source import Source
+from transforms.work.receipts import PieceDone, find_block, keep_piece
 from transforms.work.split_locks import open_assignments
 from transforms.work.store import Store
 
-__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "PlaceRows", "cut_batch"]
+__all__ = [
+    "FACTS",
+    "FINGERPRINTS",
+    "REJECTS",
+    "SEGMENTS",
+    "PlaceRows",
+    "ReuseBlocks",
+    "cut_batch",
+]
 
 FACTS = "facts"
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
+SEGMENTS = "segments"
 
 _NO_TABLES = SplitTables()
 # Rows of a batch that are looked at for frequent ones, and how many of these are kept.
@@ -325,3 +339,62 @@ def _distinct(labels: pa.Array) -> pa.StringArray:
     while pa.types.is_list(labels.type):
         labels = labels.flatten()
     return labels.unique().drop_null()
+
+
+@dataclasses.dataclass
+class ReuseBlocks(beam.PTransform):
+    """Reuses what an earlier run stored for a block, if that is complete.
+
+    Input: blocks. Outputs: `fresh`, the blocks still to be read; for the others, what
+    `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
+    Counters: blocks_reused.
+
+    Attributes:
+      source: of the blocks.
+      store: the work folder that the earlier run left.
+      by_position: whether rows go by how much input is before them.
+    """
+
+    source: Source
+    store: Store
+    by_position: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[Block]) -> Any:
+        """Looks up each block by itself."""
+        return blocks | "Look up" >> (
+            beam.ParDo(_LookUp(self))
+            .with_output_types(Block)
+            .with_outputs(FACTS, REJECTS, SEGMENTS, FINGERPRINTS, main="fresh")
+        )
+
+
+class _LookUp(beam.DoFn):
+    def __init__(self, stage: ReuseBlocks) -> None:
+        super().__init__()
+        self.source = stage.source
+        self.store = stage.store
+        self.by_position = stage.by_position
+        self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
+
+    def setup(self) -> None:
+        self.store.check_worker()
+
+    def process(self, block: Block) -> Iterator[Any]:
+        input_digest = self.source.input_digest(block, by_position=self.by_position)
+        pieces = find_block(self.store, input_digest)
+        if pieces is None:
+            yield block
+            return
+        self.reused.inc()
+        for piece in pieces:
+            for fact in (piece.read, piece.placed):
+                yield beam.pvalue.TaggedOutput(FACTS, fact)
+            for log in piece.rejects:
+                yield beam.pvalue.TaggedOutput(REJECTS, log)
+            for key, each in piece.segments:
+                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(each)))
+            if piece.fingerprints is not None:
+                yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)

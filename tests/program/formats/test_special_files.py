@@ -113,7 +113,6 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
         ("lock", (*CONVERT, "--split-lock", "lock")),
         ("x", (*CONVERT, "--label-column", "b", "--vocabulary", "x")),
         ("x", (*CONVERT, "--label-column", "b", "--vocabulary-lock", "x")),
-        ("rej.jsonl", (*CONVERT, "--only-rejected", "rej.jsonl")),
         ("rej.jsonl", ("rejects", "rej.jsonl")),
         ("out.rejects.jsonl", ("rejects", "out")),
     ],

@@ -48,10 +48,15 @@ def test_fault_135_features_are_in_the_order_of_their_names(tmp_path: Folder) ->
 
 
 def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
-    """Where Python would read file names otherwise, the program reads UTF-8."""
+    """Where Python would read file names otherwise, the error says what to set."""
     pets(tmp_path / "pets")
     ascii_names = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
-    seen = process("plan", tmp_path / "pets", tmp_path / "out", env=ascii_names)
+    job = ("plan", tmp_path / "pets", tmp_path / "out")
+    said = process(*job, env=ascii_names)
+    assert said.returncode == 2
+    assert "Set PYTHONUTF8=1" in said.stderr
+    assert "Traceback" not in said.stderr
+    seen = process(*job, env=ascii_names | {"PYTHONUTF8": "1"})
     assert seen.returncode == 0, seen.stderr
     assert "\\uace0\\uc591\\uc774" in seen.stdout or "고양이" in seen.stdout
     code = "import sys, beam_pipeline; beam_pipeline.convert(*sys.argv[1:])"

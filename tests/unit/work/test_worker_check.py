@@ -38,10 +38,10 @@ from transforms.work.reports import Reports
 from transforms.work.worker_check import (
     VersionRules,
     WorkerRules,
+    check_facts,
     check_worker,
     digest_of,
 )
-from transforms.work.worker_facts import check_facts
 
 Folder = pathlib.Path
 

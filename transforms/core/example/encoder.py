@@ -27,10 +27,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import flattened, is_bytes
+from transforms.core.arrays import flattened
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.float_columns import FloatColumns, Step, steps_of
-from transforms.core.example.layouts import Layouts, interleaved
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
 from transforms.core.example.sparse_entries import (
@@ -61,12 +60,10 @@ __all__ = [
 
 # One pass over the columns encodes a chunk: large enough to spread the cost of the
 # pass, small enough to stay in the processor's cache.
-_CHUNK_ROWS = 1 << 13
+_CHUNK_ROWS = 1 << 14
 _CHUNK_BYTES = 1 << 24
 # Of thousands of columns more: a pass costs by their number then.
 _COLUMN_BYTES = 1 << 13
-# Of rows that are divided by their layout, there is a pass for each layout.
-_LAYOUTS_ROWS = 1 << 15
 
 # What surrounds the entries of a record.
 _Around = Literal["example", "frame"]
@@ -203,16 +200,6 @@ class ExampleEncoder:
                 or column.kind is Kind.BYTES
             )
         ]
-        # Numbers, and texts and bytes in dictionaries.
-        self._may_have_layouts = (
-            split_at is None
-            and not self._sparse
-            and all(
-                pa.types.is_dictionary(types[index])
-                and is_bytes(types[index].value_type)
-                for index in self._varying
-            )
-        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -306,36 +293,9 @@ class ExampleEncoder:
 
         Raises EncodingError as `encode` does.
         """
-        if self._may_have_layouts:
-            for start, chunk in self._chunks(batch, _LAYOUTS_ROWS):
-                framed = self._framed_by_layout(chunk)
-                if framed is not None:
-                    yield framed
-                else:
-                    yield from self._framed(chunk, start)
-        else:
-            yield from self._framed(batch, 0)
-
-    def _framed(self, batch: pa.RecordBatch, first_row: int) -> Iterator[Framed]:
         for start, chunk in self._chunks(batch):
-            record = self._record(chunk, first_row + start, "frame")
-            data, offsets = record.finish()
+            data, offsets = self._record(chunk, start, "frame").finish()
             yield Framed(data.slice(0, int(offsets[-1])), offsets)
-
-    def _framed_by_layout(self, chunk: pa.RecordBatch) -> Framed | None:
-        """Returns the records of rows of few layouts; None for other rows."""
-        layouts = Layouts.of(chunk)
-        if layouts is None:
-            return None
-        parts = []
-        for positions, rows in layouts.parts():
-            try:
-                record = self._record(rows, 0, "frame")
-            except EncodingError:
-                # The message must say where the row is among all.
-                return None
-            parts.append((positions, record.finish()[0]))
-        return Framed(*interleaved(parts))
 
     def frame_around(
         self,
@@ -387,9 +347,7 @@ class ExampleEncoder:
             payload_crcs,
         )
 
-    def _chunks(
-        self, batch: pa.RecordBatch, most_rows: int = _CHUNK_ROWS
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
         # The metadata of sparse and of packed columns name what they hold.
         told = bool(self._sparse) or self._packed is not None
@@ -415,7 +373,7 @@ class ExampleEncoder:
         while start < batch.num_rows:
             # Binary search for the last row within the limit; at least one row.
             limit = bytes_before(start) + chunk_bytes
-            fits, stop = start + 1, min(start + most_rows, batch.num_rows)
+            fits, stop = start + 1, min(start + _CHUNK_ROWS, batch.num_rows)
             if bytes_before(stop) <= limit:
                 fits = stop
             while fits + 1 < stop:

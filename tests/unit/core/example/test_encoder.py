@@ -695,3 +695,26 @@ def test_encoding_does_not_change_the_batch() -> None:
     copy = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
     ExampleEncoder(batch.schema).encode_framed(batch)
     assert batch.equals(copy)
+
+
+def test_a_dictionary_gives_the_records_of_its_texts() -> None:
+    """Its values are the texts, whether they are few or many."""
+    rng = np.random.default_rng(5)
+    columns = {"x": pa.array(rng.standard_normal(20_000, np.float32))}
+    for count in (3, 4_000):
+        texts = [f"{'t' * (number % 20)}{number}" for number in range(count)]
+        words = pa.array(texts).take(pa.array(rng.integers(0, count, 20_000)))
+        plain = pa.record_batch(columns | {"text": words})
+        encoded = pa.record_batch(columns | {"text": words.dictionary_encode()})
+        found = [ExampleEncoder(b.schema).encode_framed(b) for b in (plain, encoded)]
+        assert found[0].buffer.equals(found[1].buffer)
+
+
+@pytest.mark.parametrize("row", [7_655, 40_000])
+def test_an_error_names_the_row_in_the_batch(row: int) -> None:
+    """Not its place in a chunk."""
+    numbers = np.array([1, 200] * 25_000, np.uint64)
+    numbers[row - 1] = 2**63
+    batch = pa.record_batch({"number": numbers})
+    with pytest.raises(EncodingError, match=f"row {row} of the batch"):
+        ExampleEncoder(batch.schema).encode_framed(batch)
