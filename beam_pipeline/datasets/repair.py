@@ -16,10 +16,10 @@ from typing import IO, BinaryIO, cast
 
 from transforms import files
 from transforms.core.regular_files import open_regular
-from transforms.core.salvage.salvage import Salvage, Skipped, unpack
 from transforms.core.tfrecord import FileFacts, Sink, TFRecordReader, TFRecordWriter
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.core.tfrecord.salvage import Salvage, Skipped, unpack
 from transforms.errors import DamageError, InputError, TargetError, TFRecordError
 from transforms.storage import folders
 

@@ -26,9 +26,9 @@ from transforms.core.example.parse import (
     parse_single_example,
 )
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.salvage.salvage import Kept, Salvage, unpack
 from transforms.core.tfrecord import TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame, header
+from transforms.core.tfrecord.salvage import Kept, Salvage, unpack
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     BeamTFRecordError,

@@ -11,14 +11,14 @@ import pytest
 
 from tests.conftest import Headline
 from tests.support.stress import CASES
-from transforms.core.salvage.salvage import (
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES, frame, header
+from transforms.core.tfrecord.salvage import (
     Kept,
     Salvage,
     Skipped,
     header_places,
     unpack,
 )
-from transforms.core.tfrecord.frame import OVERHEAD_BYTES, frame, header
 
 RECORDS = [b"", b"a", b"bc" * 5, b"d" * 10, b"e" * 10, b"f" * 99, b"g" * 17, b"", b"hh"]
 RECORDS += [b"\n\x08" * 4]
