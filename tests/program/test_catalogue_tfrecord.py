@@ -2,8 +2,8 @@
 
 The numbers are those of a catalogue of faults that are known in this field. Flipped
 bits, cuts, hostile lengths and streams that end early are in
-`tests/unit/core/tfrecord/` and `tests/proof/test_tfrecord_damage.py`; shards that are not those of the manifest in
-`tests/unit/commands/test_verify.py`.
+`tests/unit/core/tfrecord/` and `tests/proof/test_tfrecord_damage.py`; shards that are
+not those of the manifest in `tests/unit/commands/test_verify.py`.
 """
 
 import gzip
