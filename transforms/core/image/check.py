@@ -4,9 +4,9 @@
                                                                  (-> Pillow)
 
 The oracle is `tf.io.decode_image` of TensorFlow 2.21. The walks read structure, not
-pixels: markers, tables, lengths and checksums to the end of the file. That takes some
-ten microseconds and finds more of the files that TensorFlow refuses than a full decode
-with Pillow. Large progressive JPEGs are also decoded with Pillow, because their sums of
+pixels: segments, lengths and checksums to the end of the file. That takes some ten
+microseconds and finds every file that is cut short. What they accept and Pillow
+decodes, TensorFlow decodes. Progressive JPEGs are always decoded, because their sums of
 coefficients can overflow.
 """
 
@@ -21,7 +21,6 @@ from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
 from transforms.core.image import bmp, jpeg, png
 from transforms.core.image.choices import MAX_PIXELS, Check
 from transforms.core.image.exif import read_orientation
-from transforms.core.image.jpeg_headers import KnownHeaders
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
 
@@ -30,11 +29,7 @@ __all__ = [
     "ImageFacts",
     "ImageInfo",
     "check_image",
-    "known_headers",
 ]
-
-known_headers = KnownHeaders()
-"""Of the JPEGs that this process has accepted."""
 
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
@@ -86,9 +81,8 @@ def check_image(
 
     Args:
       data: the whole encoded file.
-      check: "structure" walks over the file to its end, and decodes progressive JPEGs
-        beyond 4 megapixels; "decode" decodes every file; "none" reads only the
-        dimensions.
+      check: "structure" walks over the file to its end, and decodes progressive
+        JPEGs; "decode" decodes every file; "none" reads only the dimensions.
       max_pixels: limit of height times width, checked before anything is decoded.
 
     Returns:
@@ -107,16 +101,15 @@ def check_image(
 
 
 def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
-    known = known_headers.find(data) if check != "none" else None
-    header, end = known or (jpeg.read_header(data), len(data))
+    header = jpeg.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
         return fault
+    end = len(data)
     if check != "none":
-        if known is None:
-            end = jpeg.walk(data)
-            known_headers.learn(data, header)
-        if check == "decode" or header.needs_decoding:
+        end = jpeg.walk(data, header)
+        # In progressive scans a sum of differences may overflow (JERR_BAD_DCT_COEF).
+        if check == "decode" or header.progressive:
             _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
     return ImageFacts(
         ImageInfo("jpeg", header.height, header.width, header.depth),
@@ -140,13 +133,12 @@ def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault
     fault = _refuse(header, max_pixels)
     if fault is not None:
         return fault
-    if check == "none":
-        extras = png.read_extras(data)
-    else:
-        extras = png.walk(data, header)
+    if check != "none":
+        png.walk(data, header)
         if check == "decode":
             png.check_rows(data, header)
             _decode(PngImagePlugin.PngImageFile, png.pixels_only(data))
+    extras = png.read_extras(data)
     return ImageFacts(
         ImageInfo("png", header.height, header.width, header.depth),
         png.read_orientation(data, extras),
