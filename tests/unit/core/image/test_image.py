@@ -204,23 +204,21 @@ def test_images_of_other_formats(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    "data",
     [
-        (flat_jpeg([(1, 1)], frame=0xC3), "lossless"),
-        (flat_jpeg([(1, 1)], frame=0xC1, precision=12), "12-bit"),
-        (flat_jpeg([(1, 1), (1, 1)]), "2 components"),
-        (make_bmp(1), "BMP of 1 bits"),
-        (make_bmp(4), "BMP of 4 bits"),
-        (make_bmp(16), "BMP of 16 bits"),
-        (make_bmp(8, compression=1), "compressed BMP"),
-        (make_bmp(32, header_bytes=56, compression=3), "order of channels"),
+        flat_jpeg([(1, 1)], frame=0xC3),  # lossless
+        flat_jpeg([(1, 1)], frame=0xC1, precision=12),
+        flat_jpeg([(1, 1), (1, 1)]),
+        make_bmp(1),
+        make_bmp(4),
+        make_bmp(16),
+        make_bmp(8, compression=1),
+        make_bmp(32, header_bytes=56, compression=3),  # an unusual order of channels
     ],
 )
-def test_kinds_that_tensorflow_does_not_read(data: bytes, words: str) -> None:
+def test_kinds_that_tensorflow_does_not_read(data: bytes) -> None:
     """An intact JPEG or BMP of a kind that TensorFlow refuses."""
-    fault = fault_of(data)
-    assert fault.reason is Reason.UNSUPPORTED_FORMAT
-    assert words in fault.message
+    assert fault_of(data).reason is Reason.UNSUPPORTED_FORMAT
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 200])
@@ -308,6 +306,8 @@ _PHOTO = picture(height=60, width=90)
         saved(_PHOTO, "PNG"),
         saved(_PHOTO.quantize(16), "PNG"),
         make_png(6, 16, interlaced=True, pieces=7),
+        make_bmp(24),
+        make_bmp(8),
     ],
 )
 @pytest.mark.parametrize("check", ["structure", "decode"])
