@@ -44,9 +44,10 @@ def _with_settings(function: _Function) -> _Function:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=SETTINGS[name].default,
-            annotation=annotation,
+            annotation=Keywords.__annotations__[name],
         )
-        for name, annotation in Keywords.__annotations__.items()
+        for name in SETTINGS
+        if name in Keywords.__annotations__
     ]
     signature = signature.replace(parameters=[*own, *named])
     vars(function)["__signature__"] = signature

@@ -49,7 +49,6 @@ from beam_pipeline.own_pipelines.given_schema import (
     of_arrow_schema,
     types_of_rows,
 )
-from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.own_pipelines.known_rows import Given, gather_rule_of, split_rule
 from beam_pipeline.own_pipelines.locks import EarlierRuns, read_earlier_runs
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
@@ -67,6 +66,7 @@ from beam_pipeline.own_pipelines.shard_steps import (
     write_part,
     write_shards,
 )
+from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.model import ReadFacts, RejectLog
 from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import SpecError
