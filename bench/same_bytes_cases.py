@@ -164,7 +164,6 @@ def _other_formats(made: str) -> dict[str, Case]:
         "cifar": _converts(f"{made}/cifar"),
         "cifar-png": _converts(f"{made}/cifar", "--encode png"),
         "idx": _converts(f"{made}/digits"),
-        "fixed": _converts(f"{made}/sensor.bin", f"--layout {made}/sensor.yaml"),
         "tfrecord": _converts(f"{made}/tfrecord"),
         "tfrecord-sharded": _converts(
             f"{made}/tfrecord", "--shards 4 --compression gzip --drop values"

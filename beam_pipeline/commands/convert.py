@@ -68,15 +68,14 @@ def run(
     """
     started = time.monotonic()
     given: Mapping[str, Any] = {}
-    place = None
     page: PageBeside | None = None
-    if report_json:
-        place = ReportFile(report_json)
-        place.check_apart(known)
+    place = ReportFile(report_json, known) if report_json else None
     try:
         given = {key: _plain(key, value) for key, value in settings().items()}
-        if place is not None:
-            place.check_apart(given)
+        if report_json:
+            # A report that is part of the spec's source or output is not written.
+            place = None
+            place = ReportFile(report_json, given)
         spec = make_spec(given)
         if with_page:
             # Only here: few jobs ask for it.
@@ -243,7 +242,7 @@ def _write_report(
     place: ReportFile | None, result: Mapping[str, Any], *, done: str = ""
 ) -> None:
     """Writes the report, if one was asked for; a failure changes no exit code."""
-    if place is None or place.is_refused:
+    if place is None:
         return
     text = json.dumps(result, indent=1, ensure_ascii=False)
     done = done or f"The dataset is committed at {result['output']!r}."

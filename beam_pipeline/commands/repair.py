@@ -98,9 +98,7 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
     tasks, dataset = _tasks(source, target)
     report = None
     if report_json:
-        report = ReportFile(report_json)
-        used = [path for task in tasks for path in (task.source, task.target)]
-        report.check_apart({"source": source, "output": target}, used)
+        report = ReportFile(report_json, {"source": source, "output": target})
     if files.is_folder(source) or files.is_pattern(source):
         _check_folder(source, target, tasks, dataset)
     _check_target(tasks, overwrite=overwrite)

@@ -142,8 +142,8 @@ def write_source_distribution(folder: str) -> str:
     Raises:
       UsageError: its requirements cannot be determined.
     """
-    files = dict(_sources())
-    packages = sorted({os.path.dirname(name).replace("/", ".") for name in files})
+    contents = dict(_sources())
+    packages = sorted({os.path.dirname(name).replace("/", ".") for name in contents})
     root = f"{_NAME.replace('-', '_')}-{__version__}"
     setup = _SETUP.format(
         name=_NAME,
@@ -153,7 +153,7 @@ def write_source_distribution(folder: str) -> str:
         requires=required_here(),
     )
     facts = f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {__version__}\n"
-    files |= {
+    contents |= {
         "PKG-INFO": facts.encode(),
         "pyproject.toml": _PROJECT.encode(),
         "setup.py": setup.encode(),
@@ -165,7 +165,7 @@ def write_source_distribution(folder: str) -> str:
         gzip.GzipFile("", "wb", fileobj=out, mtime=0) as packed,
         tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as archive,
     ):
-        for name, data in sorted(files.items()):
+        for name, data in sorted(contents.items()):
             entry = tarfile.TarInfo(f"{root}/{name}")
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))

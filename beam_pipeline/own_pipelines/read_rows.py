@@ -46,7 +46,7 @@ _INLINE_BYTES = (1 << 20) // 4
 # A block has many more, and dicts take ten times the memory of Arrow.
 _ROWS_AT_ONCE = 4096
 _SPLIT = "split"
-_PATHS = ("source", "labels", "layout", "vocabulary")
+_PATHS = ("source", "labels", "vocabulary")
 _SECTIONS = frozenset(["Source", "Features", "Labels"])
 _BESIDE = frozenset(
     (

@@ -59,7 +59,6 @@ _MOST_MISSING = 12
 # More features than this have no chart, and more than that are not listed.
 _MOST_CHARTS = 500
 _MOST_FEATURES = 2_000
-_MOST_DRIFTS = 8
 _MOST_CODE = 40_000
 _REJECT_PICTURES = 6
 # Items that are looked at for pictures.

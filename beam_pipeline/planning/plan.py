@@ -298,8 +298,6 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     spec, inputs = prepared.spec, prepared.inputs
     notes = (*prepared.notes, *inputs.notes)
     planned = _plan_inputs(prepared.resolved, inputs)
-    # What it says decides bytes, not where it is.
-    spec = spec.model_copy(update={"layout": prepared.resolved.layout})
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
     remarks = (*planned.notes, *share_notes(spec))
@@ -379,8 +377,7 @@ def _inputs_of(
     spec: Spec, resolved: Spec, standing: files.Standing | None = None
 ) -> Inputs:
     """Returns the inputs with the tables that the spec names: they decide bytes too."""
-    layout_file = spec.layout if isinstance(spec.layout, str) else ""
-    inputs = find_inputs(resolved, standing, layout_file=layout_file)
+    inputs = find_inputs(resolved, standing)
     named = [path for path in (spec.labels, spec.split_ids) if path]
     entries = [named_entry(path, os.path.dirname(path)) for path in named]
     companions = (*inputs.companions, *entries)

@@ -15,9 +15,8 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.packing import Packed
 from transforms.core.rows.conform import conform
 from transforms.core.rows.float32 import FLOAT32_EXACT
-from transforms.core.rows.record_columns import is_as_in_rows, record_columns
+from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
-from transforms.core.sparse import cells_of, is_sparse, other_names, with_sparse
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import TableSample
@@ -166,15 +165,9 @@ def _encoded_bytes(
       sized: features whose values differ in size.
       alike: the names of other features, each of 4 bytes in every row.
     """
-    able = {f.name for f in sized.features if is_as_in_rows(f)}
-    table = with_sparse(pa.table(rows), lambda name, _: name in able)
-    single = {*other_names(table.schema)}
-    features = [f for f in sized.features if f.name in single]
-    found = record_columns(table, features)
+    found = record_columns(pa.table(rows), sized.features)
     found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
-    found |= {cells.field.name: cells.column for cells in cells_of(table)}
-    fields = [field for f in features for field in record_fields(f)]
-    fields += [field for field in table.schema if is_sparse(field)]
+    fields = [field for f in sized.features for field in record_fields(f)]
     if alike:
         zeros = pa.array(np.zeros(count * len(alike), np.float32))
         lists = pa.FixedSizeListArray.from_arrays(zeros, len(alike))

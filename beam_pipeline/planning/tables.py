@@ -63,7 +63,6 @@ from transforms.core.rows.coerce import with_points
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
-from transforms.formats.binary.layout import Layout
 from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.gathered import run_files_of
 from transforms.formats.input_files import InputFiles
@@ -316,8 +315,6 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         given["folders_said"] = spec.format != "auto"
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
-    if "layout" in given:
-        given["layout"] = Layout.from_mapping(given["layout"])
     if "vocabulary" in fields and spec.vocabulary is not None:
         given["vocabulary"] = class_names(spec.vocabulary)
     return made.with_settings(given)

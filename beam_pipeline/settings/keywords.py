@@ -69,9 +69,6 @@ class Keywords(TypedDict, total=False):
     null_values: list[str] | tuple[str, ...]
     """Tables: texts that mean missing, as in -,? or '' [empty cells]."""
 
-    layout: Mapping[str, Any] | str | None
-    """Binary records: YAML file that describes their fields."""
-
     encode: Literal["raw", "png"]
     """Binary images: store raw pixels or PNG [raw]."""
 

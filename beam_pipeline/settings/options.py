@@ -247,9 +247,6 @@ class Settings:
     null_values: Texts = _source(
         [], "Tables: texts that mean missing, as in -,? or '' [empty cells].", JOINED
     )
-    layout: dict[str, Any] | Location | None = _source(
-        None, "Binary records: YAML file that describes their fields.", "FILE"
-    )
     encode: Literal["raw", "png"] = _source(
         "raw", "Binary images: store raw pixels or PNG [raw]."
     )

@@ -36,6 +36,11 @@ REMOVED: Mapping[str, Removed] = {
         "failed run only blocks that have changed are read again.",
         None,
     ),
+    "layout": Removed(
+        "Read the records with NumPy and give the array to `convert` of Python: "
+        "records = np.fromfile(path, dtype, offset=header_bytes).",
+        None,
+    ),
 }
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {

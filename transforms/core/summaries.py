@@ -1,8 +1,7 @@
 """Facts about the values of all features of records, gathered chunk by chunk."""
 
-import dataclasses
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,10 @@ import pyarrow as pa
 from transforms.core.arrays import FEW_ROWS
 from transforms.core.packing import Packed
 from transforms.core.schema import Kind, Schema
-from transforms.core.sparse import Cells
 from transforms.core.statistics import (
     Statistics,
     StatisticsTable,
     summarize_feature,
-    summarize_parts,
 )
 
 __all__ = ["Summaries"]
@@ -37,7 +34,6 @@ class Summaries:
 
     def __init__(self, schema: Schema) -> None:
         self._features = schema.stored
-        self._by_name = {feature.name: feature for feature in schema.stored}
         self._floats = [
             feature.name
             for feature in schema.stored
@@ -67,28 +63,6 @@ class Summaries:
                 continue
             if feature.record_keys[0] in columns:
                 self.add_facts(feature.name, summarize_feature(feature, columns))
-
-    def add_cells(self, cells: Cells) -> None:
-        """Adds the cells of a sparse column of a chunk, of features by their names."""
-        by_name = cells.by_name()
-        held = np.flatnonzero(np.diff(by_name.bounds))
-        features = [self._by_name[by_name.names[place]] for place in held.tolist()]
-        if not features:
-            return
-        bounds = np.append(by_name.bounds[held], by_name.bounds[-1])
-        counted = any(each.is_label for each in features)
-        found = summarize_parts(by_name.values, bounds, count_classes=counted)
-        for feature, facts in zip(features, found, strict=True):
-            if counted and not feature.is_label:
-                facts = dataclasses.replace(facts, classes={})
-            self.add_facts(feature.name, facts)
-
-    def add_missing(self, names: Container[str]) -> None:
-        """Notes that no row has a value of the features that are not among these."""
-        nothing = Statistics()
-        for feature in self._features:
-            if feature.record_keys[0] not in names:
-                self.add_facts(feature.name, nothing)
 
     def add_facts(self, name: str, facts: Statistics) -> None:
         """Adds facts about some values of a feature."""

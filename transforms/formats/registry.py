@@ -266,14 +266,7 @@ FORMATS: Mapping[str, Format] = {
         suffixes=_ARCHIVE_SUFFIXES,
         options=("zip_encoding",),
     ),
-    # Only where a layout is given: nothing in the files says what they are.
-    "fixed": Format(
-        "fixed-length records",
-        "binary.fixed_length.FixedLengthReader",
-        options=("layout",),
-    ),
 }
-_ONLY_WHEN_SAID = frozenset(["fixed"])
 # Files whose names are looked at together.
 _AT_ONCE = 1 << 14
 # The settings that only some formats know.
@@ -305,7 +298,7 @@ def _named_by(files: Iterable[tuple[str, int]]) -> list[str]:
 
     None comes behind the first one whose files are its own by their names alone.
     """
-    open_names = [name for name in FORMATS if name not in _ONLY_WHEN_SAID]
+    open_names = list(FORMATS)
     found: set[str] = set()
     remaining = iter(files)
     # Millions of names are searched for each format: by nothing but the pattern.

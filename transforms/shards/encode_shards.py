@@ -15,9 +15,7 @@ from transforms.core.rows.record_columns import (
     number_labels,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.core.sparse import cells_of
 from transforms.core.statistics import Statistics, summarize_feature_parts
-from transforms.core.summaries import Summaries
 from transforms.shards.chunk_records import ChunkRecords
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask
@@ -129,12 +127,6 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
             placed, positions[first:last], functools.partial(making.value_of, part, own)
         )
         statistics = {name: each[index] for name, each in facts.items() if count}
-        if making.is_sparse and count:
-            summaries = Summaries(job.layout.schema)
-            summaries.add_missing(making.keys)
-            for cells in cells_of(part):
-                summaries.add_cells(cells)
-            statistics |= summaries.facts
         encoded.append(
             EncodedShard(
                 framed=framed.buffer.slice(start, stop - start),

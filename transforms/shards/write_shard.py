@@ -33,13 +33,13 @@ from transforms.core.rows.record_columns import (
     record_columns,
     record_schema,
 )
+from transforms.core.rows.repeated_texts import with_dictionaries
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import PLACE_COLUMNS
-from transforms.core.sparse import cells_of
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory, return_freed_memory
-from transforms.shards.chunk_records import ChunkRecords, prepared
+from transforms.shards.chunk_records import ChunkRecords
 from transforms.shards.encode_shards import (
     CHUNK_BYTES,
     EncodedShard,
@@ -372,12 +372,10 @@ def _write_rows(
     # Places are of no use here, and to take them in another order costs as much as
     # to take a column.
     stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
-    rows = dataclasses.replace(rows, table=prepared(rows.table.select(stored), layout))
+    rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
     making = ChunkRecords(rows.table, layout)
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
     size = max(min(most_rows(making.width), by_bytes), 1)
-    if making.is_sparse:
-        out.summaries.add_missing(making.keys)
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
     alone = contextlib.nullcontext(writer) if len(rows) <= size else None
     with alone or _Behind(writer) as behind:
@@ -394,8 +392,6 @@ def _write_rows(
             out.summaries.add(columns)
             for packed in packed_columns(chunk):
                 out.summaries.add_packed(packed)
-            for cells in cells_of(chunk):
-                out.summaries.add_cells(cells)
 
 
 class _Behind:

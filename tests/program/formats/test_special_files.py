@@ -103,7 +103,6 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
         ("x.tar", ("convert", "x.tar", "out")),
         ("x.json", ("convert", "x.json", "out")),
         ("job.yaml", (*CONVERT, "--spec", "job.yaml")),
-        ("layout.yaml", (*CONVERT, "--layout", "layout.yaml")),
         (
             "x.csv",
             ("convert", "photos", "out", "--labels", "x.csv", "--id-column", "a"),

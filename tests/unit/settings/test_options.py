@@ -75,7 +75,6 @@ def test_convert_lists_every_setting() -> None:
         ("max_reject_rate", "float", "--max-reject-rate"),
         ("workers", "text", "--workers"),
         ("splits", "text", "--splits"),
-        ("layout", "text", "--layout"),
         ("vocabulary", "text", "--vocabulary"),
         ("null_values", "joined", "--null-values"),
         ("include", "list", "--include"),

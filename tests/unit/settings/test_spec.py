@@ -75,7 +75,6 @@ SETTINGS: dict[str, Any] = {
     "max_image_bytes": "30MB",
     "max_image_seconds": 0.5,
     "encode": "png",
-    "layout": "layout.yaml",
     "bad_box": "image",
     "images_root": "images",
     "first_pixel": 1,

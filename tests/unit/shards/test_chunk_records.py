@@ -1,4 +1,4 @@
-"""Chunks of a shard take columns that few rows have as sparse ones."""
+"""Shards whose columns are packed, and those whose columns are not."""
 
 import dataclasses
 import pathlib
@@ -17,9 +17,7 @@ from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import ROW_COLUMN
-from transforms.core.sparse import cells_of, with_sparse
-from transforms.shards import chunk_records, write_shard
-from transforms.shards.chunk_records import ChunkRecords, prepared
+from transforms.shards import write_shard
 from transforms.shards.shard_job import Loaded, ShardJob, ShardLayout, ShardTask
 from transforms.work.store import Store
 
@@ -32,8 +30,8 @@ KINDS: Mapping[Kind, tuple[pa.DataType, Callable[[], Any]]] = {
 ROWS, COLUMNS, EACH = 200, 400, 5
 
 
-def sparse_rows(seed: int) -> tuple[ShardRows, Schema, int]:
-    """Returns rows with a few of many columns, their schema, and how many values."""
+def some_rows(seed: int) -> tuple[ShardRows, Schema]:
+    """Returns rows with a few of many columns, and their schema."""
     random.seed(seed)
     features = [
         Feature(f"{kind}{number:03}", kind)
@@ -50,7 +48,7 @@ def sparse_rows(seed: int) -> tuple[ShardRows, Schema, int]:
     # Equal rows are in the order more than once.
     order = np.array([*random.sample(range(ROWS), ROWS), 3, 3, 7])
     rows = ShardRows(table, order, ("a",), np.zeros(1, np.int64))
-    return rows, Schema(tuple(features)), len(order) * EACH
+    return rows, Schema(tuple(features))
 
 
 def written(folder: pathlib.Path, rows: ShardRows, schema: Schema) -> tuple[Any, bytes]:
@@ -70,68 +68,18 @@ def written(folder: pathlib.Path, rows: ShardRows, schema: Schema) -> tuple[Any,
     return facts, path.read_bytes()
 
 
-def as_they_are(rows: pa.Table, *_: object) -> pa.Table:
-    """Returns rows without any sparse column."""
-    return rows
-
-
 @pytest.mark.parametrize("chunk", sizes(7, 1, 64, 1000))
-@pytest.mark.parametrize("form", ["single", "packed", "sparse"])
 def test_shards_do_not_depend_on_the_form_of_their_columns(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, chunk: int, form: str
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     """The file, its facts and the statistics of all columns are equal."""
-    rows, schema, _ = sparse_rows(chunk)
+    rows, schema = some_rows(chunk)
     monkeypatch.setattr(write_shard, "most_rows", lambda columns: chunk)
-    table = rows.table
-    if form == "packed":
-        monkeypatch.setattr(packing, "LEAST_PACKED", len(KINDS))
-        (batch,) = table.drop_columns([ROW_COLUMN]).combine_chunks().to_batches()
-        packed = pa.Table.from_batches([pack(batch)])
-        assert packed.num_columns < batch.num_columns
-        table = packed.append_column(ROW_COLUMN, table[ROW_COLUMN])
-    elif form == "sparse":
-        table = with_sparse(table, lambda name, _: name != ROW_COLUMN)
+    monkeypatch.setattr(packing, "LEAST_PACKED", len(KINDS))
+    (batch,) = rows.table.drop_columns([ROW_COLUMN]).combine_chunks().to_batches()
+    packed = pa.Table.from_batches([pack(batch)])
+    assert packed.num_columns < batch.num_columns
+    table = packed.append_column(ROW_COLUMN, rows.table[ROW_COLUMN])
     given = dataclasses.replace(rows, table=table)
-    found = written(tmp_path / "sparse", given, schema)
-    monkeypatch.setattr(write_shard, "prepared", as_they_are)
+    found = written(tmp_path / "packed", given, schema)
     assert found == written(tmp_path / "single", rows, schema)
-
-
-def test_no_more_is_encoded_than_values_are_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
-    """What batches hold goes by the values of rows, not by rows times columns."""
-    rows, schema, values = sparse_rows(1)
-    batches: list[pa.RecordBatch] = []
-    batch = ChunkRecords.batch
-
-    def noted(self: ChunkRecords, *given: Any) -> pa.RecordBatch:
-        batches.append(batch(self, *given))
-        return batches[-1]
-
-    monkeypatch.setattr(chunk_records.ChunkRecords, "batch", noted)
-    written(tmp_path, rows, schema)
-    held = [cells for each in batches for cells in cells_of(each)]
-    assert sum(len(cells.places) for cells in held) == values
-    assert all(each.num_columns <= len(KINDS) for each in batches)
-
-
-def test_a_value_of_any_column_is_found(tmp_path: pathlib.Path) -> None:
-    """The catalogue asks for columns by their names."""
-    rows, schema, _ = sparse_rows(2)
-    layout = ShardLayout("set", schema, Sharding(SplitRule(), {}))
-    table = prepared(rows.table.drop_columns([ROW_COLUMN]), layout)
-    making = ChunkRecords(table, layout)
-    for feature in schema.features:
-        found = making.value_of(table, making.columns(table), feature.name)
-        assert found.equals(rows.table[feature.name].combine_chunks())
-
-
-def test_columns_with_values_in_most_rows_are_left_alone() -> None:
-    """Nothing is gained by moving their values among others."""
-    rows = pa.table({f"c{i:03}": [1, 2, None] for i in range(COLUMNS)})
-    features = tuple(Feature(name, Kind.INT64) for name in rows.column_names)
-    layout = ShardLayout("set", Schema(features), Sharding(SplitRule(), {}))
-    assert prepared(rows, layout) is not None
-    assert prepared(rows, layout).column_names == rows.column_names

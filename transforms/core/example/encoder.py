@@ -11,12 +11,10 @@ Neighbouring bytes of fixed layout, prefixes and numbers, form a *run*: one temp
 repeated for all rows, into which columns are stored with a stride. Runs, values of
 varying size and the frame become one array of Arrow binary views, row by row, and one
 cast copies them all to their places. If a whole record is one run, as in tables of
-floats, the run is the result. Sparse columns (`transforms.core.sparse`) are a feature
-for each of their names; the time that they take goes by the cells that are there.
-So is a packed column (`transforms.core.packing`) of floats.
+floats, the run is the result. A packed column (`transforms.core.packing`) of floats is
+a feature for each of its names.
 """
 
-import bisect
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
@@ -32,12 +30,6 @@ from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.float_columns import FloatColumns, Step, steps_of
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
-from transforms.core.example.sparse_entries import (
-    Entries,
-    SparseEntries,
-    entry_bytes_before,
-    in_order,
-)
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
 from transforms.core.packing import (
     has_packed,
@@ -45,7 +37,6 @@ from transforms.core.packing import (
     unpack_batch,
     unpacked_schema,
 )
-from transforms.core.sparse import Cells, has_sparse, is_sparse_name, names_and_type
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.core.tfrecord.joined_crc import joined_crc
 from transforms.errors import EncodingError
@@ -136,17 +127,8 @@ class ExampleEncoder:
         """
         self._schema = schema
         self._signature = _signature(schema)
-        self._sparse: list[SparseEntries] = []
         names = [*schema.names] if split_at is None else [*schema.names, split_at]
         single = {name: index for index, name in enumerate(schema.names)}
-        for name in [*single] if has_sparse(schema) else ():
-            if is_sparse_name(name):
-                index = single.pop(name)
-                names.remove(name)
-                among, kind = names_and_type(schema.field(index))
-                names += among
-                if among and not pa.types.is_null(kind):
-                    self._sparse.append(SparseEntries(index, among, kind))
         fields = [*schema]
         self._packed: int | None = None
         for index, field in enumerate(schema) if has_packed(schema) else ():
@@ -181,10 +163,6 @@ class ExampleEncoder:
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
             self._row_bytes += size + MAX_VARINT_BYTES
-        # Places among the columns at which there are entries of sparse ones.
-        self._slots: dict[int, int] = {}
-        self._places: list[tuple[_Sizes, _Sizes]] = []
-        self._plan_slots()
         # Columns that have had missing values.
         self._lacking: set[int] = set()
         self._steps = self._new_steps()
@@ -213,32 +191,13 @@ class ExampleEncoder:
             unpacked_schema(self._schema), split_at=self._split_at or None
         )
 
-    def _plan_slots(self) -> None:
-        """Finds the ranks of sparse columns' names, and their slots."""
-        columns = [column.name for _, column in self._columns]
-        if self._entry is not None:
-            columns.insert(self._before, self._split_at)
-        ranked = sorted(name for each in self._sparse for name in each.names)
-        ranks = {name: rank for rank, name in enumerate(ranked)}
-        befores = [bisect.bisect(columns, name) for name in ranked]
-        self._slots = {place: slot for slot, place in enumerate(sorted(set(befores)))}
-        of_rank = np.array([self._slots[place] for place in befores], np.int64)
-        for each in self._sparse:
-            mine = np.array([ranks[name] for name in each.names], np.int64)
-            self._places.append((mine, of_rank[mine]))
-
     def _new_steps(self) -> list[Step | FloatColumns]:
         """Returns what adds the entries of all columns, in their order."""
-        bounds = set(self._slots)
-        if self._entry is not None:
-            # `split_at` is one of the places, and no column.
-            bounds = {place - (place > self._before) for place in bounds}
-            bounds.add(self._before)
         return steps_of(
             self._columns,
             self._schema,
             packed=self._packed,
-            bounds=bounds,
+            bounds=set() if self._entry is None else {self._before},
             lacking=self._lacking,
         )
 
@@ -349,8 +308,8 @@ class ExampleEncoder:
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
-        # The metadata of sparse and of packed columns name what they hold.
-        told = bool(self._sparse) or self._packed is not None
+        # The metadata of packed columns names what they hold.
+        told = self._packed is not None
         if not batch.schema.equals(self._schema, check_metadata=told):
             found = _signature(batch.schema)
             if found != self._signature:
@@ -360,10 +319,6 @@ class ExampleEncoder:
                     f"{_described(found)}; cast the batch or make another encoder"
                 )
         bounds = [max_bytes_before(batch.column(index)) for index in self._varying]
-        bounds += [
-            entry_bytes_before(_cells(batch, each), each.most_before_payload)
-            for each in self._sparse
-        ]
 
         def bytes_before(row: int) -> int:
             return row * self._row_bytes + sum(bound(row) for bound in bounds)
@@ -406,7 +361,9 @@ class ExampleEncoder:
         record = Records(chunk.num_rows)
         place = 0
         for step in self._steps:
-            self._start(place, record, left_out)
+            if left_out is not None and place == self._before:
+                assert self._entry is not None
+                record.leave_out(self._entry, left_out)
             if isinstance(step, FloatColumns):
                 if not step.add(chunk, record):
                     self._lacking.update(_lacking(chunk))
@@ -419,8 +376,9 @@ class ExampleEncoder:
             if payload is not None:
                 record.add(column.entry, payload)
             place += 1
-        self._start(place, record, left_out)
-        self._add_cells(chunk, first_row, record)
+        if left_out is not None and place == self._before:
+            assert self._entry is not None
+            record.leave_out(self._entry, left_out)
         totals = record.totals
         largest = totals if isinstance(totals, int) else int(totals.max())
         if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
@@ -432,35 +390,6 @@ class ExampleEncoder:
             )
         record.surround(framed=around == "frame")
         return record
-
-    def _add_cells(
-        self, chunk: pa.RecordBatch, first_row: int, record: Records
-    ) -> None:
-        """Adds the entries of sparse columns."""
-        found: list[tuple[Entries, _Sizes, _Sizes]] = []
-        for each, (ranks, slots) in zip(self._sparse, self._places, strict=True):
-            cells = _cells(chunk, each)
-            entries = each.of(cells, first_row, record.buffers)
-            if entries is not None:
-                found.append((entries, ranks[cells.places], slots[cells.places]))
-        if found:
-            ranked = sum(len(ranks) for ranks, _ in self._places)
-            record.add_entries(in_order(found, ranked))
-
-    def _start(self, place: int, record: Records, left_out: _Sizes | None) -> None:
-        """Leaves what comes before a column, or in the end, to others."""
-        passed = self._entry is not None and place > self._before
-        if place + passed in self._slots:
-            record.leave_slot()
-        if left_out is not None and place == self._before:
-            assert self._entry is not None
-            record.leave_out(self._entry, left_out)
-            if place + 1 in self._slots:
-                record.leave_slot()
-
-
-def _cells(rows: pa.RecordBatch, entries: SparseEntries) -> Cells:
-    return Cells.of(rows.schema.field(entries.index), rows.column(entries.index))
 
 
 def _lacks(lists: pa.FixedSizeListArray) -> bool:
@@ -486,16 +415,14 @@ def _concatenated(chunks: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
 
 
 def _signature(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Returns the names and types of columns, of sparse ones those of their cells."""
-    if not (has_sparse(schema) or has_packed(schema)):
+    """Returns the names and types of columns, those in packed ones among them."""
+    if not has_packed(schema):
         return list(zip(schema.names, schema.types, strict=True))
     found = []
     for field in schema:
         names, kind = [field.name], field.type
         if (held := names_of(field)) is not None:
             names, kind = held, kind.value_type
-        if is_sparse_name(field.name):
-            names, kind = names_and_type(field)
         found += [(name, kind) for name in names]
     return found
 

@@ -19,7 +19,6 @@ from transforms.core.segment import (
     PLACE_COLUMNS,
     ROW_COLUMN,
 )
-from transforms.core.sparse import cells_of, joined
 
 __all__ = ["ShardCounts", "ShardRows"]
 
@@ -141,14 +140,8 @@ class ShardRows:
         counts = [shard.table.num_rows for shard in shards]
         places = [0, *itertools.accumulate(counts)]
         tables = [shard.table for shard in shards]
-        # Sparse columns of the same name and type may hold other features.
-        sparse = {name for t in tables for cells in cells_of(t) for name in cells.names}
-        if sparse:
-            table = joined(tables, lambda name, _kind: name in sparse)
-        else:
-            table = pa.concat_tables(tables, promote_options="default")
         return cls(
-            in_one_piece(table),
+            in_one_piece(pa.concat_tables(tables, promote_options="default")),
             np.concatenate(
                 [shard.order + at for shard, at in zip(shards, places, strict=False)]
             ),

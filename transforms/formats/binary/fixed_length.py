@@ -1,6 +1,6 @@
-"""Files of fixed-length records, by a description of their layout.
+"""Files of fixed-length records.
 
-See `binary_layout.py`. Names of classes are in a file beside the data, one a line,
+Names of classes are in a file beside the data, one a line,
 the first of id 0; a label that they do not cover is a reject.
 """
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from transforms import files
 from transforms.core.model import Block
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError
 from transforms.formats.binary.class_names import Names, read_names, same_names
 from transforms.formats.binary.columns import features_of
 from transforms.formats.binary.layout import Layout
@@ -34,7 +34,6 @@ from transforms.formats.table import (
 )
 
 __all__ = [
-    "FixedLengthReader",
     "Recognised",
     "RecordsReader",
 ]
@@ -67,7 +66,7 @@ class RecordsReader(TableReader):
     @property
     @abc.abstractmethod
     def records(self) -> Layout:
-        """How the records are laid out; raises SpecError where that is not known."""
+        """How the records are laid out."""
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples up to 1,024 records, evenly; the layout says all of the features.
@@ -163,29 +162,6 @@ class RecordsReader(TableReader):
                     f"it has {known} names, and {file.origin} has records with "
                     f"{field.name!r} {int(beyond.max())}. Add the missing names."
                 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FixedLengthReader(RecordsReader):
-    """Reads records of equal size, whose fields a layout describes.
-
-    Attributes:
-      layout: of the records; must be given before anything is read.
-    """
-
-    title = "fixed-length records"
-
-    layout: Layout | None = None
-
-    @property
-    def records(self) -> Layout:
-        """The layout; raises SpecError if none was given."""
-        if self.layout is None:
-            raise SpecError(
-                "Fixed-length records need a description: header_bytes, and fields "
-                "with name, dtype and shape. None was given."
-            )
-        return self.layout
 
 
 def _count(layout: Layout, file: InputFile) -> int:

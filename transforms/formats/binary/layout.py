@@ -8,8 +8,8 @@ A block is decoded through one NumPy view with strides; no record is looked at a
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -258,63 +258,3 @@ class Layout:
         )
         records = np.frombuffer(data, kind)
         return {name: records[i] for name, i in zip(names, inner, strict=True)}
-
-    @classmethod
-    def from_mapping(cls, data: Mapping[str, Any]) -> Self:
-        """Returns the layout that a YAML mapping describes; raises SpecError.
-
-        header_bytes: 0
-        fields:
-          - {name: label, dtype: uint8, label: true, classes: batches.meta.txt}
-          - {name: image, dtype: uint8, shape: [3, 32, 32], order: CHW}
-        """
-        plain = _checked(data, cls, "a layout")
-        fields = plain.get("fields")
-        if not isinstance(fields, Sequence) or isinstance(fields, str):
-            raise SpecError(f"fields of a layout must be a list; found {fields!r}")
-        made = [
-            BinaryField(**_checked(item, BinaryField, f"fields[{i}] of a layout"))
-            for i, item in enumerate(fields)
-        ]
-        return cls(**{**plain, "fields": tuple(made)})
-
-
-_TYPES: Mapping[str, type] = {
-    **dict.fromkeys("name dtype order endianness store classes".split(), str),
-    **dict.fromkeys("offset skip class_count header_bytes record_bytes".split(), int),
-    "label": bool,
-}
-
-
-def _checked(data: object, made: type, where: str) -> dict[str, Any]:
-    """Returns the arguments for a dataclass; raises SpecError for strange ones."""
-    if not isinstance(data, Mapping):
-        raise SpecError(f"{where} must be a mapping; found {data!r}")
-    known = [field.name for field in dataclasses.fields(made)]
-    required = [
-        field.name
-        for field in dataclasses.fields(made)
-        if field.default is dataclasses.MISSING
-    ]
-    unknown = [key for key in data if key not in known]
-    missing = [key for key in required if key not in data]
-    if unknown or missing:
-        raise SpecError(
-            f"{where} has the keys {', '.join(known)}, and needs {', '.join(required)};"
-            f" found {', '.join(map(str, data)) or 'none'}"
-        )
-    out = dict(data)
-    for key, value in data.items():
-        if key == "shape":
-            sides = [value] if isinstance(value, int) else value
-            if not isinstance(sides, Sequence) or not all(
-                isinstance(side, int) and not isinstance(side, bool) for side in sides
-            ):
-                raise SpecError(f"shape in {where} must be integers; found {value!r}")
-            out[key] = tuple(sides)
-        elif key in _TYPES and type(value) is not _TYPES[key]:
-            if value is None and key == "offset":
-                continue
-            wanted = _TYPES[key].__name__
-            raise SpecError(f"{key} in {where} must be {wanted}; found {value!r}")
-    return out

@@ -1,27 +1,22 @@
-"""CIFAR, IDX and described binary files from end to end."""
+"""CIFAR and IDX files from end to end."""
 
 import gzip
 import io
 import os
 import pathlib
-import shutil
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 
 from tests.support.format_sources import (
-    LAYOUT,
     cifar,
     cifar10,
     hwc,
     job_digest,
-    sorted_messages,
     values,
-    write_runs,
 )
 from tests.support.outputs import dataset, rejects, split_sizes
 from tests.support.runs import convert, refused
@@ -130,32 +125,6 @@ def test_idx_labels_are_part_of_the_job(tmp_path: Folder) -> None:
     labels = [row["label"][0] for row in values(tmp_path / "out", "test")]
     assert labels == [*made["test"][1][:-1], 7]
     assert labels[-1] != made["test"][1][-1]
-
-
-def test_layout_is_part_of_the_job(tmp_path: Folder) -> None:
-    """The content of the layout file decides the job; its place does not."""
-    root = tmp_path / "in"
-    made = write_runs(root)
-    layout = tmp_path / "there" / "other.yaml"
-    layout.parent.mkdir()
-    shutil.move(root / "layout.yaml", layout)
-    before = job_digest(root, tmp_path / "out", layout=str(layout))
-    moved = shutil.copy(layout, tmp_path / "moved.yaml")
-    assert job_digest(root, tmp_path / "out", layout=str(moved)) == before
-    layout.write_text(yaml.safe_dump({**LAYOUT, "endianness": "little"}))
-    assert job_digest(root, tmp_path / "out", layout=str(layout)) != before
-    convert(root, tmp_path / "b", "--layout", layout, "--no-shuffle")
-    times = [row["time"][0] for row in values(tmp_path / "b")]
-    assert times == made["time"].byteswap().tolist()
-    names = root / "states.txt"
-    now = job_digest(root, tmp_path / "out", layout=str(layout))
-    names.write_text("on\noff\nlost!!\n")
-    assert job_digest(root, tmp_path / "out", layout=str(layout)) != now
-    # The manifest holds the layout itself: it runs again without the file.
-    layout.unlink()
-    spec = tmp_path / "b/manifest.json"
-    convert(root, tmp_path / "c", "--spec", spec)
-    assert sorted_messages(tmp_path / "c") == sorted_messages(tmp_path / "b")
 
 
 def test_fault_132_label_out_of_range_from_end_to_end(tmp_path: Folder) -> None:

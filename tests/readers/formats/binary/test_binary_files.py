@@ -1,4 +1,4 @@
-"""CIFAR and described binary files, as TensorFlow reads their records."""
+"""CIFAR files, as TensorFlow reads their records."""
 
 import pathlib
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.readers.parsed import read_with_tensorflow
-from tests.support.format_sources import CIFAR_NAMES, cifar10, hwc, write_runs
-from tests.support.outputs import account, payloads
+from tests.support.format_sources import CIFAR_NAMES, cifar10, hwc
 from tests.support.runs import convert
 
 Folder = pathlib.Path
@@ -32,25 +31,3 @@ def test_cifar10(tmp_path: Folder, encode: str) -> None:
                 image = flat.reshape(32, 32, 3)
             assert np.array_equal(image, pixels)
     assert (out / "label.labels.txt").read_text().split() == CIFAR_NAMES
-
-
-def test_described_layout(tmp_path: Folder) -> None:
-    """Header, offset, endianness and order are as described; TensorFlow reads it."""
-    tf = pytest.importorskip("tensorflow")
-    made = write_runs(tmp_path / "in")
-    layout = ("--layout", tmp_path / "in/layout.yaml")
-    out = tmp_path / "out"
-    convert(tmp_path / "in", out, *layout, "--no-shuffle")
-    assert account(out)["skipped"] == {}
-    kinds = {"time": "int64", "state": "int64", "grid": "string"}
-    found = read_with_tensorflow(out, kinds, "train")
-    assert [row["time"] for row in found] == made["time"].tolist()
-    assert [row["state"] for row in found] == made["state"].tolist()
-    grids = made["grid"].transpose(0, 2, 3, 1)
-    for row, grid in zip(found, grids, strict=True):
-        decoded = tf.io.decode_raw(row["grid"], tf.int16).numpy().reshape(2, 4, 3)
-        assert np.array_equal(decoded, grid)
-    assert (out / "state.labels.txt").read_text().split() == ["on", "off", "broken"]
-    # One file by its name gives the same.
-    convert(tmp_path / "in/run.dat", tmp_path / "b", *layout, "--no-shuffle")
-    assert payloads(tmp_path / "b") == payloads(out)

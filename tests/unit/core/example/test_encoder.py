@@ -39,7 +39,6 @@ from transforms.core.example.messages import (
     Int64List,
 )
 from transforms.core.example.varint import Varints, varint, varint_size
-from transforms.core.sparse import with_sparse
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
 
@@ -116,32 +115,6 @@ def assert_encodes(batch: pa.RecordBatch, split_at: Any = None) -> None:
     assert framed.buffer.to_pybytes() == b"".join(records)
     assert framed.offsets.dtype == np.int64
     assert framed.offsets.tolist() == [0, *itertools.accumulate(map(len, records))]
-    if batch.num_rows:
-        assert_encodes_sparse(batch, expected)
-
-
-def _is_chosen(chosen: Any, name: str, _: pa.DataType) -> bool:
-    return bool(chosen(name))
-
-
-def assert_encodes_sparse(batch: pa.RecordBatch, expected: list[bytes]) -> None:
-    """Compares what a batch gives whose columns are sparse, all or every second."""
-    for chosen in (batch.schema.names, batch.schema.names[::2]):
-        able = frozenset(chosen).__contains__
-        table = with_sparse(
-            pa.Table.from_batches([batch]),
-            functools.partial(_is_chosen, able),
-            held=dict.fromkeys(batch.schema.names, 0),
-            least=1,
-        )
-        if not table.num_columns:
-            continue
-        (rows,) = table.combine_chunks().to_batches()
-        encoder = ExampleEncoder(rows.schema)
-        assert encoder.encode(rows).to_pylist() == expected
-        assert encoder.encoded_bytes(rows) == sum(map(len, expected))
-        framed = encoder.encode_framed(rows)
-        assert framed.buffer.to_pybytes() == b"".join(map(frame, expected))
 
 
 def with_nulls_over_values(array: pa.Array, present: npt.NDArray[Any]) -> pa.Array:

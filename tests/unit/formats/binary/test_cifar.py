@@ -1,5 +1,7 @@
 """CIFAR in its binary version: pixels against NumPy, names, splits and damage."""
 
+import dataclasses
+import hashlib
 import os
 import pathlib
 import pickle
@@ -13,6 +15,7 @@ from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 from transforms.formats.binary.cifar import Cifar10Reader, Cifar100Reader, recognise
+from transforms.formats.table import InputFile
 
 CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
 
@@ -111,6 +114,109 @@ def test_without_names_labels_are_numbers(tmp_path: pathlib.Path) -> None:
     )
 
 
+@pytest.mark.parametrize("block_bytes", [1, 3073, 3074, 10_000, 1 << 20])
+def test_blocks_hold_all_records(tmp_path: pathlib.Path, block_bytes: int) -> None:
+    """However a file is cut, its rows are those of its records, in order."""
+    records = made(tmp_path / "data_batch_1.bin", 40)
+    reader = Cifar10Reader()
+    file = listed(tmp_path / "data_batch_1.bin")
+    blocks = list(reader.blocks(file, block_bytes=block_bytes, limit_rows=None))
+    raws = [raw for b in blocks for raw in reader.read(file, b, ["image", "label"])]
+    assert rows_of(raws, "label") == list(records[:, 0])
+    assert rows_of(raws, "image") == [p.tobytes() for p in pixels_of(records)]
+    assert np.concatenate([raw.numbers for raw in raws]).tolist() == list(range(40))
+    assert len({b.start for b in blocks}) == len(blocks)
+    assert all(b.stop - b.start >= block_bytes for b in blocks[:-1])
+
+
+def test_limit_reads_the_first_rows(tmp_path: pathlib.Path) -> None:
+    """A limit ends the blocks after this many rows."""
+    path = tmp_path / "data_batch_1.bin"
+    made(path, 40)
+    file = InputFile(path.name, str(path), path.stat().st_size, position=1000)
+    blocks = list(Cifar10Reader().blocks(file, block_bytes=3 * 3073, limit_rows=7))
+    assert [(b.first_row, b.rows) for b in blocks] == [(0, 3), (3, 3), (6, 1)]
+    assert [b.start for b in blocks] == [0, 9219, 18_438]
+    assert [b.position for b in blocks] == [1000, 10_219, 19_438]
+
+
+def test_sample(tmp_path: pathlib.Path) -> None:
+    """It holds up to 1,024 records, evenly of all files that have any."""
+    files = []
+    for number, count in enumerate((900, 0, 2100)):
+        made(tmp_path / f"data_batch_{number}.bin", count)
+        files.append(listed(tmp_path / f"data_batch_{number}.bin"))
+    reader = Cifar10Reader()
+    sample = reader.plan(files).sample
+    assert (sample.rows, sample.total_rows, sample.complete) == (1024, 3000, False)
+    small = reader.plan(files[:2]).sample
+    assert (small.rows, small.complete) == (900, True)
+    assert reader.plan(files[1:2]).sample.rows == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"a\n\nb\n", "line 2 is blank"),
+        (b"a\nb\na\n", "twice"),
+        (b"a\n\xff\n", "byte 2"),
+        (b"", "line 1 is blank"),
+    ],
+)
+def test_names_must_match_ids(tmp_path: pathlib.Path, data: bytes, word: str) -> None:
+    """A file of names that does not determine the ids is an error."""
+    made(tmp_path / "data_batch_1.bin", 1)
+    (tmp_path / "batches.meta.txt").write_bytes(data)
+    with pytest.raises(SourceError, match=word):
+        Cifar10Reader().plan([listed(tmp_path / "data_batch_1.bin")])
+
+
+def test_names_of_any_line_end(tmp_path: pathlib.Path) -> None:
+    """A byte order mark, CRLF and blank lines at the end are no part of the names."""
+    made(tmp_path / "data_batch_1.bin", 0)
+    text = "\ufeff고양이\r\nbig dog \r\n\r\n\r\n"
+    (tmp_path / "batches.meta.txt").write_bytes(text.encode())
+    planned = Cifar10Reader().plan([listed(tmp_path / "data_batch_1.bin")])
+    assert planned.features[0].vocabulary == ("고양이", "big dog")
+
+
+def test_names_must_be_the_same_in_all_folders(tmp_path: pathlib.Path) -> None:
+    """Ids that mean one thing here and another there are an error."""
+    files = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        made(folder / "data_batch_1.bin", 2)
+        (folder / "batches.meta.txt").write_text("\n".join(CLASSES))
+        files.append(listed(folder / "data_batch_1.bin"))
+    assert Cifar10Reader().plan(files).sample.rows == 4
+    (folder / "batches.meta.txt").write_text("\n".join(CLASSES[::-1]))
+    with pytest.raises(SourceError, match="same order"):
+        Cifar10Reader().plan(files)
+
+
+def test_only_columns_that_are_there(tmp_path: pathlib.Path) -> None:
+    """Another column is an error that names it."""
+    made(tmp_path / "data_batch_1.bin", 2)
+    with pytest.raises(SourceError, match="no column 'y'"):
+        read_all(Cifar10Reader(), listed(tmp_path / "data_batch_1.bin"), ["y"])
+
+
+def test_a_file_that_changed_is_not_read(tmp_path: pathlib.Path) -> None:
+    """A file with another stamp than it was listed with is an OSError."""
+    path = tmp_path / "data_batch_1.bin"
+    made(path, 2)
+    file = InputFile(path.name, str(path), path.stat().st_size, stamp=12345)
+    reader = Cifar10Reader()
+    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
+    with pytest.raises(OSError, match="changed"):
+        list(reader.read(file, block, ["label"]))
+    os.truncate(path, 3073)
+    with pytest.raises(SourceError, match="changed"):
+        reader.plan([file])
+    with pytest.raises(SourceError, match="shorter"):
+        reader.plan([dataclasses.replace(file, stamp=0)])
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_fault_132_label_beyond_the_classes(
     tmp_path: pathlib.Path, named: bool
@@ -129,6 +235,13 @@ def test_fault_132_label_beyond_the_classes(
     ]
     assert len(raw.numbers) == 28
     assert "0 to 9" in raw.refused[1][2]
+    assert raw.reject is not None
+    first, second = raw.reject(raw.refused)
+    assert (first.row, second.row) == (5, 30)
+    assert first.sha256 == hashlib.sha256(records[4].tobytes()).hexdigest()
+    assert "255" in second.message
+    sample = Cifar10Reader().plan([listed(path)]).sample
+    assert (sample.rows, sample.unread, sample.complete) == (28, 2, True)
 
 
 def test_fault_132_names_below_the_largest_label(tmp_path: pathlib.Path) -> None:
