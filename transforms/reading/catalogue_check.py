@@ -1,18 +1,17 @@
 """Compare a catalogue with the shards that it is of, while those are read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.catalogue import OWN_COLUMNS, own_columns
-from transforms.core.tfrecord import PayloadBatch, TFRecordReader
+from transforms.core.tfrecord import PayloadBatch
 from transforms.errors import DamageError
-from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
 
-__all__ = ["CatalogueCheck", "ShardRowsCheck", "check_catalogue"]
+__all__ = ["CatalogueCheck", "ShardRowsCheck"]
 
 # What the shards do not tell.
 _OF_SOURCES = frozenset(("_origin", "_row", "_key"))
@@ -139,27 +138,3 @@ class ShardRowsCheck:
             self._rest = self._rest.slice(part.num_rows)
             self._check.compare(part, expected, done, self._place, self._path)
             done, self._place = done + part.num_rows, self._place + part.num_rows
-
-
-def check_catalogue(catalogue: Catalogue, shards: Sequence[Shard]) -> None:
-    """Requires that the rows of a catalogue are the records of these shards.
-
-    The shards are read once, their checksums checked.
-
-    Args:
-      catalogue: of a split.
-      shards: of the split, in order, with their compression and their records.
-
-    Raises:
-      DamageError: they differ; or a shard, or a part, is damaged.
-      OSError: one of them cannot be read.
-    """
-    place = 0
-    compression = shards[0].compression if shards else "none"
-    check = CatalogueCheck(catalogue, compression=compression)
-    for number, shard in enumerate(shards):
-        count = shard.records or 0
-        rows = check.of_shard(number, shard.path, first=place, records=count)
-        TFRecordReader(shard.path, allow_empty=True).verify(rows.see)
-        place += count
-    check.check_length(place)

@@ -1,10 +1,8 @@
 """Make the catalogue of a split from shards that are already written."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from transforms import files
@@ -19,6 +17,7 @@ from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
+from transforms.formats.tfrecord_files.cut import joined
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.storage.counted_sink import CountedSink
@@ -121,23 +120,7 @@ def _together(batches: Iterable[PayloadBatch]) -> Iterator[PayloadBatch]:
         waiting.append(batch)
         rows, size = rows + len(batch), size + len(batch.data)
         if rows >= _ROWS_TOGETHER or size >= _BYTES_TOGETHER:
-            yield _joined(waiting)
+            yield joined(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
-    if len(batches) == 1:
-        return batches[0]
-    sizes = [len(batch.data) for batch in batches]
-    bases = itertools.accumulate(sizes, initial=0)
-    starts = [batch.starts + base for batch, base in zip(batches, bases, strict=False)]
-    return PayloadBatch(
-        b"".join(batch.data for batch in batches),
-        np.concatenate(starts),
-        np.concatenate([batch.lengths for batch in batches]),
-        batches[0].first_record,
-        np.concatenate([batch.offsets for batch in batches]),
-        np.concatenate([batch.payload_crcs() for batch in batches]),
-    )
+        yield joined(waiting)

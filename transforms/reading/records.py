@@ -332,17 +332,10 @@ class Records:
         )
         try:
             for batch in reader.batches():
-                part = slice(
-                    max(first - batch.first_record, 0), last - batch.first_record
-                )
-                if len(batch.starts[part]):
-                    yield PayloadBatch(
-                        batch.data,
-                        batch.starts[part],
-                        batch.lengths[part],
-                        batch.first_record + part.start,
-                        batch.offsets[part],
-                    )
+                start = batch.first_record
+                part = batch.part(max(first - start, 0), last - start)
+                if len(part):
+                    yield part
                 if batch.first_record + len(batch) >= last:
                     return
         except (SourceError, TFRecordError) as error:

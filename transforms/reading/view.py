@@ -178,7 +178,7 @@ class _Sequence:
         if in_order is not None:
             for batch in in_order:
                 for start in range(0, len(batch), rows):
-                    part = _part(batch, start, start + rows)
+                    part = batch.part(start, start + rows)
                     yield place, part
                     place += len(part)
             return
@@ -506,13 +506,3 @@ def _windows(base: Shuffled, places: range) -> list[tuple[int, int]]:
 
 def _many(records: Records, selection: Selection, span: tuple[int, int]) -> Gathered:
     return records.many(selection.span(*span))
-
-
-def _part(batch: PayloadBatch, start: int, stop: int) -> PayloadBatch:
-    return PayloadBatch(
-        batch.data,
-        batch.starts[start:stop],
-        batch.lengths[start:stop],
-        batch.first_record + start,
-        batch.offsets[start:stop],
-    )
