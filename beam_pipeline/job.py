@@ -82,7 +82,6 @@ def build(
         store,
         remembered=between is None,
         by_position=by_position,
-        packed=between is None,
     )
     batches: beam.PCollection[Batch] = read.batches
     publication = job.publication
@@ -178,9 +177,7 @@ def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
 ) -> beam.PCollection[Segment]:
     """Reads all rows once more, to count classes and find where each is cut."""
-    batches = blocks | "Read first" >> ReadBlocks(
-        job.source, job.store, packed=between is None
-    )
+    batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
     batches = batches.batches
     if between is not None:
         batches = (

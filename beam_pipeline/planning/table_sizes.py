@@ -12,7 +12,6 @@ from beam_pipeline.planning.inputs import Inputs
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.infer.evidence import Evidence
-from transforms.core.packing import Packed
 from transforms.core.rows.conform import conform
 from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.rows.record_columns import record_columns
@@ -168,12 +167,8 @@ def _encoded_bytes(
     found = record_columns(pa.table(rows), sized.features)
     found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
     fields = [field for f in sized.features for field in record_fields(f)]
-    if alike:
-        zeros = pa.array(np.zeros(count * len(alike), np.float32))
-        lists = pa.FixedSizeListArray.from_arrays(zeros, len(alike))
-        packed = Packed((*alike,), lists)
-        fields.append(packed.field)
-        found[packed.field.name] = packed.lists
+    fields += [pa.field(name, pa.float32()) for name in alike]
+    found |= dict.fromkeys(alike, pa.array(np.zeros(count, np.float32)))
     record_schema = pa.schema(fields)
     records = pa.record_batch([found[f.name] for f in fields], record_schema)
     return ExampleEncoder(record_schema).encoded_bytes(records)

@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import FEW_ROWS
-from transforms.core.packing import Packed
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import (
     Statistics,
@@ -40,13 +38,12 @@ class Summaries:
             if feature.kind is Kind.FLOAT and not feature.is_list
         ]
         self._known: dict[str, Statistics] = {}
-        # Of floats in short chunks, and of packed ones: whether there were some, how
-        # many rows had a value, and the values' range.
+        # Of floats in short chunks: whether there were some, how many rows had a value,
+        # and the values' range.
         self._present = np.zeros(len(self._floats), np.int64)
         self._low = np.full(len(self._floats), np.nan, np.float32)
         self._high = self._low.copy()
         self._has_short = np.zeros(len(self._floats), np.bool_)
-        self._places: dict[tuple[str, ...], npt.NDArray[np.int64]] = {}
 
     def add(self, columns: Mapping[str, pa.Array]) -> None:
         """Adds a chunk: record key -> n values, as the Example encoder is given them.
@@ -84,18 +81,6 @@ class Summaries:
         names = [each.name for each in self._features if each.name in rows]
         return StatisticsTable.of_rows(names, [rows[name] for name in names])
 
-    def add_packed(self, packed: Packed) -> None:
-        """Adds packed floats of a chunk, of features by their names."""
-        if packed.names not in self._places:
-            place_of = {name: place for place, name in enumerate(self._floats)}
-            places = np.array([place_of[name] for name in packed.names])
-            self._places[packed.names] = places
-        valid = packed.valid()
-        cells, present = packed.cells, np.array(len(packed.lists))
-        if valid is not None:
-            cells, present = np.where(valid, cells, np.nan), valid.sum(axis=0)
-        self._add_cells(self._places[packed.names], cells, present)
-
     def _add_short(self, columns: list[pa.Array]) -> None:
         """Adds the columns of all floats."""
         batch = pa.RecordBatch.from_arrays(columns, self._floats)
@@ -106,23 +91,15 @@ class Summaries:
             # Some values are missing.
             values = batch.to_tensor(null_to_nan=True, row_major=False)
             present = np.array([len(column) - column.null_count for column in columns])
-        self._add_cells(np.arange(len(columns)), values.to_numpy(), present)
-
-    def _add_cells(
-        self,
-        places: npt.NDArray[np.int64],
-        cells: npt.NDArray[Any],
-        present: npt.NDArray[np.int64],
-    ) -> None:
-        """Adds n values of each of the floats at k places; NaN where one is missing."""
-        self._has_short[places] = True
-        if not len(cells):
+        self._has_short[:] = True
+        if not batch.num_rows:
             return
-        self._present[places] += present
+        self._present += present
+        cells = values.to_numpy()
         # NaN is no number: it loses against any.
         low, high = np.fmin.reduce(cells, axis=0), np.fmax.reduce(cells, axis=0)
-        self._low[places] = np.fmin(self._low[places], low)
-        self._high[places] = np.fmax(self._high[places], high)
+        self._low = np.fmin(self._low, low)
+        self._high = np.fmax(self._high, high)
 
 
 def _numbers(values: npt.NDArray[np.float32]) -> list[float | None]:

@@ -569,21 +569,37 @@ class BundleRows:
 def _fitting(batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
     """Returns batches in groups that have one type for each name.
 
-    Groups stay below `MOST_CELLS`, for batches may have other names each.
+    Groups stay below `MOST_CELLS`, for batches may have other names each. Empty lists
+    may be of mappings, where names that a batch lacks are not missing: batches with
+    such are only beside those of the same names.
     """
     groups: list[tuple[dict[str, pa.DataType], list[pa.RecordBatch]]] = []
     for batch in batches:
         types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
         for known, members in groups:
-            if all(known.get(name, kind) == kind for name, kind in types.items()):
-                rows = sum(member.num_rows for member in members) + batch.num_rows
-                if known == types or rows * len({**known, **types}) <= MOST_CELLS:
-                    known.update(types)
-                    members.append(batch)
-                    break
+            if known == types or _may_join(known, members, types, batch.num_rows):
+                known.update(types)
+                members.append(batch)
+                break
         else:
             groups.append((types, [batch]))
     return [members for _, members in groups]
+
+
+def _may_join(
+    known: Mapping[str, pa.DataType],
+    members: Iterable[pa.RecordBatch],
+    types: Mapping[str, pa.DataType],
+    rows: int,
+) -> bool:
+    """Whether n rows of some types, of which a few names may be others, fit a group."""
+    empty = pa.list_(pa.null())
+    if empty in known.values() or empty in types.values():
+        return False
+    if any(known.get(name, kind) != kind for name, kind in types.items()):
+        return False
+    total = sum(member.num_rows for member in members) + rows
+    return total * len({**known, **types}) <= MOST_CELLS
 
 
 def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:

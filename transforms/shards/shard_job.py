@@ -155,7 +155,7 @@ def load_segments(
       store: where the segments are.
     """
     schema = segment.segment_schema(
-        layout.schema.packed_schema,
+        layout.schema.row_schema,
         many_origins=layout.many_origins,
         keyed=layout.sharding.keyed,
     )

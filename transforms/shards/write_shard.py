@@ -24,7 +24,6 @@ from transforms.core.model import (
     ShardFile,
 )
 from transforms.core.naming import ShardName
-from transforms.core.packing import packed_columns
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
@@ -39,7 +38,6 @@ from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory, return_freed_memory
-from transforms.shards.chunk_records import ChunkRecords
 from transforms.shards.encode_shards import (
     CHUNK_BYTES,
     EncodedShard,
@@ -373,25 +371,37 @@ def _write_rows(
     # to take a column.
     stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
     rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
-    making = ChunkRecords(rows.table, layout)
+    encoder = _encoder_of(rows.table, layout)
+    schema = encoder.schema
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
-    size = max(min(most_rows(making.width), by_bytes), 1)
+    size = max(min(most_rows(len(schema)), by_bytes), 1)
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
     alone = contextlib.nullcontext(writer) if len(rows) <= size else None
     with alone or _Behind(writer) as behind:
         for start in range(0, len(rows), size):
             chunk, positions = rows.take(start, start + size)
-            chunk = making.opened(chunk)
             out.count(chunk, layout.schema)
-            columns = making.columns(chunk)
-            values_of = functools.partial(making.value_of, chunk, columns)
-            out.log.add_rows(placed, positions, values_of)
-            for framed in making.encoder.framed_chunks(making.batch(chunk, columns)):
+            columns = record_columns(chunk, layout.schema.features)
+            out.log.add_rows(placed, positions, columns.__getitem__)
+            batch = pa.record_batch([columns[name] for name in schema.names], schema)
+            for framed in encoder.framed_chunks(batch):
                 out.log.add(framed.offsets, framed.buffer)
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.summaries.add(columns)
-            for packed in packed_columns(chunk):
-                out.summaries.add_packed(packed)
+
+
+def _encoder_of(table: pa.Table, layout: ShardLayout) -> ExampleEncoder:
+    """Returns what encodes a shard's rows, some of whose texts may be dictionaries."""
+    kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
+    if not any(map(pa.types.is_dictionary, kinds.values())):
+        return layout.encoder
+    fields = [
+        field.with_type(kinds[field.name])
+        if pa.types.is_dictionary(kinds.get(field.name, field.type))
+        else field
+        for field in layout.record_schema
+    ]
+    return layout.encoder_of(pa.schema(fields))
 
 
 class _Behind:

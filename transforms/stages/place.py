@@ -26,7 +26,6 @@ from transforms.core.model import (
     ShardKey,
     task_of,
 )
-from transforms.core.packing import has_packed, pack, unpack
 from transforms.core.placing import placement
 from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
@@ -101,7 +100,7 @@ def cut_batch(
     """Returns the rows of each shard touched, in source order, as `segment` has them.
 
     Args:
-      batch: n rows under `Schema.row_schema`, packed or not.
+      batch: n rows under `Schema.row_schema`.
       sharding: where rows go.
       splits: of the rows, none of them `NOWHERE`; by default what the rule says.
     """
@@ -109,8 +108,7 @@ def cut_batch(
         splits = split_rows(batch, sharding.rule, _NO_TABLES)
     keys = _order(batch, sharding)
     shards, index = _shards(batch, sharding, splits, keys)
-    features = pack(batch.rows)
-    columns = [*features.columns, pa.array(batch.numbers)]
+    columns = [*batch.rows.columns, pa.array(batch.numbers)]
     if batch.origins is not None:
         unknown = pa.array(np.zeros(len(batch.origins), np.int64))
         columns += [
@@ -120,7 +118,7 @@ def cut_batch(
     if sharding.keyed:
         columns.append(pa.array(keys))
     schema = segment.segment_schema(
-        features.schema,
+        batch.rows.schema,
         many_origins=batch.origins is not None,
         keyed=sharding.keyed,
     )
@@ -142,7 +140,7 @@ def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]
 def _rejection(batch: Batch, row: int) -> Rejection:
     origin = batch.block.origin if batch.origins is None else batch.origins[row].as_py()
     key = None if batch.keys is None else batch.keys[row].as_py()
-    values = unpack(pa.Table.from_batches([batch.rows.slice(row, 1)])).to_pylist()[0]
+    values = batch.rows.slice(row, 1).to_pylist()[0]
     raw = json.dumps(values, sort_keys=True, default=repr).encode()
     return Rejection(
         source=origin,
@@ -161,7 +159,7 @@ def _rejection(batch: Batch, row: int) -> Rejection:
 class PlaceRows(beam.PTransform):
     """Stores the rows of each batch as one segment for every shard touched.
 
-    Input: batches; at most one a piece of a block. Outputs: `segments`, packed and
+    Input: batches; at most one a piece of a block. Outputs: `segments`, as bytes and
     keyed by shard; `facts`, a PlaceFacts a batch; `rejects`, a RejectLog for each
     batch with rows that no split takes; `fingerprints`, of the rows' units, where
     asked for. A retry writes the same files again. Counters: rows_placed,
@@ -222,8 +220,7 @@ class _CutByShard(beam.DoFn):
         self.tables = SplitTables(table=table, lock=lock)
 
     def process(self, batch: Batch, strata: Segment | None = None) -> Iterator[Any]:
-        is_packed = has_packed(batch.rows.schema)
-        batch.check(self.schema.packed_schema if is_packed else self.schema.row_schema)
+        batch.check(self.schema.row_schema)
         block = batch.block
         if strata is not None and self.tables.strata is None:
             message = self.store.get(strata)

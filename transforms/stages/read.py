@@ -16,7 +16,6 @@ from transforms.core.model import (
     RejectLog,
     task_of,
 )
-from transforms.core.packing import has_packed, unpack_batch
 from transforms.formats.source import Source
 from transforms.storage.paths import Access
 from transforms.work.receipts import find_blocks, keep_block, keep_blocks
@@ -70,15 +69,12 @@ class ReadBlocks(beam.PTransform):
       store: where long reject logs go.
       remembered: whether to leave receipts of the blocks for later runs.
       by_position: whether rows go by how much input is before them.
-      packed: whether rows may be packed (`transforms.core.packing`), as `PlaceRows`
-        takes them, too.
     """
 
     source: Source
     store: Store
     remembered: bool = False
     by_position: bool = False
-    packed: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -99,7 +95,6 @@ class _ReadRows(beam.DoFn):
         self.store = stage.store
         self.remembered = stage.remembered
         self.by_position = stage.by_position
-        self.packed = stage.packed
         self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
@@ -143,9 +138,6 @@ class _ReadRows(beam.DoFn):
         if input_digest:
             piece = Piece(input_digest, number, facts, log)
             batch = dataclasses.replace(batch, piece=piece)
-        if not self.packed and has_packed(batch.rows.schema):
-            rows = unpack_batch(batch.rows, self.source.schema.row_schema)
-            batch = dataclasses.replace(batch, rows=rows)
         yield batch
 
 

@@ -11,12 +11,10 @@ Neighbouring bytes of fixed layout, prefixes and numbers, form a *run*: one temp
 repeated for all rows, into which columns are stored with a stride. Runs, values of
 varying size and the frame become one array of Arrow binary views, row by row, and one
 cast copies them all to their places. If a whole record is one run, as in tables of
-floats, the run is the result. A packed column (`transforms.core.packing`) of floats is
-a feature for each of its names.
+floats, the run is the result.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -25,18 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import flattened
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.float_columns import FloatColumns, Step, steps_of
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
-from transforms.core.packing import (
-    has_packed,
-    names_of,
-    unpack_batch,
-    unpacked_schema,
-)
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.core.tfrecord.joined_crc import joined_crc
 from transforms.errors import EncodingError
@@ -128,17 +119,6 @@ class ExampleEncoder:
         self._schema = schema
         self._signature = _signature(schema)
         names = [*schema.names] if split_at is None else [*schema.names, split_at]
-        single = {name: index for index, name in enumerate(schema.names)}
-        fields = [*schema]
-        self._packed: int | None = None
-        for index, field in enumerate(schema) if has_packed(schema) else ():
-            if (held := names_of(field)) is not None:
-                self._packed = index
-                names.remove(field.name)
-                del single[field.name]
-                names += held
-                single |= {name: len(fields) + i for i, name in enumerate(held)}
-                fields += [pa.field(name, field.type.value_type) for name in held]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise EncodingError(
@@ -147,9 +127,9 @@ class ExampleEncoder:
             )
         # The order of texts is that of their UTF-8 bytes.
         self._columns = [
-            (index, Column(fields[index]))
-            for _, index in sorted(single.items())
-            if not pa.types.is_null(fields[index].type)
+            (index, Column(field))
+            for index, field in sorted(enumerate(schema), key=lambda each: each[1].name)
+            if not pa.types.is_null(field.type)
         ]
         self._entry: Entry | None = None
         self._before = 0
@@ -171,12 +151,9 @@ class ExampleEncoder:
         self._varying = [
             index
             for index, column in self._columns
-            if index < len(types)
-            and (
-                pa.types.is_nested(types[index])
-                or pa.types.is_dictionary(types[index])
-                or column.kind is Kind.BYTES
-            )
+            if pa.types.is_nested(types[index])
+            or pa.types.is_dictionary(types[index])
+            or column.kind is Kind.BYTES
         ]
 
     @property
@@ -184,19 +161,11 @@ class ExampleEncoder:
         """The columns that batches must have."""
         return self._schema
 
-    @functools.cached_property
-    def _unpacked(self) -> "ExampleEncoder":
-        """Encodes packed columns with missing values, each by itself."""
-        return ExampleEncoder(
-            unpacked_schema(self._schema), split_at=self._split_at or None
-        )
-
     def _new_steps(self) -> list[Step | FloatColumns]:
         """Returns what adds the entries of all columns, in their order."""
         return steps_of(
             self._columns,
             self._schema,
-            packed=self._packed,
             bounds=set() if self._entry is None else {self._before},
             lacking=self._lacking,
         )
@@ -308,9 +277,7 @@ class ExampleEncoder:
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
-        # The metadata of packed columns names what they hold.
-        told = self._packed is not None
-        if not batch.schema.equals(self._schema, check_metadata=told):
+        if not batch.schema.equals(self._schema):
             found = _signature(batch.schema)
             if found != self._signature:
                 raise EncodingError(
@@ -355,9 +322,6 @@ class ExampleEncoder:
           around: what is put around the entries.
           left_out: sizes of the values of `split_at`, which are not among the rows.
         """
-        if self._packed is not None and _lacks(chunk.column(self._packed)):
-            rows = unpack_batch(chunk, self._unpacked.schema)
-            return self._unpacked._record(rows, first_row, around, left_out)
         record = Records(chunk.num_rows)
         place = 0
         for step in self._steps:
@@ -392,11 +356,6 @@ class ExampleEncoder:
         return record
 
 
-def _lacks(lists: pa.FixedSizeListArray) -> bool:
-    """Whether a value of a packed column is missing."""
-    return bool(flattened(lists, None)[1].null_count)
-
-
 def _lacking(batch: pa.RecordBatch) -> list[int]:
     """Returns the indices of columns with missing values."""
     return [index for index, column in enumerate(batch.columns) if column.null_count]
@@ -415,16 +374,8 @@ def _concatenated(chunks: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
 
 
 def _signature(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Returns the names and types of columns, those in packed ones among them."""
-    if not has_packed(schema):
-        return list(zip(schema.names, schema.types, strict=True))
-    found = []
-    for field in schema:
-        names, kind = [field.name], field.type
-        if (held := names_of(field)) is not None:
-            names, kind = held, kind.value_type
-        found += [(name, kind) for name in names]
-    return found
+    """Returns the names and types of columns."""
+    return list(zip(schema.names, schema.types, strict=True))
 
 
 def _described(signature: list[tuple[str, pa.DataType]]) -> str:

@@ -86,7 +86,7 @@ class ShardRows:
         ('a.csv', 2)
 
     Attributes:
-      table: the segments' rows in source order, packed; a column of long values is in
+      table: the segments' rows in source order; a column of long values is in
         several chunks, any other in one.
       order: positions in `table`, in the order of the records.
       origins: each segment's origin, for rows without a column of origins.
@@ -163,10 +163,7 @@ class ShardRows:
         return dataclasses.replace(self, table=self.table.select(names))
 
     def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Returns the rows from `start` to `stop` of the order, and their positions.
-
-        They are packed as those of the table are.
-        """
+        """Returns the rows from `start` to `stop` of the order, and their positions."""
         positions = self.order[start:stop]
         where = pa.array(positions)
         columns = [
@@ -308,16 +305,14 @@ def _taken(
 ) -> pa.ChunkedArray:
     """Returns the values of a column of several chunks at positions.
 
-    Large values are not copied: each is in a chunk of its own. Others are copied twice,
-    as are the lists of a packed column.
+    Large values are not copied: each is in a chunk of its own. Others are copied twice.
     """
     chunks = column.chunks
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
     found = np.searchsorted(ends, positions, side="right")
     places = positions - (ends - lengths)[found]
-    is_packed = pa.types.is_fixed_size_list(column.type)
-    if not is_packed and _is_large("", column):
+    if _is_large("", column):
         pieces = [
             chunks[chunk].slice(place, 1)
             for chunk, place in zip(found.tolist(), places.tolist(), strict=True)
