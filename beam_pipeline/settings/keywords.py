@@ -171,9 +171,6 @@ class Keywords(TypedDict, total=False):
     name: str | None
     """Prefix of the names of shards [the source's base name]."""
 
-    tfds_dir: str | None
-    """Write to ROOT/NAME/1.0.0, for tfds.load(NAME, data_dir=ROOT)."""
-
     shards: int | None
     """Write this number of shards for each split."""
 

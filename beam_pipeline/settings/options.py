@@ -379,12 +379,6 @@ class Settings:
     name: str | None = _output(
         None, "Prefix of the names of shards [the source's base name]."
     )
-    tfds_dir: Location | None = _output(
-        None,
-        "Write to ROOT/NAME/1.0.0, for tfds.load(NAME, data_dir=ROOT).",
-        "ROOT",
-        decides_bytes=False,
-    )
     shards: Annotated[int, Limits(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
         None, "Write this number of shards for each split.", "N"
     )

@@ -41,6 +41,10 @@ REMOVED: Mapping[str, Removed] = {
         "records = np.fromfile(path, dtype, offset=header_bytes).",
         None,
     ),
+    "tfds_dir": Removed(
+        "Give the output ROOT/NAME/1.0.0, which tfds.load(NAME, data_dir=ROOT) finds.",
+        None,
+    ),
 }
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {}

@@ -10,7 +10,6 @@ import yaml
 
 from beam_pipeline.settings.options import Settings
 from beam_pipeline.settings.removed import check_still_there, without_removed_defaults
-from beam_pipeline.settings.tfds_folder import settle_output
 from beam_pipeline.settings.values import Count, Names
 from transforms import files
 from transforms.core.image.choices import MAX_BYTES, Mode
@@ -303,7 +302,7 @@ class _UniqueKeysLoader(yaml.SafeLoader):
 
 
 def make_spec(settings: Mapping[str, Any]) -> Spec:
-    """Returns the validated job; `tfds_dir` has become its `output` and `name`.
+    """Returns the validated job.
 
     Raises:
       SpecError: a setting is unknown (the nearest name is given), malformed or
@@ -311,7 +310,7 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
     """
     check_still_there(settings)
     try:
-        return Spec.model_validate(settle_output(settings))
+        return Spec.model_validate(settings)
     except pydantic.ValidationError as error:
         faults = "; ".join(_describe(fault) for fault in _joined(error.errors()))
         raise SpecError(faults if faults.endswith("?") else f"{faults}.") from error

@@ -101,7 +101,6 @@ SETTINGS: dict[str, Any] = {
     "segments": "files",
     "max_reject_rate": 0.5,
     "keep_rejected_bytes": True,
-    "tfds_dir": "data",
     "allow_empty": True,
     "overwrite": True,
     "fingerprint": "content",
@@ -116,7 +115,6 @@ HELD: dict[str, Any] = {
     "max_image_bytes": 30_000_000,
     "null_values": ["-", "999"],
     "worker_env": {"N": "3", "KEY": "a=b"},
-    "tfds_dir": None,
 }
 # Settings that exclude others, and settings that need another.
 EXCLUSIVE = {
@@ -125,7 +123,6 @@ EXCLUSIVE = {
     "shard_size": "shards",
     "group_column": "key_column",
     "split_ids": "splits",
-    "tfds_dir": "output",
     "worker_pool": "worker_command",
 }
 NEEDS: dict[str, dict[str, Any]] = {
@@ -153,8 +150,7 @@ def test_every_setting_is_known_here() -> None:
     assert set(SETTINGS) == set(Spec.model_fields)
 
 
-# `tfds_dir` is another way to say the output: see `test_tfds_folder`.
-@pytest.mark.parametrize("setting", sorted(SETTINGS.keys() - {"tfds_dir"}))
+@pytest.mark.parametrize("setting", sorted(SETTINGS))
 def test_every_setting_is_accepted(setting: str) -> None:
     """A value given is the value held, and comes back from JSON."""
     value = SETTINGS[setting]
@@ -419,7 +415,6 @@ def test_what_decides_bytes() -> None:
         "index",
         "catalogue",
         "max_reject_rate",
-        "tfds_dir",
         "allow_empty",
         "overwrite",
         "fingerprint",
