@@ -84,9 +84,6 @@ class WriteKeywords(TypedDict, total=False):
     max_image_bytes: int | str | None
     """Reject larger image files."""
 
-    max_image_seconds: float
-    """Reject images that take longer to decode [120]."""
-
     name: str | None
     """Prefix of the names of shards [the source's base name]."""
 

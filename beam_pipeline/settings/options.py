@@ -33,7 +33,7 @@ from beam_pipeline.settings.values import (
     Variables,
 )
 from transforms.core.derived_settings import CatalogueChoice, IndexChoice
-from transforms.core.image.choices import MAX_PIXELS, MAX_SECONDS, Check, Filter
+from transforms.core.image.choices import MAX_PIXELS, Check, Filter
 
 __all__ = [
     "MAX_SHARDS",
@@ -371,9 +371,6 @@ class Settings:
         MAX_PIXELS, "Reject images with more pixels [64,000,000].", "N"
     )
     max_image_bytes: Size | None = _image(None, "Reject larger image files.", "SIZE")
-    max_image_seconds: Annotated[float, Limits(gt=0, le=86_400)] = _image(
-        MAX_SECONDS, "Reject images that take longer to decode [120].", "N"
-    )
 
     # Output
     name: str | None = _output(

@@ -177,7 +177,6 @@ class Spec(Settings, pydantic.BaseModel):
             quality=self.image_quality,
             max_pixels=self.max_pixels,
             max_bytes=self.max_image_bytes or MAX_BYTES,
-            max_seconds=self.max_image_seconds,
         )
 
     @property

@@ -33,7 +33,7 @@ Folder = pathlib.Path
         ("--max-reject-rate 0.05 or", "max_reject_rate=0.05 or"),
         ("--foreign-images reject does", "foreign_images='reject' does"),
         ("(--zip-encoding cp949, say)", "(zip_encoding='cp949', say)"),
-        ("--max-image-seconds allows", "max_image_seconds=... allows"),
+        ("--max-pixels allows", "max_pixels=... allows"),
         ("--include / --exclude.", "include=... / exclude=...."),
         ("--labels=a/b.csv --id-column=id", "labels='a/b.csv' id_column='id'"),
         ("--encoding 'x --trim'", "encoding='x --trim'"),

@@ -73,7 +73,6 @@ SETTINGS: dict[str, Any] = {
     "image_quality": 80,
     "max_pixels": 1000,
     "max_image_bytes": "30MB",
-    "max_image_seconds": 0.5,
     "encode": "png",
     "bad_box": "image",
     "images_root": "images",
