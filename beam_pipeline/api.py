@@ -17,6 +17,7 @@ from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.python_data.store import is_object_source, store_rows
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
+from beam_pipeline.settings.removed import check_still_there
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.file_names import check_file_names
 from transforms.core.manifest import Manifest
@@ -101,7 +102,7 @@ class Report:
 @_with_settings
 def convert(
     source: object,
-    output: str | os.PathLike[str] | None,
+    output: str | os.PathLike[str],
     *,
     beam_flags: Sequence[str] = (),
     between: Any = None,
@@ -116,7 +117,7 @@ def convert(
 
     Args:
       source: a path or pattern, or Python data; see `beam_pipeline.python_data.store`.
-      output: the dataset's folder, as on the command line; None with `tfds_dir`.
+      output: the dataset's folder, as on the command line.
       beam_flags: Beam's own flags.
       between: a PTransform from Batch to Batch, at most one for each, between read
         and place; see `convert_plan`. A run with one is never "up to date".
@@ -129,9 +130,8 @@ def convert(
       BeamTFRecordError: it failed; nothing was committed.
     """
     with raising_in_python():
-        given: dict[str, Any] = dict(settings)
-        if output is not None:
-            given["output"] = os.fspath(output)
+        check_still_there(settings)
+        given: dict[str, Any] = {**settings, "output": os.fspath(output)}
         return _convert(source, beam_flags, between, watch, progress, given)
 
 

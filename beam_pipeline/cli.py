@@ -53,8 +53,6 @@ _STOPS = {
 }
 # As a shell reports a program that SIGPIPE has ended: 128 + 13.
 _PIPE_CLOSED = 141
-# Each says where the dataset will be.
-_PLACES = {"output", "tfds_dir"}
 # Errors have at most 1 KiB; this many bytes leave room for the note after one.
 _ROOM_FOR_NOTE = 960
 
@@ -572,7 +570,7 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
         settings = read_spec(sys.stdin.buffer.read(), "-")
     elif path:
         settings = load_spec(plain(path))
-    if needs_output and "source" in settings and not _PLACES & {*given, *settings}:
+    if needs_output and "source" in settings and "output" not in {*given, *settings}:
         # Where the spec has the source, and no output, a single argument is the output.
         given |= {"output": given.pop("source")} if "source" in given else {}
     for key in given:
@@ -585,13 +583,8 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
     said = {*given, *settings}
     if "source" not in said:
         raise UsageError("SOURCE must be given, here or in --spec. See --help.")
-    if needs_output and not _PLACES & said:
+    if needs_output and "output" not in said:
         raise UsageError("OUTPUT must be given, here or in --spec. See --help.")
-    if not needs_output:
-        given.pop("tfds_dir", None)
-    if _PLACES & given.keys():
-        # What is given here wins over either in the spec.
-        settings = {k: v for k, v in settings.items() if k not in _PLACES}
     return settings | given
 
 

@@ -51,7 +51,6 @@ _OWN = (
 _TAKEN = ("images_root", "shared_output", "verify")
 _REFUSED = {
     "infer": "It infers features from all rows. Leave it out.",
-    "tfds_dir": "Give the output ROOT/NAME/1.0.0 instead.",
     "shuffle": "Rows of a pipeline have no order of their own. Leave it out.",
     "stratify_column": (
         "Rows get their splits before all of them are counted. Give each row its split "

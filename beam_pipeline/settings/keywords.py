@@ -84,9 +84,6 @@ class WriteKeywords(TypedDict, total=False):
     max_image_bytes: int | str | None
     """Reject larger image files."""
 
-    max_image_seconds: float
-    """Reject images that take longer to decode [120]."""
-
     name: str | None
     """Prefix of the names of shards [the source's base name]."""
 
@@ -204,9 +201,6 @@ class Keywords(WriteKeywords, total=False):
 
     stratify_column: str | None
     """Keep the shares of the splits in each class of this column (images: label)."""
-
-    tfds_dir: str | None
-    """Write to ROOT/NAME/1.0.0, for tfds.load(NAME, data_dir=ROOT)."""
 
     shards: int | None
     """Write this number of shards for each split."""

@@ -33,7 +33,7 @@ from beam_pipeline.settings.values import (
     Variables,
 )
 from transforms.core.derived_settings import CatalogueChoice, IndexChoice
-from transforms.core.image.choices import MAX_PIXELS, MAX_SECONDS, Check, Filter
+from transforms.core.image.choices import MAX_PIXELS, Check, Filter
 
 __all__ = [
     "MAX_SHARDS",
@@ -371,19 +371,10 @@ class Settings:
         MAX_PIXELS, "Reject images with more pixels [64,000,000].", "N"
     )
     max_image_bytes: Size | None = _image(None, "Reject larger image files.", "SIZE")
-    max_image_seconds: Annotated[float, Limits(gt=0, le=86_400)] = _image(
-        MAX_SECONDS, "Reject images that take longer to decode [120].", "N"
-    )
 
     # Output
     name: str | None = _output(
         None, "Prefix of the names of shards [the source's base name]."
-    )
-    tfds_dir: Location | None = _output(
-        None,
-        "Write to ROOT/NAME/1.0.0, for tfds.load(NAME, data_dir=ROOT).",
-        "ROOT",
-        decides_bytes=False,
     )
     shards: Annotated[int, Limits(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
         None, "Write this number of shards for each split.", "N"

@@ -41,6 +41,15 @@ REMOVED: Mapping[str, Removed] = {
         "records = np.fromfile(path, dtype, offset=header_bytes).",
         None,
     ),
+    "max_image_seconds": Removed(
+        "Leave it out: an image may take 120 seconds of processor time. Convert slower "
+        "ones to JPEG or PNG first.",
+        120.0,
+    ),
+    "tfds_dir": Removed(
+        "Give the output ROOT/NAME/1.0.0, which tfds.load(NAME, data_dir=ROOT) finds.",
+        None,
+    ),
 }
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {

@@ -36,21 +36,15 @@ class TestSpec:
         convert(small, tmp_path / "flags", "--shards", 3)
         assert contents(tmp_path / "out") == contents(tmp_path / "flags")
 
-    def test_a_place_for_tfds(self, small: Folder, tmp_path: Folder) -> None:
-        """It takes the place of OUTPUT; what is given here wins over a spec."""
-        options = ("--tfds-dir", tmp_path / "data", "--name", "words")
-        plan = command("plan", small, *options)
+    def test_an_output_must_be_given(self, small: Folder) -> None:
+        """Here or in a spec."""
+        assert "OUTPUT must be given" in command("convert", small).err
+
+    def test_an_output_that_tfds_finds(self, small: Folder, tmp_path: Folder) -> None:
+        """The plan says the call that opens it by its name."""
+        plan = command("plan", small, tmp_path / "data/words/1.0.0")
         call = f"tfds.load('words', data_dir='{tmp_path}/data')"
         assert f"opens   {call}" in " ".join(plan.out.split("\n"))
-        assert command("convert", small, *options).code == 0
-        assert manifest(tmp_path / "data/words/1.0.0")["dataset"]["name"] == "words"
-        (tmp_path / "job.yaml").write_text("tfds_dir: nowhere\n")
-        spec = ("--spec", tmp_path / "job.yaml")
-        assert command("convert", small, tmp_path / "out", *spec).code == 0
-        assert (tmp_path / "out/manifest.json").exists()
-        both = refused(2, small, tmp_path / "other", *options)
-        assert "exclude each other" in both
-        assert "OUTPUT must be given" in command("convert", small).err
 
     def test_flags_win(self, small: Folder, tmp_path: Folder) -> None:
         """A flag overrides the same setting in the spec."""

@@ -32,7 +32,6 @@ LIBRARY = {
     "transforms.formats.automl": (
         "errors files storage core core.placing formats formats.detection"
     ),
-    "transforms.formats.binary": "errors files storage core core.image formats",
     "transforms.formats.columnar": "errors files storage core core.rows formats",
     "transforms.formats.csv": "errors files storage core core.rows core.infer formats",
     "transforms.formats.detection": (

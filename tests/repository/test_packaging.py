@@ -58,7 +58,7 @@ writing = b.WriteDataset("out/flowers", label="kind", splits={"train": 1}, num_s
 reading = b.ReadDataset("out/flowers", split="train", columns=["kind"], batches=True)
 source = b.ReadRows("rows.csv", batches=True)
 count: int = len(b.open_dataset("out/flowers", labels="names")["train"][::2])
-b.convert("photos", None, tfds_dir="data", name="flowers")
+b.convert("photos", "data/flowers/1.0.0", name="flowers")
 read: type[b.RowsRead] = b.RowsRead
 committed: type[b.Committed] = b.Committed
 stages = [b.ListBlocks, b.ReadBlocks, b.PlaceRows, b.CountShards, b.WriteShards]

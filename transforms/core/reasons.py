@@ -67,7 +67,7 @@ class Reason(enum.StrEnum):
     DECODER_CRASH = "decoder_crash"
     """The image's decoder crashed, or needed too much memory."""
     TOO_SLOW = "too_slow"
-    """The image took longer to decode than `--max-image-seconds`."""
+    """Decoding the image took more than 120 seconds of processor time."""
     CHANGED_DURING_RUN = "changed_during_run"
     """The file changed after it was listed."""
     UNSAFE_PATH = "unsafe_path"

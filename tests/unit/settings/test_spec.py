@@ -73,7 +73,6 @@ SETTINGS: dict[str, Any] = {
     "image_quality": 80,
     "max_pixels": 1000,
     "max_image_bytes": "30MB",
-    "max_image_seconds": 0.5,
     "encode": "png",
     "bad_box": "image",
     "images_root": "images",
@@ -101,7 +100,6 @@ SETTINGS: dict[str, Any] = {
     "segments": "files",
     "max_reject_rate": 0.5,
     "keep_rejected_bytes": True,
-    "tfds_dir": "data",
     "allow_empty": True,
     "overwrite": True,
     "fingerprint": "content",
@@ -116,7 +114,6 @@ HELD: dict[str, Any] = {
     "max_image_bytes": 30_000_000,
     "null_values": ["-", "999"],
     "worker_env": {"N": "3", "KEY": "a=b"},
-    "tfds_dir": None,
 }
 # Settings that exclude others, and settings that need another.
 EXCLUSIVE = {
@@ -125,7 +122,6 @@ EXCLUSIVE = {
     "shard_size": "shards",
     "group_column": "key_column",
     "split_ids": "splits",
-    "tfds_dir": "output",
     "worker_pool": "worker_command",
 }
 NEEDS: dict[str, dict[str, Any]] = {
@@ -153,8 +149,7 @@ def test_every_setting_is_known_here() -> None:
     assert set(SETTINGS) == set(Spec.model_fields)
 
 
-# `tfds_dir` is another way to say the output: see `test_tfds_folder`.
-@pytest.mark.parametrize("setting", sorted(SETTINGS.keys() - {"tfds_dir"}))
+@pytest.mark.parametrize("setting", sorted(SETTINGS))
 def test_every_setting_is_accepted(setting: str) -> None:
     """A value given is the value held, and comes back from JSON."""
     value = SETTINGS[setting]
@@ -419,7 +414,6 @@ def test_what_decides_bytes() -> None:
         "index",
         "catalogue",
         "max_reject_rate",
-        "tfds_dir",
         "allow_empty",
         "overwrite",
         "fingerprint",

@@ -26,8 +26,7 @@ from transforms import files
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats.binary.idx import IdxReader, recognise
-from transforms.formats.binary.idx_file import IdxHeader, parse_header
+from transforms.formats.binary import IdxReader, idx_files
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
 from transforms.formats.table_source import TableSource
@@ -69,15 +68,6 @@ def test_digits_of_scikit_learn(tmp_path: pathlib.Path) -> None:
             assert np.array_equal(np.array(image), wanted)
 
 
-def test_images_stored_by_column(tmp_path: pathlib.Path) -> None:
-    """EMNIST's images are transposed; the order "F" corrects that."""
-    images, labels = digits(5, (3, 4))
-    file = write(tmp_path, images, labels)
-    reader = IdxReader(order="F")
-    assert rows_of(read_all(reader, file), "image") == [i.T.tobytes() for i in images]
-    assert reader.plan([file]).features[0].shape == (4, 3, 1)
-
-
 @pytest.mark.parametrize("kind", sorted(TYPES))
 @pytest.mark.parametrize("sides", [(5,), (3, 4), (3, 4, 3), (2, 2, 2, 2)])
 def test_types_and_dimensions(
@@ -98,12 +88,11 @@ def test_types_and_dimensions(
 
 
 def test_class_names(tmp_path: pathlib.Path) -> None:
-    """Where a file names the classes labels are names, and others are rejects."""
+    """Where a vocabulary names the classes labels are names, others are rejects."""
     images, labels = digits(10, (2, 2))
     labels[:] = [0, 1, 2, 1, 0, 3, 0, 0, 200, 2]
-    (tmp_path / "names.txt").write_text("T-shirt\nTrouser\n바지\n", "utf-8")
     file = write(tmp_path, images, labels)
-    reader = IdxReader(classes="names.txt")
+    reader = IdxReader(vocabulary=("T-shirt", "Trouser", "바지"))
     (raw,) = read_all(reader, file)
     assert raw.columns["label"][1:4].to_pylist() == ["Trouser", "바지", "Trouser"]
     assert [(n, r) for n, r, _ in raw.refused] == [
@@ -181,7 +170,7 @@ def test_split_by_name(origin: str, split: str) -> None:
     assert IdxReader().split_of(origin) == split
 
 
-def test_recognise() -> None:
+def test_files_by_their_names() -> None:
     """Images are inputs, in the order listed, and their labels are companions."""
     paths = [
         "a/t10k-images-idx3-ubyte.gz",
@@ -192,12 +181,9 @@ def test_recognise() -> None:
         "b/train-labels-idx1-int.gz",
         "readme.md",
     ]
-    found = recognise([(path, 1) for path in paths], lambda _: b"", encode="png")
-    assert found is not None
-    assert found.reader == IdxReader("png")
-    assert found.inputs == (paths[0], paths[2], paths[4])
-    assert found.companions == (paths[1], paths[3], paths[5])
-    assert recognise([("readme.md", 3), ("images.zip", 3)], lambda _: b"") is None
+    found = idx_files([(path, 1) for path in paths], lambda _: b"")
+    assert found == (paths[0], paths[2], paths[4])
+    assert idx_files([("readme.md", 3), ("images.zip", 3)], lambda _: b"") is None
 
 
 @pytest.mark.parametrize(
@@ -213,7 +199,7 @@ def test_recognise() -> None:
 def test_fault_133_pairs_must_be_whole(paths: list[str], word: str) -> None:
     """Images without labels, labels without images, and doubles are errors."""
     with pytest.raises(SourceError, match=word):
-        recognise([(path, 1) for path in paths], lambda _: b"")
+        idx_files([(path, 1) for path in paths], lambda _: b"")
 
 
 def test_fault_133_images_twice_are_an_error(tmp_path: pathlib.Path) -> None:
@@ -239,16 +225,6 @@ def test_labels_are_looked_for_when_read(tmp_path: pathlib.Path) -> None:
         IdxReader().plan([listed(other)])
 
 
-def test_header_bytes() -> None:
-    """00 00, the type, the dimensions, and a big-endian size for each."""
-    head = bytes.fromhex("00000803 0000ea60 0000001c 0000001c")
-    assert parse_header(head, "x") == IdxHeader("uint8", 60_000, (28, 28))
-    assert (parse_header(head, "x").size, parse_header(head, "x").item_bytes) == (
-        16,
-        784,
-    )
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -265,10 +241,12 @@ def test_header_bytes() -> None:
         "03080000 01000000 1c000000 1c000000",
     ],
 )
-def test_fault_133_wrong_magic(head: str) -> None:
-    """An invalid header is an error that shows it (the last: little-endian)."""
-    with pytest.raises(SourceError, match="train"):
-        parse_header(bytes.fromhex(head), "train")
+def test_fault_133_wrong_magic(tmp_path: pathlib.Path, head: str) -> None:
+    """An invalid header is an error that names the file (the last: little-endian)."""
+    file = write(tmp_path, *digits(1))
+    pathlib.Path(file.path).write_bytes(bytes.fromhex(head))
+    with pytest.raises(SourceError, match=IMAGES):
+        IdxReader().plan([listed(pathlib.Path(file.path))])
 
 
 def test_fault_133_counts_must_agree(tmp_path: pathlib.Path) -> None:
@@ -292,7 +270,7 @@ def test_fault_133_size_must_agree(
     path = tmp_path / (IMAGES, LABELS)[which]
     data = path.read_bytes()
     path.write_bytes(data[:change] if change < 0 else data + bytes(change))
-    with pytest.raises(SourceError, match=rf"{path.name} says.*{len(data) + change} "):
+    with pytest.raises(SourceError, match=rf"{path.name} has {len(data) + change} "):
         IdxReader().plan([listed(pathlib.Path(file.path))])
 
 

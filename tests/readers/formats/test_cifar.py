@@ -1,4 +1,4 @@
-"""Tests of `unit/formats/binary/test_cifar.py` with TensorFlow."""
+"""Tests of `unit/formats/test_cifar.py` with TensorFlow."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from tests.support.cifar import listed, pixels_of, read_all, rows_of
 from tests.support.images import check_image
 from transforms.core.image.check import ImageInfo
 from transforms.core.schema import Kind
-from transforms.formats.binary.cifar import Cifar10Reader
+from transforms.formats.binary import Cifar10Reader
 
 
 @pytest.fixture

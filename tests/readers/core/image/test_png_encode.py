@@ -1,4 +1,4 @@
-"""Tests of `unit/formats/binary/test_fixed_length.py` with TensorFlow."""
+"""Tests of `unit/core/image/test_png_encode.py` with TensorFlow."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of `unit/formats/binary/test_idx.py` with TensorFlow."""
+"""Tests of `unit/formats/test_idx.py` with TensorFlow."""
 
 import pathlib
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.idx import digits, read_all, rows_of, write
-from transforms.formats.binary.idx import IdxReader
+from transforms.formats.binary import IdxReader
 
 
 def test_png(tmp_path: pathlib.Path) -> None:
