@@ -90,8 +90,7 @@ class ReadDataset(beam.PTransform):
           batches: whether to give Arrow record batches instead of dicts.
           features: of bare TFRecord files, what they hold, by name: a kind ("float"),
             a mapping of kind, shape, dtype, encoding, unit and vocabulary as a spec has
-            it, or a FixedLenFeature or VarLenFeature. Of a TFDS folder, what
-            `features.json` does not state.
+            it. Of a TFDS folder, what `features.json` does not state.
           labels: "names" gives class names, which `WriteDataset` takes back; "ids" the
             stored numbers.
 
