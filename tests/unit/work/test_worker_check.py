@@ -257,7 +257,7 @@ def begins_with_check(function: ast.FunctionDef) -> bool:
     ("stage", "works"),
     [
         ("read", {"_inputs", "_blocks", "_ReadRows"}),
-        ("place", {"_CutByShard", "_LookUp"}),
+        ("place", {"_LookUp", "_CutByShard"}),
         ("stratify", {"_HashClasses", "_share_out", "_cut", "_join"}),
         ("shard_counts", {"_MergeFacts"}),
         ("write", {"_WriteFile", "_write_part"}),
