@@ -364,6 +364,40 @@ def test_single_plain_rows_do_without_arrow(monkeypatch: pytest.MonkeyPatch) -> 
     schema = dict(zip(row, kinds, strict=True))
     assert encode_example(row) == encode_example(row, schema)
     assert decode_example(encode_example(row), schema) == row
+    lists = {
+        "i": [1, -2],
+        "f": (0.5, 2.0),
+        "t": ["é", ""],
+        "b": [b"\xff", b""],
+        "ok": [True, False],
+    }
+    assert decode_example(encode_example(lists)) == {
+        "i": [1, -2],
+        "f": [0.5, 2.0],
+        "t": ["é".encode(), b""],
+        "b": [b"\xff", b""],
+        "ok": [1, 0],
+    }
+
+
+_ONE = (
+    st.integers(-(2**63), 2**63 - 1) | st.floats(width=32) | st.booleans() | st.binary()
+)
+_SOME = st.sampled_from(
+    [
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(width=32),
+        st.booleans(),
+        st.binary(),
+        st.text(),
+    ]
+).flatmap(lambda items: st.lists(items, min_size=1))
+
+
+@given(st.dictionaries(st.text(max_size=3), _ONE | _SOME | _SOME.map(tuple)))
+def test_a_single_row_has_the_bytes_of_many(row: dict[str, Any]) -> None:
+    """A row that is encoded without Arrow has the bytes that Arrow's columns give."""
+    assert encode_example(row) == encode_rows([row, {}], None)[0]
 
 
 def test_a_key_that_the_schema_lacks_is_refused() -> None:
