@@ -16,16 +16,13 @@ from transforms.core.schema import Kind
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.shards.shard_job import ShardLayout
-from transforms.stages.catalogue import WriteCatalogue
 from transforms.stages.commit import CommitDataset, Publication
 from transforms.stages.leak_check import CheckLeaks
-from transforms.stages.list import ListBlocks
-from transforms.stages.place import PlaceRows
-from transforms.stages.read import ReadBlocks
-from transforms.stages.reuse import ReuseBlocks
+from transforms.stages.place import PlaceRows, ReuseBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.stages.shard_counts import CountShards
 from transforms.stages.stratify import AwaitStrata, TakeStrata
-from transforms.stages.write import WriteShards
+from transforms.stages.write import WriteCatalogue, WriteShards
 from transforms.work.store import Store
 
 __all__ = ["Job", "build", "make_job"]
@@ -38,7 +35,7 @@ class Job:
     Attributes:
       plan: of the job.
       store: the work folder.
-      source: where rows come from: all of the inputs, or a selection.
+      source: where rows come from.
       layout: where rows go, and what decides the bytes of a shard.
       publication: what is published, and where.
       leak_check: the stage that looks for leaks between splits, if there may be any.
@@ -85,7 +82,6 @@ def build(
         store,
         remembered=between is None,
         by_position=by_position,
-        packed=between is None,
     )
     batches: beam.PCollection[Batch] = read.batches
     publication = job.publication
@@ -181,9 +177,7 @@ def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
 ) -> beam.PCollection[Segment]:
     """Reads all rows once more, to count classes and find where each is cut."""
-    batches = blocks | "Read first" >> ReadBlocks(
-        job.source, job.store, packed=between is None
-    )
+    batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
     batches = batches.batches
     if between is not None:
         batches = (
@@ -216,8 +210,8 @@ def _leak_check(plan: Plan, source: Source, store: Store) -> CheckLeaks | None:
 def _shares(plan: Plan) -> dict[str, Fraction]:
     """Returns the shares of the splits; empty where anything else decides them."""
     rule = plan.sharding.rule
-    alone = plan.selection is None and plan.splits.lock is None
-    if not alone or rule.source not in (SplitSource.SHARES, SplitSource.STRATIFIED):
+    shared = rule.source in (SplitSource.SHARES, SplitSource.STRATIFIED)
+    if plan.splits.lock is not None or not shared:
         return {}
     return dict(zip(rule.names, rule.proportions(), strict=True))
 
@@ -236,8 +230,6 @@ def make_job(
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    if plan.selection is not None:
-        source = plan.selection.of(source, store)
     leak_check = _leak_check(plan, source, store)
     layout = ShardLayout(
         name=plan.name,
@@ -278,7 +270,6 @@ def make_job(
         label_map=planned.label_map,
         new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
         keeps_work=spec.keep_work,
-        selected=0 if plan.selection is None else len(plan.selection.places),
         shares=_shares(plan),
         verified=spec.verify,
         token=token,

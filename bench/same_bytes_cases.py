@@ -78,7 +78,6 @@ def _tables(made: str) -> dict[str, Case]:
         "rows-seed": _converts(rows, "--seed 5 --limit 5000"),
         "rows-shard-size": _converts(rows, "--shard-size 1MB"),
         "gzip-output": _converts(small, "--compression gzip --shards 2"),
-        "zlib-output": _converts(small, "--compression zlib"),
         "gzip-csv": _converts(f"{made}/small.csv.gz"),
         "gzip-json-lines": _converts(f"{made}/rows.jsonl.gz"),
         "number-classes": _converts(small, "--label-column class"),
@@ -90,9 +89,6 @@ def _tables(made: str) -> dict[str, Case]:
             small,
             "--label-column word --vocabulary-lock words.txt --key-column id "
             "--split-lock splits.lock --splits a=0.9,b=0.1",
-        ),
-        "tfds-folder": Case(
-            [("convert", small, "--tfds-dir", "root", "--label-column", "word")]
         ),
         "index-as-text": _converts(small, "--index text --catalogue full"),
         "no-sidecars": _converts(small, "--no-index --no-catalogue"),
@@ -165,7 +161,6 @@ def _other_formats(made: str) -> dict[str, Case]:
         "cifar": _converts(f"{made}/cifar"),
         "cifar-png": _converts(f"{made}/cifar", "--encode png"),
         "idx": _converts(f"{made}/digits"),
-        "fixed": _converts(f"{made}/sensor.bin", f"--layout {made}/sensor.yaml"),
         "tfrecord": _converts(f"{made}/tfrecord"),
         "tfrecord-sharded": _converts(
             f"{made}/tfrecord", "--shards 4 --compression gzip --drop values"

@@ -398,12 +398,6 @@ def _binary(root: Folder) -> None:
     _write(root / "digits" / "train-images-idx3-ubyte", head + pixels.tobytes())
     head = struct.pack(">2I", 0x801, 120)
     _write(root / "digits" / "train-labels-idx1-ubyte", head + labels.tobytes())
-    _write(root / "sensor.bin", bytes(8) + rng.bytes(14 * 400))
-    (root / "sensor.yaml").write_text(
-        "header_bytes: 8\nrecord_bytes: 14\nendianness: big\nfields:\n"
-        "  - {name: channel, dtype: uint16}\n"
-        "  - {name: trace, dtype: uint8, shape: [3, 4], store: list}\n"
-    )
 
 
 def _masked_crc(content: bytes) -> bytes:

@@ -1,5 +1,7 @@
 """The plan and the result of a job as text for people."""
 
+import os
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -9,8 +11,7 @@ from beam_pipeline.commands.evidence import examples_text, extent_text, present_
 from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
 from beam_pipeline.planning.features.column_notes import label_notes
 from beam_pipeline.planning.plan import Plan
-from beam_pipeline.settings.tfds_folder import load_call
-from beam_pipeline.terminal.tables import new_table, open_console, print_table
+from beam_pipeline.terminal.console import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, counts_text, kind_text, size_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import Manifest
@@ -18,9 +19,13 @@ from transforms.core.placing.placement import SplitSource
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["show_plan", "show_result", "show_submitted", "show_up_to_date"]
+__all__ = ["load_call", "show_plan", "show_result", "show_submitted", "show_up_to_date"]
 
 _COUNTS = ("records", "shards", "size")
+# Where `tfds.load` looks for a dataset: in DATA_DIR/NAME/VERSION. Source: `naming.py`
+# and `read_only_builder.py` of TFDS 4.9.10.
+_NAME = re.compile(r"[a-zA-Z]\w*")
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 def show_result(
@@ -198,3 +203,18 @@ def _evidence(evidence: Evidence | None, feature: Feature) -> tuple[str, str, st
         wrong = examples_text(evidence.misfit_examples)
         examples += f" ({evidence.misfits:,} do not fit: {wrong})"
     return present_text(evidence), extent, examples
+
+
+def load_call(output: str) -> str:
+    """Returns the program text that opens an output with TFDS.
+
+    >>> load_call("data/photos/1.0.0")
+    "tfds.load('photos', data_dir='data')"
+    >>> load_call("out/photos")
+    "tfds.builder_from_directory('out/photos')"
+    """
+    parent, version = os.path.split(output.rstrip("/"))
+    root, name = os.path.split(parent)
+    if _VERSION.fullmatch(version) and _NAME.fullmatch(name):
+        return f"tfds.load({name!r}, data_dir={root or '.'!r})"
+    return f"tfds.builder_from_directory({output!r})"

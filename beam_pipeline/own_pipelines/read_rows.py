@@ -17,7 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.own_pipelines.engine_workers import (
     check_images,
     check_seen,
@@ -28,14 +28,12 @@ from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import Batch, RejectLog
 from transforms.core.schema import Kind, Schema
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError, SpecError, raising_in_python
 from transforms.formats.listing import HeldListing, InlineListing
-from transforms.stages.list import ListBlocks
-from transforms.stages.read import ReadBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store
@@ -48,7 +46,7 @@ _INLINE_BYTES = (1 << 20) // 4
 # A block has many more, and dicts take ten times the memory of Arrow.
 _ROWS_AT_ONCE = 4096
 _SPLIT = "split"
-_PATHS = ("source", "labels", "layout", "vocabulary")
+_PATHS = ("source", "labels", "vocabulary")
 _SECTIONS = frozenset(["Source", "Features", "Labels"])
 _BESIDE = frozenset(
     (
@@ -56,8 +54,8 @@ _BESIDE = frozenset(
         "allow_empty shared_output"
     ).split()
 )
-# They need what a whole job has: a work folder, or someone who waits for its end.
-_OF_JOBS = frozenset(["only_rejected", "vocabulary_lock"])
+# It needs what a whole job has: someone who waits for its end.
+_OF_JOBS = "vocabulary_lock"
 
 
 class RowsRead(NamedTuple):
@@ -194,8 +192,8 @@ def _check_setting(name: str) -> None:
     known = SETTINGS.get(name)
     if known is None or name in _BESIDE:
         return
-    if known.section not in _SECTIONS or name in _OF_JOBS:
-        place = "convert" if name in _OF_JOBS else "WriteDataset, or to convert"
+    if known.section not in _SECTIONS or name == _OF_JOBS:
+        place = "convert" if name == _OF_JOBS else "WriteDataset, or to convert"
         raise SpecError(
             f"ReadRows takes the settings that concern reading; {name} is not one of "
             f"them. Give it to {place}."

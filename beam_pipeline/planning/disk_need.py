@@ -118,9 +118,6 @@ def check_room(plan: Plan) -> str:
     if is_remote(plan.directory):
         # Object stores do not say, and do not run full.
         return ""
-    if plan.spec.only_rejected is not None:
-        # A few items of the source, and which they are is not known yet.
-        return ""
     need = estimate(plan)
     try:
         free = free_bytes(plan.directory)

@@ -233,15 +233,12 @@ def _as_name(base: str) -> str:
     return re.sub(r"[^\w.-]+", "_", base).strip("._-")
 
 
-def find_inputs(
-    spec: Spec, standing: files.Standing | None = None, *, layout_file: str = ""
-) -> Inputs:
+def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
     """Recognises the source and lists its files.
 
     Args:
       spec: the job, resolved.
       standing: what `files.standing` says of its source; None to look.
-      layout_file: path of the file that the layout comes from, which is no input.
 
     Raises:
       SourceError: it does not exist, is not readable, or is no source known here.
@@ -263,14 +260,12 @@ def find_inputs(
     if wanted == "images" and spec.labels:
         entries = _without(entries, source, spec.labels)
     known = FORMATS[wanted]
-    is_companion = _companions_of(known, spec)
-    if layout_file:
-        entries = _without(entries, source, layout_file)
     beside: tuple[FileEntry, ...] = ()
-    if is_companion is not None:
-        beside = tuple(entry for entry in entries if is_companion(entry.path))
+    if known.companions:
+        beside = tuple(entry for entry in entries if known.is_companion(entry.path))
         entries = FileList.of(
-            (entry for entry in entries if not is_companion(entry.path)), Order.PATH
+            (entry for entry in entries if not known.is_companion(entry.path)),
+            Order.PATH,
         )
     takes: Callable[[str], bool] = known.takes
     if wanted == "jsonl" and not any(takes(entry.path) for entry in entries):
@@ -342,30 +337,6 @@ def _without(entries: FileList, root: str, path: str) -> FileList:
     return entries.filter(lambda b: numpy_mask(pc.not_equal(b["path"], inner)))
 
 
-def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
-    """Returns what tells the files that are read beside the inputs; None for none.
-
-    Those of fixed-length records are the files of class names that the layout names.
-    """
-    layout = spec.layout if isinstance(spec.layout, Mapping) else {}
-    fields = layout.get("fields")
-    named = [
-        str(field["classes"])
-        for field in (fields if isinstance(fields, list) else [])
-        if isinstance(field, Mapping) and field.get("classes")
-    ]
-
-    if not known.companions and not named:
-        return None
-
-    def is_companion(path: str) -> bool:
-        return known.is_companion(path) or any(
-            path == name or path.endswith(f"/{name}") for name in named
-        )
-
-    return is_companion
-
-
 def head_in(root: str) -> Callable[[str], bytes]:
     """Returns what reads the first bytes of a file in a folder."""
 
@@ -393,8 +364,6 @@ def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
         return found
     if spec.format != "auto":
         return spec.format, entries
-    if spec.layout is not None:
-        return "fixed", entries
     wanted = claimed_by(_NamesAndSizes(telling), head_in(spec.source))
     if wanted in ("", "coco") and _json_suffixes(spec, telling, all_alike=not wanted):
         return "jsonl", entries
@@ -524,7 +493,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     entries = [named_entry(path, root) for path in paths]
     wanted = spec.format
     if wanted == "auto":
-        wanted = "fixed" if spec.layout is not None else _claimed(entries, root)
+        wanted = _claimed(entries, root)
     by_content = spec.format == "auto" and wanted in _MAY_BE_JSON_LINES
     if by_content:
         held = {_json_in(path) for path in paths[:: -(-len(paths) // _MOST_HEADS)]}
@@ -555,8 +524,8 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
     beside: tuple[FileEntry, ...] = ()
-    if (is_companion := _companions_of(known, spec)) is not None:
-        beside = _beside(is_companion, root, list(kept))
+    if known.companions:
+        beside = _beside(known, root, list(kept))
     notes = _pattern_notes(spec, listed)
     return Inputs(wanted, root, kept, skipped, beside, notes)
 
@@ -601,14 +570,14 @@ def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
 
 
 def _beside(
-    is_companion: Callable[[str], bool], root: str, entries: Sequence[FileEntry]
+    known: Format, root: str, entries: Sequence[FileEntry]
 ) -> tuple[FileEntry, ...]:
     """Returns the files beside the given ones that are read with them."""
     given = {entry.path for entry in entries}
     return tuple(
         e
         for e in _neighbours(entries, root)
-        if is_companion(e.path) and e.path not in given
+        if known.is_companion(e.path) and e.path not in given
     )
 
 

@@ -20,15 +20,13 @@ _SHOWN = 5
 
 
 def with_known_classes(
-    planned: PlannedSource, vocabularies: Mapping[str, Vocabulary], *, counted: bool
+    planned: PlannedSource, vocabularies: Mapping[str, Vocabulary]
 ) -> tuple[PlannedSource, list[str]]:
     """Returns what was planned, with the classes that records will have, and notes.
 
     Args:
       planned: the source; its `classes` are those of the folders.
       vocabularies: what is known beforehand of each label's class names.
-      counted: whether all rows of the listing are read, so that it tells how many
-        records have a class.
     """
     classes, notes = dict(planned.classes), []
     for name, found in planned.classes.items():
@@ -40,7 +38,7 @@ def with_known_classes(
         known = set(vocabulary.given)
         lacking = [each for each in found if each not in known]
         if lacking and vocabulary.unknown is not Unknown.APPEND:
-            records = _records(planned, lacking) if counted else {}
+            records = _records(planned, lacking)
             notes.append(_note(name, lacking, records, vocabulary.unknown))
     return dataclasses.replace(planned, classes=classes), notes
 

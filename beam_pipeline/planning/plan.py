@@ -18,7 +18,6 @@ from beam_pipeline.planning.inputs import (
     named_entry,
 )
 from beam_pipeline.planning.known_classes import with_known_classes
-from beam_pipeline.planning.only_rejected import Selection, select_rejected
 from beam_pipeline.planning.request import (
     Request,
     lock_digests,
@@ -26,7 +25,7 @@ from beam_pipeline.planning.request import (
     with_images,
 )
 from beam_pipeline.planning.resolve import resolve
-from beam_pipeline.planning.shard_number import shard_notes, shards_of
+from beam_pipeline.planning.sizes import shard_notes, shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
@@ -42,7 +41,6 @@ from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
-from transforms.core.tfrecord.gzip_members import MEMBER_BYTES
 from transforms.errors import (
     DamageError,
     InputError,
@@ -52,7 +50,6 @@ from transforms.errors import (
     source_error,
 )
 from transforms.files import FileEntry
-from transforms.formats.pattern_trial import try_pattern
 from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reject_files import check_left
@@ -101,7 +98,6 @@ class Plan:
       workers: how many processes.
       request: what the job asks for, to be compared with another one's.
       notes: what a person should know before the run.
-      selection: the items that alone are to be read; None for all.
     """
 
     spec: Spec
@@ -117,7 +113,6 @@ class Plan:
     workers: int
     request: Request
     notes: tuple[str, ...] = ()
-    selection: Selection | None = None
 
     @property
     def name(self) -> str:
@@ -145,7 +140,6 @@ class Plan:
                 if self.planned.rule.by_content
                 else {}
             ),
-            **({"only_rejected": self.selection.digest} if self.selection else {}),
         }
 
     @functools.cached_property
@@ -169,8 +163,7 @@ class Plan:
     def _decided(self) -> list[Any]:
         known = {name: list(v.given) for name, v in self.vocabularies.items()}
         beside = _listed(self.inputs.companions)
-        layout = [MEMBER_BYTES] if self.spec.compression == "gzip" else []
-        return [self.settings, beside, known, self.splits.lock_digest, *layout]
+        return [self.settings, beside, known, self.splits.lock_digest]
 
     @property
     def work_folder(self) -> str:
@@ -303,25 +296,15 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     """
     prepared = prepare(spec) if isinstance(spec, Spec) else spec
     spec, inputs = prepared.spec, prepared.inputs
-    selection, notes = None, (*prepared.notes, *inputs.notes)
-    if spec.only_rejected is not None:
-        selection = select_rejected(spec.only_rejected)
-    planned = _plan_inputs(prepared.resolved, inputs, selection)
-    # What it says decides bytes, not where it is.
-    spec = spec.model_copy(update={"layout": prepared.resolved.layout})
+    notes = (*prepared.notes, *inputs.notes)
+    planned = _plan_inputs(prepared.resolved, inputs)
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
     remarks = (*planned.notes, *share_notes(spec))
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema, spec)
-    if selection is not None:
-        planned = selection.scaled(planned)
-        vocabularies = selection.named(vocabularies, planned.schema)
-        notes = (*notes, *selection.notes(planned.schema))
     if planned.classes:
-        planned, of_classes = with_known_classes(
-            planned, vocabularies, counted=selection is None
-        )
+        planned, of_classes = with_known_classes(planned, vocabularies)
         notes = (*notes, *of_classes)
     shards = {
         name: shards_of(spec, size) for name, size in planned.record_bytes.items()
@@ -349,7 +332,6 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         workers=_workers(spec, inputs),
         request=with_images(prepared.request, spec, inputs, planned),
         notes=notes,
-        selection=selection,
     )
 
 
@@ -366,12 +348,7 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     return inputs, dataclasses.replace(planned, given_classes=given)
 
 
-def _plan_inputs(
-    spec: Spec, inputs: Inputs, selection: Selection | None = None
-) -> PlannedSource:
-    for name, said in spec.features.items():
-        if said.path is not None:
-            try_pattern(name, said.path, (entry.origin for entry in inputs.entries))
+def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
     try:
         if inputs.format == "images":
@@ -380,7 +357,7 @@ def _plan_inputs(
             return plan_images(spec, inputs)
         from beam_pipeline.planning.tables import plan_tables
 
-        return plan_tables(spec, inputs, selection)
+        return plan_tables(spec, inputs)
     except DamageError as error:
         # Of the source: nothing of this program's own is read here.
         raise InputError(str(error)) from error
@@ -400,8 +377,7 @@ def _inputs_of(
     spec: Spec, resolved: Spec, standing: files.Standing | None = None
 ) -> Inputs:
     """Returns the inputs with the tables that the spec names: they decide bytes too."""
-    layout_file = spec.layout if isinstance(spec.layout, str) else ""
-    inputs = find_inputs(resolved, standing, layout_file=layout_file)
+    inputs = find_inputs(resolved, standing)
     named = [path for path in (spec.labels, spec.split_ids) if path]
     entries = [named_entry(path, os.path.dirname(path)) for path in named]
     companions = (*inputs.companions, *entries)
@@ -418,7 +394,7 @@ def check_name(name: str, splits: Iterable[str]) -> None:
             f"shows; found {name!r}. Give another --name."
         )
     longest = max(splits, key=len, default="train")
-    example = str(ShardName(name, longest, 0, 1, "zlib"))
+    example = str(ShardName(name, longest, 0, 1, "gzip"))
     if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:
         raise SpecError(
             f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "

@@ -213,11 +213,6 @@ def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
         out["rows_known_by"] = "content"
     if spec.vocabulary is not None:
         out["vocabulary"] = spec.vocabulary
-    if spec.only_rejected is not None:
-        # Here, because few jobs ask for it.
-        from beam_pipeline.planning.only_rejected import select_rejected
-
-        out["only_rejected"] = select_rejected(spec.only_rejected).digest
     out["features"] = {
         name: said.model_dump(mode="json", exclude_defaults=True)
         for name, said in spec.features.items()

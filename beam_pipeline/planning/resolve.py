@@ -3,7 +3,7 @@
 from typing import Any
 
 from beam_pipeline.planning.features.vocabularies import class_names
-from beam_pipeline.settings.spec import Spec, load_spec
+from beam_pipeline.settings.spec import Spec
 
 __all__ = ["resolve"]
 
@@ -11,15 +11,13 @@ __all__ = ["resolve"]
 def resolve(spec: Spec) -> Spec:
     """Returns the job with what files say in place of their paths.
 
-    These are the layout of binary records and the vocabularies. Planning goes by the
-    result: a file that changes meanwhile cannot give a plan that contradicts itself.
+    These are the vocabularies. Planning goes by the result: a file that changes
+    meanwhile cannot give a plan that contradicts itself.
 
     Raises:
       SpecError: a file cannot be read, or does not hold what it should.
     """
     update: dict[str, Any] = {}
-    if isinstance(spec.layout, str):
-        update["layout"] = load_spec(spec.layout)
     given = {name: said.vocabulary for name, said in spec.features.items()}
     named = [each for each in (spec.vocabulary, *given.values()) if each is not None]
     # Several features may name one file.

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.block_size import block_size
 from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.evidence import (
@@ -39,7 +38,7 @@ from beam_pipeline.planning.local_images import (
     image_shares,
     named_images,
 )
-from beam_pipeline.planning.only_rejected import Selection
+from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.table_sizes import (
     SIZED_IMAGES,
     bytes_of_rows,
@@ -64,7 +63,6 @@ from transforms.core.rows.coerce import with_points
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
-from transforms.formats.binary.layout import Layout
 from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.gathered import run_files_of
 from transforms.formats.input_files import InputFiles
@@ -121,15 +119,12 @@ _SPLIT_WORDS: Mapping[str, str] = {
 _UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
 
 
-def plan_tables(
-    spec: Spec, inputs: Inputs, selection: Selection | None = None
-) -> PlannedSource:
+def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     """Plans the files of a table format: samples them and infers their schema.
 
     Args:
       spec: of the job.
       inputs: the files.
-      selection: the items that alone are to be read; None for all.
 
     Raises:
       InputError: they cannot be read as one table.
@@ -230,7 +225,7 @@ def plan_tables(
             reader=reader, block_bytes=block_bytes, run_files=run_files, **shared
         )
     if rule.shares and not (spec.key_column or spec.group_column):
-        source = source.known_by(_content(source, sample, selection))
+        source = source.known_by(_content(source, sample))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
     source = source.with_floats()
     width = count_text(len(columns), "column")
@@ -272,16 +267,9 @@ def plan_tables(
     )
 
 
-def _content(
-    source: RowSource, sample: TableSample, selection: Selection | None
-) -> Sequence[str]:
-    """Returns the columns whose content decides a row's split; empty for its place.
-
-    Rows that an earlier run rejected go by what that run went by.
-    """
+def _content(source: RowSource, sample: TableSample) -> Sequence[str]:
+    """Returns the columns whose content decides a row's split; empty for its place."""
     names = [*sample.columns]
-    if selection is not None and selection.content is not None:
-        return [name for name in selection.content if name in sample.columns]
     content = source.reader.content_columns(names, source.wanted)
     if not any(map(_holds_images, (sample.columns[name] for name in content))):
         return content
@@ -327,8 +315,6 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
         given["folders_said"] = spec.format != "auto"
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
-    if "layout" in given:
-        given["layout"] = Layout.from_mapping(given["layout"])
     if "vocabulary" in fields and spec.vocabulary is not None:
         given["vocabulary"] = class_names(spec.vocabulary)
     return made.with_settings(given)

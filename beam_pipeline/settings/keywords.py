@@ -1,4 +1,4 @@
-"""The keywords of `beam_pipeline.convert`, for editors and type checkers.
+"""The keywords of `convert` and of `WriteDataset`, for editors and type checkers.
 
 `make settings` writes this module from `beam_pipeline.settings.options`; change that.
 """
@@ -6,98 +6,23 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-__all__ = ["Keywords"]
+__all__ = ["Keywords", "WriteKeywords"]
 
 
-class Keywords(TypedDict, total=False):
-    """Every setting of a job by its name; what is left out has its default."""
-
-    label_column: str | None
-    """Tables: column that a model is to predict."""
-
-    splits: str | Mapping[str, str | float] | None
-    """Split by shares, as in train=0.8,test=0.2."""
+class WriteKeywords(TypedDict, total=False):
+    """Settings of `WriteDataset` by name; what is left out has its default."""
 
     overwrite: bool
     """Replace the dataset at the output."""
 
-    format: str
-    """Read the source as one of the formats [auto]."""
-
-    include: list[str] | tuple[str, ...]
-    """Read only these files; may be given again."""
-
-    exclude: list[str] | tuple[str, ...]
-    """Leave these files out; may be given again."""
-
-    limit: int | None
-    """Read only the first N items."""
-
-    only_rejected: str | None
-    """Read only the items that the dataset or failed run DIR rejected."""
-
-    labels: str | None
-    """Images: read their labels from this table, by id."""
-
-    id_column: str | None
-    """Column of `labels`: names of images without suffix, or paths."""
-
-    delimiter: str | None
-    """CSV: character between cells, or whitespace [, or tab for .tsv]."""
-
-    decimal: Literal[".", ","]
-    """CSV: decimal character; with a comma, points group thousands [.]."""
-
-    quote: str
-    """CSV: character around cells; empty for none ["]."""
-
-    escape: str
-    """CSV: character that escapes the next one [none]."""
-
-    unlabelled: bool
-    """Images: take no label from folders or `labels`."""
-
-    header: bool | None
-    """CSV: the first row [a header; refused where it looks like data]."""
-
-    columns: list[str] | tuple[str, ...] | None
-    """CSV: name the columns. .npz: read these arrays."""
-
-    encoding: str
-    """CSV: encoding of the text [utf-8]."""
-
-    trim: bool
-    """CSV: remove spaces around names and cells [keep]."""
-
-    null_values: list[str] | tuple[str, ...]
-    """Tables: texts that mean missing, as in -,? or '' [empty cells]."""
-
-    layout: Mapping[str, Any] | str | None
-    """Binary records: YAML file that describes their fields."""
-
-    encode: Literal["raw", "png"]
-    """Binary images: store raw pixels or PNG [raw]."""
-
-    bad_box: Literal["box", "image", "clip"]
-    """Detection: reject the box or its image, or clip the box [box]."""
-
     images_root: str
     """Tables: folder that paths of images are relative to [that of the table]."""
-
-    first_pixel: Literal[0, 1]
-    """VOC: number of the first pixel in boxes [0]."""
-
-    zip_encoding: str | None
-    """Archives: encoding of names that are not UTF-8."""
 
     image_columns: list[str] | tuple[str, ...] | None
     """Tables: columns that hold images or their paths."""
 
     drop: list[str] | tuple[str, ...]
     """Tables: leave these columns out."""
-
-    infer: Literal["sample", "full"]
-    """Infer features from a sample or from all rows [sample]."""
 
     preset: Literal["default", "tutorial", "imagenet"]
     """Images: name the features as these programs do."""
@@ -114,20 +39,8 @@ class Keywords(TypedDict, total=False):
     unknown_label: Literal["reject", "oov", "append"]
     """Names outside the vocabulary: reject, one id, or append [reject]."""
 
-    features: Mapping[str, Any]
-    """Declared features, by their names."""
-
-    split_column: str | None
-    """Tables: column that names each row's split."""
-
-    key_column: str | None
-    """Tables: column that identifies rows; it decides their split."""
-
     group_column: str | None
     """Tables: keep all rows with the same value in one split."""
-
-    stratify_column: str | None
-    """Keep the shares of the splits in each class of this column (images: label)."""
 
     split_ids: str | None
     """Table that gives the split of each key."""
@@ -171,17 +84,8 @@ class Keywords(TypedDict, total=False):
     max_image_bytes: int | str | None
     """Reject larger image files."""
 
-    max_image_seconds: float
-    """Reject images that take longer to decode [120]."""
-
     name: str | None
     """Prefix of the names of shards [the source's base name]."""
-
-    tfds_dir: str | None
-    """Write to ROOT/NAME/1.0.0, for tfds.load(NAME, data_dir=ROOT)."""
-
-    shards: int | None
-    """Write this number of shards for each split."""
 
     shard_size: int | str | None
     """Write shards of about this size, as in 150MB [100-200 MB]."""
@@ -189,14 +93,11 @@ class Keywords(TypedDict, total=False):
     seed: int
     """Seed of the order; it moves no row to another split [0]."""
 
-    shuffle: bool
-    """Shuffle records, or keep the source's order [shuffle]."""
-
-    compression: Literal["none", "gzip", "zlib"]
-    """Compress the shards [none]."""
+    compression: Literal["none", "gzip"]
+    """Compress the shards; they are read in order only then [none]."""
 
     index: Literal["auto", "text", "none"]
-    """Index the shards, as text too [for images], or not at all: `no_index`."""
+    """Index plain shards, as text too [for images], or not at all: `no_index`."""
 
     catalogue: Literal["auto", "scalars", "full", "none"]
     """Write a table of the records [for images]; `no_catalogue` for none."""
@@ -209,6 +110,103 @@ class Keywords(TypedDict, total=False):
 
     allow_empty: bool
     """Commit a dataset without records."""
+
+    shared_output: bool
+    """All machines of the engine see local paths, and TMPDIR, as this one does."""
+
+    verify: bool | None
+    """Read finished shards again before the commit [up to 64 MiB]."""
+
+
+class Keywords(WriteKeywords, total=False):
+    """Every setting of a job by its name; what is left out has its default."""
+
+    label_column: str | None
+    """Tables: column that a model is to predict."""
+
+    splits: str | Mapping[str, str | float] | None
+    """Split by shares, as in train=0.8,test=0.2."""
+
+    format: str
+    """Read the source as one of the formats [auto]."""
+
+    include: list[str] | tuple[str, ...]
+    """Read only these files; may be given again."""
+
+    exclude: list[str] | tuple[str, ...]
+    """Leave these files out; may be given again."""
+
+    limit: int | None
+    """Read only the first N items."""
+
+    labels: str | None
+    """Images: read their labels from this table, by id."""
+
+    id_column: str | None
+    """Column of `labels`: names of images without suffix, or paths."""
+
+    delimiter: str | None
+    """CSV: character between cells, or whitespace [, or tab for .tsv]."""
+
+    decimal: Literal[".", ","]
+    """CSV: decimal character; with a comma, points group thousands [.]."""
+
+    quote: str
+    """CSV: character around cells; empty for none ["]."""
+
+    escape: str
+    """CSV: character that escapes the next one [none]."""
+
+    unlabelled: bool
+    """Images: take no label from folders or `labels`."""
+
+    header: bool | None
+    """CSV: the first row [a header; refused where it looks like data]."""
+
+    columns: list[str] | tuple[str, ...] | None
+    """CSV: name the columns. .npz: read these arrays."""
+
+    encoding: str
+    """CSV: encoding of the text [utf-8]."""
+
+    trim: bool
+    """CSV: remove spaces around names and cells [keep]."""
+
+    null_values: list[str] | tuple[str, ...]
+    """Tables: texts that mean missing, as in -,? or '' [empty cells]."""
+
+    encode: Literal["raw", "png"]
+    """Binary images: store raw pixels or PNG [raw]."""
+
+    bad_box: Literal["box", "image", "clip"]
+    """Detection: reject the box or its image, or clip the box [box]."""
+
+    first_pixel: Literal[0, 1]
+    """VOC: number of the first pixel in boxes [0]."""
+
+    zip_encoding: str | None
+    """Archives: encoding of names that are not UTF-8."""
+
+    infer: Literal["sample", "full"]
+    """Infer features from a sample or from all rows [sample]."""
+
+    features: Mapping[str, Any]
+    """Declared features, by their names."""
+
+    split_column: str | None
+    """Tables: column that names each row's split."""
+
+    key_column: str | None
+    """Tables: column that identifies rows; it decides their split."""
+
+    stratify_column: str | None
+    """Keep the shares of the splits in each class of this column (images: label)."""
+
+    shards: int | None
+    """Write this number of shards for each split."""
+
+    shuffle: bool
+    """Shuffle records, or keep the source's order [shuffle]."""
 
     workers: int | Literal["auto"]
     """Number of processes [auto: the cores, when worth it]."""
@@ -237,9 +235,6 @@ class Keywords(TypedDict, total=False):
     worker_timeout: int
     """End the job if no worker reports for this many seconds [300]."""
 
-    shared_output: bool
-    """All machines of the engine see local paths, and TMPDIR, as this one does."""
-
     segments: Literal["auto", "inline", "files"]
     """Keep rows in memory (inline) or files until they are written [auto]."""
 
@@ -248,6 +243,3 @@ class Keywords(TypedDict, total=False):
 
     keep_work: bool
     """Keep segments, so that the next run reads changed files only."""
-
-    verify: bool | None
-    """Read finished shards again before the commit [up to 64 MiB]."""

@@ -33,7 +33,7 @@ from beam_pipeline.settings.values import (
     Variables,
 )
 from transforms.core.derived_settings import CatalogueChoice, IndexChoice
-from transforms.core.image.choices import MAX_PIXELS, MAX_SECONDS, Check, Filter
+from transforms.core.image.choices import MAX_PIXELS, Check, Filter
 
 __all__ = [
     "MAX_SHARDS",
@@ -206,12 +206,6 @@ class Settings:
         [], "Leave these files out; may be given again.", "GLOB"
     )
     limit: Count | None = _source(None, "Read only the first N items.", "N")
-    only_rejected: Location | None = _source(
-        None,
-        "Read only the items that the dataset or failed run DIR rejected.",
-        "DIR",
-        decides_bytes=False,
-    )
     labels: Location | None = _source(
         None,
         "Images: read their labels from this table, by id.",
@@ -252,9 +246,6 @@ class Settings:
     trim: bool = _source(False, "CSV: remove spaces around names and cells [keep].")
     null_values: Texts = _source(
         [], "Tables: texts that mean missing, as in -,? or '' [empty cells].", JOINED
-    )
-    layout: dict[str, Any] | Location | None = _source(
-        None, "Binary records: YAML file that describes their fields.", "FILE"
     )
     encode: Literal["raw", "png"] = _source(
         "raw", "Binary images: store raw pixels or PNG [raw]."
@@ -380,19 +371,10 @@ class Settings:
         MAX_PIXELS, "Reject images with more pixels [64,000,000].", "N"
     )
     max_image_bytes: Size | None = _image(None, "Reject larger image files.", "SIZE")
-    max_image_seconds: Annotated[float, Limits(gt=0, le=86_400)] = _image(
-        MAX_SECONDS, "Reject images that take longer to decode [120].", "N"
-    )
 
     # Output
     name: str | None = _output(
         None, "Prefix of the names of shards [the source's base name]."
-    )
-    tfds_dir: Location | None = _output(
-        None,
-        "Write to ROOT/NAME/1.0.0, for tfds.load(NAME, data_dir=ROOT).",
-        "ROOT",
-        decides_bytes=False,
     )
     shards: Annotated[int, Limits(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
         None, "Write this number of shards for each split.", "N"
@@ -406,12 +388,12 @@ class Settings:
     shuffle: bool = _output(
         True, "Shuffle records, or keep the source's order [shuffle]."
     )
-    compression: Literal["none", "gzip", "zlib"] = _output(
-        "none", "Compress the shards [none]."
+    compression: Literal["none", "gzip"] = _output(
+        "none", "Compress the shards; they are read in order only then [none]."
     )
     index: IndexChoice = _output(
         "auto",
-        "Index the shards, as text too [for images], or not at all: --no-index.",
+        "Index plain shards, as text too [for images], or not at all: --no-index.",
         decides_bytes=False,
         aliases={"--no-index": "none"},
     )

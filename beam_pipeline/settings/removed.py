@@ -30,9 +30,34 @@ class Removed(NamedTuple):
     default: Any
 
 
-REMOVED: Mapping[str, Removed] = {}
+REMOVED: Mapping[str, Removed] = {
+    "only_rejected": Removed(
+        "Convert the corrected source again. `rejects` lists what to correct; after a "
+        "failed run only blocks that have changed are read again.",
+        None,
+    ),
+    "layout": Removed(
+        "Read the records with NumPy and give the array to `convert` of Python: "
+        "records = np.fromfile(path, dtype, offset=header_bytes).",
+        None,
+    ),
+    "max_image_seconds": Removed(
+        "Leave it out: an image may take 120 seconds of processor time. Convert slower "
+        "ones to JPEG or PNG first.",
+        120.0,
+    ),
+    "tfds_dir": Removed(
+        "Give the output ROOT/NAME/1.0.0, which tfds.load(NAME, data_dir=ROOT) finds.",
+        None,
+    ),
+}
 # By setting: values that are gone, with a sentence for each.
-REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {}
+REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {
+    "compression": {
+        "zlib": "zlib streams are read, not written. Take gzip, which is the same "
+        "deflate with another frame."
+    },
+}
 
 
 def check_still_there(settings: Mapping[str, Any]) -> None:
@@ -54,7 +79,7 @@ def removed_flag(arguments: Sequence[str]) -> str:
     It looks before click does, which would suggest another option for such a flag, and
     take its value for an argument.
     """
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if argument == "--":
             break
         flag, has_value, value = argument.partition("=")

@@ -10,7 +10,6 @@ import yaml
 
 from beam_pipeline.settings.options import Settings
 from beam_pipeline.settings.removed import check_still_there, without_removed_defaults
-from beam_pipeline.settings.tfds_folder import settle_output
 from beam_pipeline.settings.values import Count, Names
 from transforms import files
 from transforms.core.image.choices import MAX_BYTES, Mode
@@ -178,7 +177,6 @@ class Spec(Settings, pydantic.BaseModel):
             quality=self.image_quality,
             max_pixels=self.max_pixels,
             max_bytes=self.max_image_bytes or MAX_BYTES,
-            max_seconds=self.max_image_seconds,
         )
 
     @property
@@ -303,7 +301,7 @@ class _UniqueKeysLoader(yaml.SafeLoader):
 
 
 def make_spec(settings: Mapping[str, Any]) -> Spec:
-    """Returns the validated job; `tfds_dir` has become its `output` and `name`.
+    """Returns the validated job.
 
     Raises:
       SpecError: a setting is unknown (the nearest name is given), malformed or
@@ -311,7 +309,7 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
     """
     check_still_there(settings)
     try:
-        return Spec.model_validate(settle_output(settings))
+        return Spec.model_validate(settings)
     except pydantic.ValidationError as error:
         faults = "; ".join(_describe(fault) for fault in _joined(error.errors()))
         raise SpecError(faults if faults.endswith("?") else f"{faults}.") from error

@@ -39,8 +39,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
     for source, label in (("photos", None), ("animals.csv", "animal")):
         report = beam_tfrecord.convert(
             folder / source,
-            None,
-            tfds_dir=str(folder / "data"),
+            folder / "data" / source.partition(".")[0] / "1.0.0",
             shards=2,
             label_column=label,
             index="text",

@@ -36,21 +36,15 @@ class TestSpec:
         convert(small, tmp_path / "flags", "--shards", 3)
         assert contents(tmp_path / "out") == contents(tmp_path / "flags")
 
-    def test_a_place_for_tfds(self, small: Folder, tmp_path: Folder) -> None:
-        """It takes the place of OUTPUT; what is given here wins over a spec."""
-        options = ("--tfds-dir", tmp_path / "data", "--name", "words")
-        plan = command("plan", small, *options)
+    def test_an_output_must_be_given(self, small: Folder) -> None:
+        """Here or in a spec."""
+        assert "OUTPUT must be given" in command("convert", small).err
+
+    def test_an_output_that_tfds_finds(self, small: Folder, tmp_path: Folder) -> None:
+        """The plan says the call that opens it by its name."""
+        plan = command("plan", small, tmp_path / "data/words/1.0.0")
         call = f"tfds.load('words', data_dir='{tmp_path}/data')"
         assert f"opens   {call}" in " ".join(plan.out.split("\n"))
-        assert command("convert", small, *options).code == 0
-        assert manifest(tmp_path / "data/words/1.0.0")["dataset"]["name"] == "words"
-        (tmp_path / "job.yaml").write_text("tfds_dir: nowhere\n")
-        spec = ("--spec", tmp_path / "job.yaml")
-        assert command("convert", small, tmp_path / "out", *spec).code == 0
-        assert (tmp_path / "out/manifest.json").exists()
-        both = refused(2, small, tmp_path / "other", *options)
-        assert "exclude each other" in both
-        assert "OUTPUT must be given" in command("convert", small).err
 
     def test_flags_win(self, small: Folder, tmp_path: Folder) -> None:
         """A flag overrides the same setting in the spec."""
@@ -65,7 +59,7 @@ class TestSpec:
         [
             ("--splits", "a=0.7,b=0.3", "--seed", 5, "--shards", 2),
             ("--label-column", "word", "--no-shuffle", "--name", "other"),
-            ("--compression", "zlib", "--limit", 7, "--include", "*.csv"),
+            ("--compression", "gzip", "--limit", 7, "--include", "*.csv"),
         ],
     )
     def test_a_manifest_is_a_spec(
@@ -299,22 +293,20 @@ class TestOptions:
         assert facts["skipped"] == {"excluded": 2, "not_included": 68}
         assert facts["written"] == 14
 
-    @pytest.mark.parametrize(("form", "suffix"), [("gzip", "gz"), ("zlib", "zlib")])
     def test_compressed_shards_come_without_tfds_files(
-        self, form: str, suffix: str, photos: Folder, tmp_path: Folder
+        self, photos: Folder, tmp_path: Folder
     ) -> None:
         """TFDS cannot read it, and a line of the summary says so."""
-        run = convert(photos, tmp_path / "out", "--compression", form)
-        indexed = {"index"} if form == "gzip" else set()
-        assert {*names(tmp_path / "out")} - {"catalogue"} - indexed == {
+        run = convert(photos, tmp_path / "out", "--compression", "gzip")
+        assert {*names(tmp_path / "out")} - {"catalogue"} == {
             "manifest.json",
             *(
-                f"photos-{split}.tfrecord-00000-of-00001.{suffix}"
+                f"photos-{split}.tfrecord-00000-of-00001.gz"
                 for split in ("test", "train", "validation")
             ),
             "schema.pbtxt",
         }
-        assert any("TFDS" in line and form in line for line in run.out.splitlines())
+        assert any("TFDS" in line and "gzip" in line for line in run.out.splitlines())
         convert(photos, tmp_path / "plain")
         assert payloads(tmp_path / "out") == payloads(tmp_path / "plain")
 

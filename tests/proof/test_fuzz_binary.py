@@ -203,17 +203,8 @@ AVRO = (
     Subject("b.avro", avro("deflate")),
     Subject("c.avro", avro_numbers()),
 )
-LAYOUT = {
-    "header_bytes": 4,
-    "record_bytes": 7,
-    "endianness": "big",
-    "fields": [
-        {"name": "a", "dtype": "uint8"},
-        {"name": "b", "dtype": "float32"},
-        {"name": "c", "dtype": "uint8", "shape": [2]},
-    ],
-}
-FIXED = (Subject("a.bin", b"HEAD" + bytes(range(70)), {"layout": LAYOUT}),)
+
+
 DETECTION = (
     Subject("instances.json", json.dumps(COCO).encode(), {}, PICTURES),
     Subject("1.xml", VOC.encode(), {}, PICTURES),
@@ -226,7 +217,6 @@ KINDS = {
     "Parquet": PARQUET,
     "Arrow IPC": ARROW,
     "Avro": AVRO,
-    "fixed-length": FIXED,
     "COCO, VOC and AutoML": DETECTION,
 }
 

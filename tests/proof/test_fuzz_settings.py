@@ -25,7 +25,6 @@ from tests.support.fuzzing import (
 from tests.support.stress import CASES
 from transforms.core.manifest import Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, SpecError
-from transforms.formats.binary.layout import Layout
 from transforms.work.split_ids import read_split_ids
 from transforms.work.split_locks import open_assignments
 
@@ -47,15 +46,6 @@ features:
   version: {constant: 2}
   patient: {path: '([^/]+)_\\d+\\.png$'}
   t: {kind: tensor, shape: [null, 3], dtype: float32, encoding: proto}
-"""
-LAYOUT = """\
-header_bytes: 8
-record_bytes: 18
-endianness: big
-fields:
-  - {name: channel, dtype: uint16}
-  - {name: level, dtype: float32, label: true}
-  - {name: trace, dtype: uint8, shape: [3, 4], store: list}
 """
 IN_YAML = tuple(
     word.encode()
@@ -151,7 +141,7 @@ def test_damaged_specs(cases: range, tmp_path: Folder, headline: Headline) -> No
     headline("H5", "{} damaged specs: no crash or untyped error", len(cases))
 
 
-@pytest.mark.parametrize("setting", ["features", "include", "layout", "splits"])
+@pytest.mark.parametrize("setting", ["features", "include", "splits"])
 def test_aliases_do_not_expand_without_end(setting: str, tmp_path: Folder) -> None:
     """Nine lines of YAML that expand to a billion values are refused at once."""
     lines = ["source: x", "output: y", f"{setting}:", f"- &a0 [{'x, ' * 10}]"]
@@ -160,23 +150,6 @@ def test_aliases_do_not_expand_without_end(setting: str, tmp_path: Folder) -> No
     path.write_text("\n".join(lines))
     with at_most(), pytest.raises(SpecError, match="aliases expand to too many values"):
         make_spec(load_spec(str(path)))
-
-
-@pytest.mark.parametrize("cases", CASES, ids=str)
-def test_damaged_layouts(cases: range, tmp_path: Folder, headline: Headline) -> None:
-    """The layout of binary records is one, or a typed error."""
-
-    def read(path: str) -> None:
-        Layout.from_mapping(load_spec(path))
-
-    outcomes = counted(
-        LAYOUT.encode(),
-        cases,
-        functools.partial(from_file, tmp_path / "l.yaml", read),
-        IN_YAML,
-    )
-    assert min(outcomes["read"], outcomes["refused"]) > len(cases) // 50, outcomes
-    headline("H5", "{} damaged layouts: no crash or untyped error", len(cases))
 
 
 @pytest.mark.parametrize("cases", CASES, ids=str)

@@ -18,7 +18,6 @@ LIBRARY = {
     "transforms.storage": "errors core",
     "transforms.core": "errors",
     "transforms.core.tfrecord": "errors core",
-    "transforms.core.salvage": "errors core core.tfrecord",
     "transforms.core.example": "errors core core.tfrecord",
     "transforms.core.image": "errors core",
     "transforms.core.rows": "errors core core.example core.image",
@@ -33,7 +32,6 @@ LIBRARY = {
     "transforms.formats.automl": (
         "errors files storage core core.placing formats formats.detection"
     ),
-    "transforms.formats.binary": "errors files storage core core.image formats",
     "transforms.formats.columnar": "errors files storage core core.rows formats",
     "transforms.formats.csv": "errors files storage core core.rows core.infer formats",
     "transforms.formats.detection": (

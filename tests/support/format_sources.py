@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import yaml
 from PIL import Image
 
 from beam_pipeline.planning.plan import make_plan
@@ -101,41 +100,6 @@ def cifar10(root: Folder) -> dict[str, Array]:
 
 def hwc(records: Array, labels: int = 1) -> Array:
     return records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-
-
-RUN = np.dtype(
-    [("time", ">u4"), ("skipped", "u1", 3), ("state", "u1"), ("grid", ">i2", (3, 2, 4))]
-)
-
-
-LAYOUT = {
-    "header_bytes": 8,
-    "endianness": "big",
-    "fields": [
-        {"name": "time", "dtype": "uint32"},
-        {
-            "name": "state",
-            "dtype": "uint8",
-            "offset": 7,
-            "label": True,
-            "classes": "states.txt",
-        },
-        {"name": "grid", "dtype": "int16", "shape": [3, 2, 4], "order": "CHW"},
-    ],
-}
-
-
-def write_runs(root: Folder) -> Array:
-    """Writes records with a header, a gap, big-endian numbers and a class id."""
-    root.mkdir()
-    made = np.zeros(40, RUN)
-    made["time"] = RNG.integers(0, 2**32, 40)
-    made["state"] = np.arange(40) % 3
-    made["grid"] = RNG.integers(-(2**15), 2**15, (40, 3, 2, 4))
-    (root / "run.dat").write_bytes(b"RUN-0001" + made.tobytes())
-    (root / "states.txt").write_text("on\noff\nbroken\n")
-    (root / "layout.yaml").write_text(yaml.safe_dump(LAYOUT))
-    return made
 
 
 def kinds_of(directory: Folder) -> dict[str, Any]:

@@ -300,7 +300,6 @@ class Writers:
             seen=seen,
             planned=SimpleNamespace(listing=RowSpool.of(pa.table({"path": ["a"]}))),
             splits=SimpleNamespace(store_tables=lambda store: None),
-            selection=None,
         )
         with open_work_folder(plan) as (store, _):
             shards = []

@@ -15,7 +15,7 @@ class DerivedSettings:
 
         >>> made = DerivedSettings.of("auto", "auto", compression="gzip", images=True)
         >>> made.index, made.text_index, made.catalogue
-        (True, False, True)
+        (False, False, True)
 
     Attributes:
       index: `index/SHARD.u64` for each shard.
@@ -23,6 +23,7 @@ class DerivedSettings:
       catalogue: the parts of `catalogue/`.
       texts: whether texts are columns of the catalogue.
       key: the feature that identifies rows, for the column `_key`; empty for none.
+      notes: what a person should know of files that are not written.
     """
 
     index: bool = False
@@ -30,6 +31,7 @@ class DerivedSettings:
     catalogue: bool = False
     texts: bool = False
     key: str = ""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -46,20 +48,25 @@ class DerivedSettings:
         Args:
           index: "auto" is as text, too, where there are images: DALI needs it.
           catalogue: "auto" is "scalars" where there are images, else "none".
-          compression: of the shards. A record of a zlib stream cannot be looked up,
-            and readers of indexes as text read plain files only.
+          compression: of the shards. A record of a compressed file cannot be looked
+            up.
           images: whether records have images.
           key: the feature that identifies rows; empty for none.
         """
         if catalogue == "auto":
             catalogue = "scalars" if images else "none"
+        notes: tuple[str, ...] = ()
+        if compression != "none":
+            if index == "text":
+                notes = ("shards that are compressed have no index, also not as text",)
+            index = "none"
         return cls(
-            index=index != "none" and compression != "zlib",
-            text_index=compression == "none"
-            and (index == "text" or (index == "auto" and images)),
+            index=index != "none",
+            text_index=index == "text" or (index == "auto" and images),
             catalogue=catalogue != "none",
             texts=catalogue == "full",
             key=key if catalogue != "none" else "",
+            notes=notes,
         )
 
     @property

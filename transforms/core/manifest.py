@@ -323,16 +323,6 @@ class Manifest:
         return sum(split.records for split in self.splits)
 
     @property
-    def content_columns(self) -> tuple[str, ...]:
-        """The columns whose content decided splits by shares; empty for none.
-
-        Without them the group, the key or the place of a row decided.
-        """
-        return tuple(
-            map(str, self.settings.get("rows_known_by", {}).get("content", ()))
-        )
-
-    @property
     def file_names(self) -> tuple[str, ...]:
         """Every file of the directory, the manifest included."""
         shards = [shard.file for split in self.splits for shard in split.shards]

@@ -67,7 +67,7 @@ class Reason(enum.StrEnum):
     DECODER_CRASH = "decoder_crash"
     """The image's decoder crashed, or needed too much memory."""
     TOO_SLOW = "too_slow"
-    """The image took longer to decode than `--max-image-seconds`."""
+    """Decoding the image took more than 120 seconds of processor time."""
     CHANGED_DURING_RUN = "changed_during_run"
     """The file changed after it was listed."""
     UNSAFE_PATH = "unsafe_path"
@@ -109,8 +109,6 @@ class Skipped(enum.StrEnum):
     """The row of a CSV is its header again, as in files that were joined."""
     END_MARK = "end_mark"
     """The row holds nothing but the old end-of-file mark, Ctrl-Z."""
-    NOT_REJECTED_BEFORE = "not_rejected_before"
-    """The run of `--only-rejected` did not reject the item."""
 
 
 class Fault(NamedTuple):

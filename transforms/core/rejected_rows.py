@@ -20,34 +20,22 @@ class RejectedRows(Sequence[Rejection]):
     """Rejections of rows of one origin, created run by run on iteration.
 
     Half a million at once would take a hundred times the memory of their block.
-
-    Attributes:
-      numbers: int64 array of n: the rows' 0-based numbers in the origin; they ascend.
     """
 
     def __init__(
-        self,
-        numbers: npt.NDArray[np.int64],
-        make: Callable[[_Places], Sequence[Rejection]],
-        places: _Places | None = None,
+        self, count: int, make: Callable[[_Places], Sequence[Rejection]]
     ) -> None:
         """Creates the sequence without its rejections.
 
         Args:
-          numbers: of the rows.
-          make: returns the rejections at some places, which ascend.
-          places: the n places; by default 0 to n - 1.
+          count: how many there are.
+          make: returns the rejections at some places of 0 to count - 1, which ascend.
         """
-        self.numbers = numbers
         self._make = make
-        self._places = np.arange(len(numbers)) if places is None else places
-
-    def only(self, keep: npt.NDArray[np.bool_]) -> "RejectedRows":
-        """Returns the rejections where `keep`, n bools, is true."""
-        return RejectedRows(self.numbers[keep], self._make, self._places[keep])
+        self._places = np.arange(count)
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Rejection]:
         for start in range(0, len(self), _RUN_ROWS):

@@ -11,7 +11,6 @@ import functools
 import importlib
 import itertools
 import re
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -44,7 +43,7 @@ class Format:
         does not identify; empty to go by `suffixes`.
       companions: a pattern of files that are read beside the inputs, and are no items
         themselves.
-      content_check: module with `recognise(files, head)`, which returns None if the
+      content_check: module and function of (files, head), which returns None if the
         files belong to another format in spite of their names; empty for none.
       options: the settings that its reader knows and most formats do not. A setting
         that is an option of no format concerns all sources.
@@ -92,18 +91,18 @@ class Format:
 
     def reader_class(self) -> "type[TableFormat]":
         """Imports the format's code."""
-        module, _, name = self.reader.rpartition(".")
-        return cast("type[TableFormat]", getattr(_module(module), name))
+        return cast("type[TableFormat]", _named(self.reader))
 
     def recogniser(self) -> Callable[..., object] | None:
         """Returns the check of the content, if the format has one."""
         if not self.content_check:
             return None
-        return cast(Callable[..., object], _module(self.content_check).recognise)
+        return cast(Callable[..., object], _named(self.content_check))
 
 
-def _module(name: str) -> types.ModuleType:
-    return importlib.import_module(f"transforms.formats.{name}")
+def _named(path: str) -> object:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"transforms.formats.{module}"), name)
 
 
 def _one_of(suffixes: Sequence[str]) -> str:
@@ -123,26 +122,26 @@ _ARCHIVE_SUFFIXES = (
 _FILES: Mapping[str, Format] = {
     "cifar10": Format(
         "CIFAR-10",
-        "binary.cifar.Cifar10Reader",
+        "binary.Cifar10Reader",
         names=r"(^|/)(data|test)_batch[^/]*\.bin$",
         companions=r"(^|/)batches\.meta\.txt$",
-        content_check="binary.cifar",
+        content_check="binary.cifar_files",
         options=("encode",),
     ),
     "cifar100": Format(
         "CIFAR-100",
-        "binary.cifar.Cifar100Reader",
+        "binary.Cifar100Reader",
         names=r"(^|/)(train|test)\.bin$",
         companions=r"(^|/)(fine|coarse)_label_names\.txt$",
-        content_check="binary.cifar",
+        content_check="binary.cifar_files",
         options=("encode",),
     ),
     "idx": Format(
         "IDX",
-        "binary.idx.IdxReader",
+        "binary.IdxReader",
         names=r"images[-.]idx\d-[a-z]+(\.gz)?$",
         companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
-        content_check="binary.idx",
+        content_check="binary.idx_files",
         options=("encode",),
     ),
     "tfrecord": Format(
@@ -162,7 +161,7 @@ _FILES: Mapping[str, Format] = {
         "detection.coco.CocoReader",
         suffixes=(".json",),
         companions=rf"({_IMAGE})$",
-        content_check="detection.coco",
+        content_check="detection.coco.recognise",
         options=("bad_box",),
     ),
     "voc": Format(
@@ -170,7 +169,7 @@ _FILES: Mapping[str, Format] = {
         "detection.voc.VocReader",
         suffixes=(".xml",),
         companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
-        content_check="detection.voc",
+        content_check="detection.voc.recognise",
         options=("bad_box", "first_pixel"),
     ),
     # Before images: a manifest says what they are.
@@ -180,7 +179,7 @@ _FILES: Mapping[str, Format] = {
         suffixes=(".csv",),
         compressed=True,
         companions=rf"({_IMAGE})$",
-        content_check="automl.recognition",
+        content_check="automl.recognition.recognise",
         options=("bad_box",),
     ),
     "images": Format("images", names=rf"[^/]({_IMAGE})$"),
@@ -266,14 +265,7 @@ FORMATS: Mapping[str, Format] = {
         suffixes=_ARCHIVE_SUFFIXES,
         options=("zip_encoding",),
     ),
-    # Only where a layout is given: nothing in the files says what they are.
-    "fixed": Format(
-        "fixed-length records",
-        "binary.fixed_length.FixedLengthReader",
-        options=("layout",),
-    ),
 }
-_ONLY_WHEN_SAID = frozenset(["fixed"])
 # Files whose names are looked at together.
 _AT_ONCE = 1 << 14
 # The settings that only some formats know.
@@ -305,7 +297,7 @@ def _named_by(files: Iterable[tuple[str, int]]) -> list[str]:
 
     None comes behind the first one whose files are its own by their names alone.
     """
-    open_names = [name for name in FORMATS if name not in _ONLY_WHEN_SAID]
+    open_names = list(FORMATS)
     found: set[str] = set()
     remaining = iter(files)
     # Millions of names are searched for each format: by nothing but the pattern.

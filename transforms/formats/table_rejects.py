@@ -51,7 +51,7 @@ def rejections_of(
 
     if len(found) <= _MADE_AT_ONCE or raw.places is not None or raw.origins is not None:
         return make(np.arange(len(found)))
-    return RejectedRows(found[order], make)
+    return RejectedRows(len(found), make)
 
 
 def reject_typed(

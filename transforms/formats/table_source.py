@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
-from transforms.core.packing import with_packed
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
 from transforms.core.rows.coerce import plain_doubles, with_points
@@ -33,7 +32,6 @@ from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
 from transforms.formats.gathered import LONGEST, gathered, run_stop
 from transforms.formats.listing import HeldListing, opened
-from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.source import Source, run_facts
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
@@ -159,29 +157,9 @@ class RowSource(Source):
         with opened(self.listing) as listing:
             return listing.rows(block.start, block.stop)
 
-    def _try_patterns(
-        self, columns: Mapping[str, pa.Array], origins: pa.Array | None
-    ) -> None:
-        """Raises SpecError where a pattern would not end on what no plan has seen."""
-        for feature in self.schema.features:
-            if not feature.pattern:
-                continue
-            texts = columns.get(feature.column) if feature.column else origins
-            if texts is not None:
-                names = texts.cast(pa.string()).unique().to_pylist()
-                try_pattern(feature.name, feature.pattern, names)
-
     def reading(self, raw: RawRows) -> Reading:
-        """Returns the typed rows of raw ones, and those that do not fit.
-
-        Rows are packed where raw ones are.
-        """
-        division = None
-        if raw.packed is not None:
-            division = self.schema.divided(raw.packed.names)
-            if raw.packed.numbers.null_count and not division.omits:
-                raw, division = raw.unpacked(), None
-        schema = self.schema if division is None else division.rest
+        """Returns the typed rows of raw ones, and those that do not fit."""
+        schema = self.schema
         count = len(raw.numbers)
         origins = raw.block.origin if raw.origins is None else raw.origins
         as_read = raw.columns
@@ -189,7 +167,6 @@ class RowSource(Source):
         if pointed is not as_read:
             raw = dataclasses.replace(raw, columns=pointed)
         columns = with_nulls(raw.columns, self.reader.null_values)
-        self._try_patterns(columns, raw.origins)
         doubles = self._doubles(raw, columns)
         rows, misfits = conform(
             columns,
@@ -234,9 +211,6 @@ class RowSource(Source):
         place = functools.partial(_place, raw)
         roundings = roundings_of(columns, rows, schema, keep, place)
         contents = self._contents(raw, read, doubles)
-        if division is not None and raw.packed is not None:
-            packed = raw.packed.chosen(division.names, division.places)
-            rows = with_packed(rows, packed, self.schema.packed_schema)
         each_origin = raw.origins
         if each_origin is None and self.many_origins:
             each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)

@@ -1,21 +1,16 @@
-"""Rejects that an earlier run wrote: find them, read them, hash their places."""
+"""Rejects that an earlier run wrote: find them and read them."""
 
 import dataclasses
 import io
-import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import google_crc32c
-import numpy as np
-import pyarrow as pa
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
-from transforms.core.placing.placement import UInt64s
-from transforms.core.placing.selection import place_hashes
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import target
 from transforms.work.reject_files import is_rejects_name
@@ -24,7 +19,6 @@ __all__ = ["EarlierRejects", "find_rejects"]
 
 # In memory several times, while its lines are cut.
 _CHUNK_BYTES = 4 << 20
-_HASHED_ROWS = 1 << 16
 _MOST_ROWS = 1 << 63
 
 
@@ -57,22 +51,6 @@ class EarlierRejects:
                 if not _is_rejection(found):
                     raise _no_rejection(path, line)
                 yield found
-
-    def places(self) -> UInt64s:
-        """Returns the places of the rejected items, as hashes, ascending.
-
-        Parts of items are left out: their items were not rejected.
-
-        Raises:
-          DamageError: as `rejections`.
-        """
-        found = [np.zeros(0, np.uint64)]
-        items = (item for item in self.rejections() if not item.get("part"))
-        while some := list(itertools.islice(items, _HASHED_ROWS)):
-            sources = pa.array([item["source"] for item in some], pa.string())
-            rows = [item.get("row") or 1 for item in some]
-            found.append(place_hashes(sources, np.array(rows, np.int64) - 1))
-        return np.unique(np.concatenate(found))
 
     def _chunks(self) -> Iterator[tuple[str, bytes]]:
         """Yields whole lines of the files, and checks these against the manifest."""

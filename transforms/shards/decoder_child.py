@@ -1,6 +1,6 @@
 """Child process for decoders that may crash, hang or exhaust memory.
 
-    8 bytes of length | pickle of (file, policy)   -> prepare ->
+    8 bytes of length | pickle of (file, policy, seconds)   -> prepare ->
                         8 bytes of length | pickle of (outcome, image or fault or text)
 
 It reads from and writes to a socket, its standard input, and prints nothing. It cannot
@@ -105,20 +105,23 @@ def serve(module: str, name: str) -> None:
             return
         send(channel, (Outcome.READY, ""))
         while True:
-            data, policy = receive(channel)
-            send(channel, _answer(channel, prepare, data, policy))
+            send(channel, _answer(channel, prepare, *receive(channel)))
     except (EOFError, OSError):
         return  # the parent is gone
 
 
 def _answer(
-    channel: socket.socket, prepare: Callable[..., object], data: bytes, policy: Any
+    channel: socket.socket,
+    prepare: Callable[..., object],
+    data: bytes,
+    policy: Any,
+    seconds: float,
 ) -> tuple[Outcome, object]:
     _limit_memory(
         _BASE_BYTES + _PIXEL_BYTES * policy.max_pixels + _FILE_BYTES * policy.max_bytes
     )
     flags = fcntl.fcntl(channel, fcntl.F_GETFL)
-    signal.setitimer(signal.ITIMER_PROF, policy.max_seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     fcntl.fcntl(channel, fcntl.F_SETFL, flags | os.O_ASYNC)
     try:
         if select.select([channel], [], [], 0)[0]:

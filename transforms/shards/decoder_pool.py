@@ -37,6 +37,9 @@ from transforms.shards import decoder_child
 
 __all__ = ["SHARED", "DecoderPool"]
 
+# For one image, of processor time: some four times what decoding 64 megapixels of any
+# format and encoding them as PNG takes.
+_MOST_SECONDS = 120
 # A limit by the clock as well, for decoders that hang without working: this multiple of
 # the limit of processor time, because a busy machine stretches that.
 _CLOCK_FACTOR = 5
@@ -56,13 +59,17 @@ class DecoderPool:
     They end with this process, however that ends. Safe in threads.
     """
 
-    def __init__(self, function: Prepare = prepare_image) -> None:
+    def __init__(
+        self, function: Prepare = prepare_image, seconds: float = _MOST_SECONDS
+    ) -> None:
         """Makes a pool without children.
 
         Args:
           function: what they do, a function of a module that they can import.
+          seconds: how much processor time one image may take.
         """
         self._function = function
+        self._seconds = seconds
         self._guarded = False
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
@@ -79,7 +86,7 @@ class DecoderPool:
         while True:
             is_fresh = child.is_fresh
             try:
-                outcome, result = child.ask(data, policy)
+                outcome, result = child.ask(data, policy, self._seconds)
             except _EndedError as ended:
                 self._drop(child)
                 if child.is_stopped:
@@ -203,7 +210,7 @@ class _Child:
             raise _not_started(said)
 
     def ask(
-        self, data: bytes, policy: ImagePolicy
+        self, data: bytes, policy: ImagePolicy, seconds: float
     ) -> tuple[decoder_child.Outcome, PreparedImage | Fault]:
         """Lets the child prepare an image.
 
@@ -211,14 +218,14 @@ class _Child:
           _EndedError: it ended without an answer, or its time by the clock was over.
         """
         self.is_fresh = False
-        end = time.monotonic() + _CLOCK_FACTOR * policy.max_seconds
+        end = time.monotonic() + _CLOCK_FACTOR * seconds
         try:
-            self._channel.settimeout(_CLOCK_FACTOR * policy.max_seconds)
-            decoder_child.send(self._channel, (data, policy))
+            self._channel.settimeout(_CLOCK_FACTOR * seconds)
+            decoder_child.send(self._channel, (data, policy, seconds))
             self._channel.settimeout(max(end - time.monotonic(), 0.001))
             answer = decoder_child.receive(self._channel)
         except TimeoutError:
-            raise _EndedError(_too_slow(data, policy, by_clock=True)) from None
+            raise _EndedError(_too_slow(data, seconds, by_clock=True)) from None
         except (EOFError, OSError):
             self.end()
         else:
@@ -226,7 +233,7 @@ class _Child:
             return outcome, found
         code = self._process.returncode
         if code == -signal.SIGPROF:
-            raise _EndedError(_too_slow(data, policy, by_clock=False))
+            raise _EndedError(_too_slow(data, seconds, by_clock=False))
         raise _EndedError(
             Fault(
                 Reason.DECODER_CRASH,
@@ -267,13 +274,12 @@ def _not_started(why: str) -> BeamTFRecordError:
     )
 
 
-def _too_slow(data: bytes, policy: ImagePolicy, *, by_clock: bool) -> Fault:
-    seconds = policy.max_seconds * (_CLOCK_FACTOR if by_clock else 1)
+def _too_slow(data: bytes, limit: float, *, by_clock: bool) -> Fault:
+    seconds = limit * (_CLOCK_FACTOR if by_clock else 1)
     kind = "seconds" if by_clock else "seconds of processor time"
     return Fault(
         Reason.TOO_SLOW,
-        f"{name_format(data)}: it was not decoded within {seconds:g} {kind}; "
-        f"--max-image-seconds allows more than {policy.max_seconds:g}",
+        f"{name_format(data)}: it was not decoded within {seconds:g} {kind}",
     )
 
 

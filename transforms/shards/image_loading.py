@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from transforms.core import this_worker
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.packing import unpack
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
@@ -152,7 +151,6 @@ class ImageLoader:
     ) -> tuple[pa.Table, npt.NDArray[np.int64], "_Load"]:
         """Returns the next rows, their positions, and what loads their images."""
         table, positions = self._rows.take(start, start + count)
-        table = unpack(table)
         load = _Load.of(table, self._images, self._root, self._policies)
         return table, positions, load
 
@@ -160,7 +158,6 @@ class ImageLoader:
         """Returns the next rows whose images a window holds."""
         offered = min(windows.most_rows(mean), self._most_rows)
         table, positions = self._rows.take(start, start + offered)
-        table = unpack(table)
         paths = table[self._images[0].name].to_pylist()
         column = windows.fill(paths, _stamps(table))
         count = len(column)

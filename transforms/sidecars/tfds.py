@@ -73,8 +73,7 @@ def render(manifest: Manifest) -> Rendered:
     ]
     notes += shown.notes
     empty = [split.name for split in manifest.splits if not split.records]
-    # A few fixed records are to be merged with others, not to be read alone.
-    if empty and "only_rejected" not in manifest.settings:
+    if empty:
         # `as_dataset()` would fail for all splits if an empty one were listed.
         notes.append(
             f"TFDS will not show {', '.join(map(repr, empty))}: it reads no split "

@@ -66,7 +66,7 @@ from transforms.storage import folders
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
 from transforms.work.store import Store
-from transforms.work.worker_facts import check_facts
+from transforms.work.worker_check import check_facts
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
 
@@ -101,7 +101,6 @@ class Publication:
       new_lock: where the stage `leak_check` has left the next split lock; empty for
         nowhere.
       keeps_work: whether the next run finds the segments of this one.
-      selected: how many items alone were to be converted; 0 for all.
       shares: of the splits, where shares alone decide; they sum to one.
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
@@ -126,7 +125,6 @@ class Publication:
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     new_lock: str = ""
     keeps_work: bool = False
-    selected: int = 0
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     verified: bool | None = None
     keeps_equal: bool = False
@@ -249,7 +247,7 @@ def commit_dataset(
             *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
-            *_absences(account, publication.selected),
+            *publication.layout.derived.notes,
             *step_remarks(account),
             *_replacement_remarks(manifest, publication),
             *share_remarks(
@@ -322,22 +320,8 @@ def _slips(manifest: Manifest) -> list[str]:
                 counts.update(split.classes[name])
             else:
                 counts = None  # too many classes to be counted
-        if "only_rejected" in manifest.settings:
-            # A few records, to be merged into those of all classes.
-            counts = None
         out += vocabulary_warnings(name, facts.classes, counts)
     return out
-
-
-def _absences(account: Account, selected: int) -> list[str]:
-    """Returns a remark on selected items that the source no longer has."""
-    absent = selected - account.written - sum(account.rejected.values())
-    if absent <= 0:
-        return []
-    return [
-        f"{absent:,} of the {selected:,} items that were rejected before are not in "
-        f"the source any more, or are left out"
-    ]
 
 
 def _warnings(facts: Sequence[Facts]) -> list[str]:

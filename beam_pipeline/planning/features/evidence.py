@@ -17,7 +17,6 @@ from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import bounded
-from transforms.formats.pattern_trial import try_pattern
 from transforms.storage.paths import without_access
 
 __all__ = ["evidence_of", "rounding_notes", "with_classes"]
@@ -54,10 +53,6 @@ def evidence_of(
         column = _head(columns[feature.source_column], feature)
         raw, count = {feature.source_column: column}, len(column)
         origins = pa.nulls(count, pa.string())
-    if feature.pattern:
-        texts = raw[feature.source_column] if raw else origins
-        names = texts.cast(pa.string()).unique().to_pylist()
-        try_pattern(feature.name, feature.pattern, names)
     misfits: list[Misfit] = []
     if feature.kind is Kind.IMAGE:
         values = raw[feature.source_column]

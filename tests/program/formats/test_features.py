@@ -44,6 +44,17 @@ def tree(root: Folder, *names: str) -> Folder:
     return root
 
 
+def test_a_pattern_over_a_column(tmp_path: Folder) -> None:
+    """The value is the pattern's first group in the text of the cell."""
+    source = tmp_path / "t.csv"
+    source.write_text("x,y\n" + "".join(f"{i}-{i * 7},{i}\n" for i in range(500)))
+    out = with_features(
+        source, tmp_path / "out", f={"kind": "int64", "column": "x", "path": r"-(\d+)$"}
+    )
+    found = [record["f"] for record in records(out)]
+    assert sorted(found) == [[i * 7] for i in range(500)]
+
+
 @pytest.mark.parametrize(
     ("unit", "per_second"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)]
 )

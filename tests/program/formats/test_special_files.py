@@ -103,7 +103,6 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
         ("x.tar", ("convert", "x.tar", "out")),
         ("x.json", ("convert", "x.json", "out")),
         ("job.yaml", (*CONVERT, "--spec", "job.yaml")),
-        ("layout.yaml", (*CONVERT, "--layout", "layout.yaml")),
         (
             "x.csv",
             ("convert", "photos", "out", "--labels", "x.csv", "--id-column", "a"),
@@ -113,7 +112,6 @@ SHARD = "ds/animals-train.tfrecord-00000-of-00002"
         ("lock", (*CONVERT, "--split-lock", "lock")),
         ("x", (*CONVERT, "--label-column", "b", "--vocabulary", "x")),
         ("x", (*CONVERT, "--label-column", "b", "--vocabulary-lock", "x")),
-        ("rej.jsonl", (*CONVERT, "--only-rejected", "rej.jsonl")),
         ("rej.jsonl", ("rejects", "rej.jsonl")),
         ("out.rejects.jsonl", ("rejects", "out")),
     ],

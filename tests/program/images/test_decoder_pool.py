@@ -31,7 +31,7 @@ ROOT = Folder(__file__).parents[3]
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 PLAIN = ImagePolicy()
 # For images that take all that they get.
-BRIEF = ImagePolicy(max_seconds=0.1, max_pixels=99)
+BRIEF = ImagePolicy(max_pixels=99)
 
 POLICIES = {
     "default": ImagePolicy(),
@@ -189,12 +189,14 @@ def test_fault_88_the_image_is_refused_and_the_next_one_is_not(
     order: str, expected: Reason, said: str, hostile: DecoderPool
 ) -> None:
     """A decoder that crashes, hangs or swells costs one image and one child."""
+    hostile._seconds = 0.1
     fault = hostile.prepare(ordered(order), BRIEF)
     assert reason(fault) is expected
     assert isinstance(fault, Fault)
     assert said in fault.message
     assert "pnm" in fault.message
     data = ordered("nothing")
+    hostile._seconds = 9
     assert hostile.prepare(data, PLAIN) == prepare_image(data)
 
 
@@ -251,6 +253,7 @@ def test_a_child_that_does_not_start_is_an_error(
 
 def test_threads_have_a_child_each(hostile: DecoderPool) -> None:
     """Two hanging images are waited for at the same time."""
+    hostile._seconds = 0.1
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         tasks = [threads.submit(hostile.prepare, ordered("wait"), BRIEF) for _ in "12"]
         assert {reason(task.result()) for task in tasks} == {Reason.TOO_SLOW}
@@ -338,7 +341,7 @@ def test_the_run_survives_a_decoder_that_crashes(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The images that end their decoders are rejected; all others are converted."""
-    pool = DecoderPool(prepare)
+    pool = DecoderPool(prepare, 0.5)
     monkeypatch.setattr(decoder_pool, "SHARED", pool)
     run = convert(*survived(tmp_path), "--workers", 1)
     check_survived(tmp_path, run.out)
@@ -352,8 +355,7 @@ def survived(folder: Folder) -> tuple[object, ...]:
     tree |= {f"b/{number:02}.webp": saved(picture(), "WEBP") for number in range(20)}
     tree |= {f"c/{o}.ppm": ordered(o) for o in ("crash", "crash-if-used", "spin")}
     source = write_files(folder / "tree", tree)
-    options = ("--max-reject-rate", 0.1, "--max-image-seconds", 0.5)
-    return (source, folder / "out", *options)
+    return (source, folder / "out", "--max-reject-rate", 0.1)
 
 
 def check_survived(folder: Folder, out: str) -> None:
@@ -378,7 +380,8 @@ program()
 def test_workers_survive_decoders_that_crash(tmp_path: Folder) -> None:
     """Each worker has decoders of its own."""
     arguments = map(str, ("convert", *survived(tmp_path), "--workers", 2))
-    command = [sys.executable, "-c", CLI, *arguments]
+    program = CLI.replace("(prepare)", "(prepare, 0.5)")
+    command = [sys.executable, "-c", program, *arguments]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     check_survived(tmp_path, run.stdout)
 

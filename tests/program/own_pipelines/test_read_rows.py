@@ -450,7 +450,7 @@ def test_the_graph_is_small(tmp_path: Folder) -> None:
         ({"splits": {"train": 1}}, "splits is not one of them. Give it to WriteData"),
         ({"resize": "exact:3"}, "resize is not one of them"),
         ({"key_column": "id"}, "key_column is not one of them"),
-        ({"only_rejected": "x"}, "only_rejected is not one of them. .* to convert"),
+        ({"vocabulary_lock": "x"}, "vocabulary_lock is not one of them. .* to convert"),
         ({"output": "x"}, "output is not one of them"),
         ({"delimitr": ";"}, "delimiter"),
     ],

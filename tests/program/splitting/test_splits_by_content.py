@@ -319,7 +319,7 @@ def test_the_manifest_says_what_identifies_rows(
 ) -> None:
     """Their content, by its columns; nothing where a key or a group decides."""
     manifest, _ = convert(source, tmp_path / "out", drop=["x"])
-    assert manifest.content_columns == tuple(table([0]).column_names)
+    assert manifest.settings["rows_known_by"] == {"content": table([0]).column_names}
     for settings in (
         {"splits": None},
         {"key_column": "id"},
@@ -328,7 +328,6 @@ def test_the_manifest_says_what_identifies_rows(
     ):
         manifest, _ = convert(source, tmp_path / "out", **settings)
         assert "rows_known_by" not in manifest.settings
-        assert manifest.content_columns == ()
 
 
 def test_a_lock_of_places_is_refused_by_name(source: Folder, tmp_path: Folder) -> None:
@@ -347,52 +346,6 @@ def test_a_lock_of_places_is_refused_by_name(source: Folder, tmp_path: Folder) -
         SpecError, match=r"rows\.lock.*by their content.*by their place"
     ):
         convert(source, tmp_path / "out", split_lock=str(lock))
-
-
-def write_rejects(path: Folder) -> None:
-    lines = [f"u{i},{'?' if i % 10 == 0 else i}\n" for i in range(300)]
-    path.write_text("id,x\n" + "".join(lines))
-
-
-def test_rejected_rows_get_the_splits_of_the_first_run(tmp_path: Folder) -> None:
-    """By the columns of the dataset that rejected them, dropped since or not."""
-    path = tmp_path / "a.csv"
-    write_rejects(path)
-    whole: dict[str, Any] = {"features": {"x": {"kind": "text"}}}
-    _, wanted = convert(path, tmp_path / "whole", **whole)
-    declared: dict[str, Any] = {
-        "features": {"x": {"kind": "int64"}},
-        "max_reject_rate": 0.2,
-    }
-    first, found = convert(path, tmp_path / "out", **declared)
-    assert first.account.rejected
-    leaner: dict[str, Any] = {"drop": ["x"]}
-    for settings in (whole, leaner):
-        _, rest = convert(
-            path, tmp_path / "rest", only_rejected=str(tmp_path / "out"), **settings
-        )
-        assert len(rest) == 30
-        assert found | rest == wanted
-
-
-def test_rejected_rows_follow_a_dataset_of_places(tmp_path: Folder) -> None:
-    """A dataset whose manifest does not say contents knew its rows by their places."""
-    path = tmp_path / "a.csv"
-    write_rejects(path)
-    output = tmp_path / "out"
-    settings: dict[str, Any]
-    settings = {"features": {"x": {"kind": "int64"}}, "max_reject_rate": 0.2}
-    manifest, _ = convert(path, output, splits=None, **settings)
-    assert not manifest.content_columns
-    given = {
-        "source": str(path),
-        "output": str(tmp_path / "rest"),
-        "splits": HALVES,
-        "only_rejected": str(output),
-    }
-    plan = make_plan(make_spec(given))
-    assert not plan.sharding.rule.by_content
-    assert "rows_known_by" not in plan.settings
 
 
 def test_unassigned_rows_of_a_manifest(tmp_path: Folder) -> None:

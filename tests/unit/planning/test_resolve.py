@@ -4,7 +4,6 @@ import collections
 import pathlib
 
 import pytest
-import yaml
 
 from beam_pipeline.planning.plan import make_plan, plan_source
 from beam_pipeline.planning.resolve import resolve
@@ -28,19 +27,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
     monkeypatch.setattr(files, "read_stamped", read_stamped)
     return found
-
-
-def test_a_layout_is_read_once(tmp_path: Folder, reads: Reads) -> None:
-    """One reading serves the listing, the request and the reader."""
-    fields = [{"name": "x", "dtype": "uint8"}, {"name": "y", "dtype": "uint8"}]
-    (tmp_path / "layout.yaml").write_text(yaml.safe_dump({"fields": fields}))
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.bin").write_bytes(bytes(10))
-    given = {"source": str(tmp_path / "in"), "output": str(tmp_path / "out")}
-    plan = make_plan(make_spec({**given, "layout": str(tmp_path / "layout.yaml")}))
-    assert reads["layout.yaml"] == 1
-    assert plan.planned.records == {"train": 5}
-    assert plan.spec.layout == {"fields": fields}
 
 
 def test_a_vocabulary_is_read_once(tmp_path: Folder, reads: Reads) -> None:

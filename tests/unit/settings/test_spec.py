@@ -73,9 +73,7 @@ SETTINGS: dict[str, Any] = {
     "image_quality": 80,
     "max_pixels": 1000,
     "max_image_bytes": "30MB",
-    "max_image_seconds": 0.5,
     "encode": "png",
-    "layout": "layout.yaml",
     "bad_box": "image",
     "images_root": "images",
     "first_pixel": 1,
@@ -102,8 +100,6 @@ SETTINGS: dict[str, Any] = {
     "segments": "files",
     "max_reject_rate": 0.5,
     "keep_rejected_bytes": True,
-    "tfds_dir": "data",
-    "only_rejected": "out/before",
     "allow_empty": True,
     "overwrite": True,
     "fingerprint": "content",
@@ -118,7 +114,6 @@ HELD: dict[str, Any] = {
     "max_image_bytes": 30_000_000,
     "null_values": ["-", "999"],
     "worker_env": {"N": "3", "KEY": "a=b"},
-    "tfds_dir": None,
 }
 # Settings that exclude others, and settings that need another.
 EXCLUSIVE = {
@@ -127,7 +122,6 @@ EXCLUSIVE = {
     "shard_size": "shards",
     "group_column": "key_column",
     "split_ids": "splits",
-    "tfds_dir": "output",
     "worker_pool": "worker_command",
 }
 NEEDS: dict[str, dict[str, Any]] = {
@@ -155,8 +149,7 @@ def test_every_setting_is_known_here() -> None:
     assert set(SETTINGS) == set(Spec.model_fields)
 
 
-# `tfds_dir` is another way to say the output: see `test_tfds_folder`.
-@pytest.mark.parametrize("setting", sorted(SETTINGS.keys() - {"tfds_dir"}))
+@pytest.mark.parametrize("setting", sorted(SETTINGS))
 def test_every_setting_is_accepted(setting: str) -> None:
     """A value given is the value held, and comes back from JSON."""
     value = SETTINGS[setting]
@@ -421,8 +414,6 @@ def test_what_decides_bytes() -> None:
         "index",
         "catalogue",
         "max_reject_rate",
-        "tfds_dir",
-        "only_rejected",
         "allow_empty",
         "overwrite",
         "fingerprint",
@@ -609,7 +600,7 @@ def test_flags_make_the_same_spec_as_yaml(
     flags = (
         "in out --format images --name n --splits a=1/3,b=2/3 --include *.jpg "
         "--include *.png --exclude x/* --limit 9 --shard-size 64MiB --seed 3 "
-        "--no-shuffle --compression zlib --preset tutorial --feature-name image=raw "
+        "--no-shuffle --compression gzip --preset tutorial --feature-name image=raw "
         "--feature-name depth= --image-check none --workers 2 --segments inline "
         "--max-reject-rate 0.25 --allow-empty --overwrite"
     ).split()
@@ -625,7 +616,7 @@ limit: 9
 shard_size: 64MiB
 seed: 3
 shuffle: false
-compression: zlib
+compression: gzip
 preset: tutorial
 feature_names: {image: raw, depth: ''}
 image_check: none

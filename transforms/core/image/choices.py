@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-__all__ = ["MAX_BYTES", "MAX_PIXELS", "MAX_SECONDS", "Check", "Filter", "Mode"]
+__all__ = ["MAX_BYTES", "MAX_PIXELS", "Check", "Filter", "Mode"]
 
 Check = Literal["structure", "decode", "none"]
 Mode = Literal["shorter", "longer", "exact", "crop", "pad"]
@@ -13,7 +13,3 @@ MAX_PIXELS = 64_000_000
 
 MAX_BYTES = 1 << 28
 """Default limit of an encoded image: 256 MiB, more than 64 megapixels need."""
-
-MAX_SECONDS = 120
-"""Default limit for one image, in seconds of processor time: some four times what
-decoding 64 megapixels of any format and encoding them as PNG takes."""

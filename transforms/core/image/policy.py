@@ -24,7 +24,6 @@ from transforms.core.image.check import (
 from transforms.core.image.choices import (
     MAX_BYTES,
     MAX_PIXELS,
-    MAX_SECONDS,
     Check,
 )
 from transforms.core.image.exif import turns
@@ -49,7 +48,6 @@ __all__ = [
     "too_many_bytes",
 ]
 
-_MOST_SECONDS = 86_400
 # The longest side that libjpeg writes, and that libpng reads by default.
 _MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 
@@ -83,8 +81,6 @@ class ImagePolicy:
         their own.
       max_pixels: limit of height times width, before anything is decoded and after.
       max_bytes: limit of the encoded source. A larger file is not read.
-      max_seconds: limit of processor time for an image of the kinds under `foreign`, if
-        a separate process prepares it; see `prepare_image`.
     """
 
     check: Check = "structure"
@@ -98,7 +94,6 @@ class ImagePolicy:
     quality: int = 95
     max_pixels: int = MAX_PIXELS
     max_bytes: int = MAX_BYTES
-    max_seconds: float = MAX_SECONDS
     is_passive: bool = dataclasses.field(init=False, repr=False, compare=False)
     """Whether every upright still image that TensorFlow reads stays as it is."""
 
@@ -119,11 +114,6 @@ class ImagePolicy:
                 raise SpecError(
                     f"images: {name} must be at least 1, not {getattr(self, name)}"
                 )
-        if not 0 < self.max_seconds <= _MOST_SECONDS:
-            raise SpecError(
-                f"images: max_seconds must be above 0 and at most {_MOST_SECONDS:,}, "
-                f"not {self.max_seconds}"
-            )
         if self.channels == 4 and self.output == "jpeg":
             raise SpecError(
                 "images: JPEG has no fourth channel; ask for 3 channels, or for PNG"

@@ -1,0 +1,167 @@
+"""CIFAR and IDX files from end to end."""
+
+import gzip
+import io
+import os
+import pathlib
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.format_sources import (
+    cifar,
+    cifar10,
+    hwc,
+    job_digest,
+    values,
+)
+from tests.support.outputs import dataset, rejects, split_sizes
+from tests.support.runs import convert, refused
+
+Array = np.ndarray[Any, Any]
+Folder = pathlib.Path
+TOLERANT = ("--max-reject-rate", "1")
+
+
+def test_cifar100(tmp_path: Folder) -> None:
+    """Both labels come with their names; the fine one is to be predicted."""
+    root = tmp_path / "in"
+    root.mkdir()
+    made = {name: cifar(9, labels=2) for name in ("train", "test")}
+    for name, records in made.items():
+        (root / f"{name}.bin").write_bytes(records.tobytes())
+    (root / "fine_label_names.txt").write_text("\n".join(f"f{i}" for i in range(100)))
+    (root / "coarse_label_names.txt").write_text("\n".join(f"c{i}" for i in range(20)))
+    convert(root, tmp_path / "out", "--no-shuffle")
+    for split, records in made.items():
+        assert values(tmp_path / "out", split) == [
+            {"coarse_label": [row[0]], "label": [row[1]], "image": [image.tobytes()]}
+            for row, image in zip(records.tolist(), hwc(records, 2), strict=True)
+        ]
+    labels = [f for f in dataset(tmp_path / "out")["features"] if f["kind"] == "label"]
+    assert [(f["name"], f.get("is_label", False)) for f in labels] == [
+        ("coarse_label", False),
+        ("label", True),
+    ]
+    assert [len(f["classes"]) for f in labels] == [20, 100]
+
+
+def test_class_names_are_part_of_the_job(tmp_path: Folder) -> None:
+    """Other names of classes make another job and another dataset."""
+    root = tmp_path / "in"
+    cifar10(root)
+    before = job_digest(root, tmp_path / "out")
+    names = root / "batches.meta.txt"
+    names.write_text(names.read_text().replace("airplane", "aircraft"))
+    assert job_digest(root, tmp_path / "out") != before
+    convert(root, tmp_path / "out")
+    assert (tmp_path / "out/label.labels.txt").read_text().startswith("aircraft\n")
+
+
+def idx(array: Array) -> bytes:
+    """Returns an array of bytes in IDX, as LeCun's page describes the format."""
+    head = struct.pack(">HBB", 0, 8, array.ndim)
+    sizes = struct.pack(f">{array.ndim}I", *array.shape)
+    return head + sizes + array.astype(np.uint8).tobytes()
+
+
+def write_digits(root: Folder, *, packed: bool) -> dict[str, tuple[Array, Array]]:
+    """Writes scikit-learn's digits as MNIST's four files."""
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    root.mkdir()
+    splits = {"train": slice(0, 1500), "t10k": slice(1500, None)}
+    made = {}
+    for name, part in splits.items():
+        images, labels = digits.images[part].astype(np.uint8), digits.target[part]
+        made[{"t10k": "test"}.get(name, name)] = (images, labels)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            data = idx(array)
+            path = root / f"{name}-{kind}-ubyte{'.gz' if packed else ''}"
+            path.write_bytes(gzip.compress(data, mtime=0) if packed else data)
+    return made
+
+
+def test_idx(tmp_path: Folder) -> None:
+    """The digits of scikit-learn come back, t10k as test."""
+    made = write_digits(tmp_path / "in", packed=False)
+    convert(tmp_path / "in", tmp_path / "out", "--no-shuffle")
+    for split, (images, labels) in made.items():
+        assert values(tmp_path / "out", split) == [
+            {"image": [image.tobytes()], "label": [label]}
+            for image, label in zip(images, labels.tolist(), strict=True)
+        ]
+    feature = dataset(tmp_path / "out")["features"][0]
+    assert (feature["dtype"], feature["shape"]) == ("uint8", [8, 8, 1])
+
+
+def test_idx_as_png_with_class_names(tmp_path: Folder) -> None:
+    """Of gzip, images become PNG, and a vocabulary names the classes by their ids."""
+    made = write_digits(tmp_path / "in", packed=True)
+    names = "zero one two three four five six seven eight nine".split()
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    named = ("--vocabulary", tmp_path / "names.txt")
+    convert(tmp_path / "in", tmp_path / "out", "--no-shuffle", "--encode=png", *named)
+    images, labels = made["test"]
+    found = values(tmp_path / "out", "test")
+    assert [row["label"] for row in found] == [[label] for label in labels]
+    for row, image in zip(found, images, strict=True):
+        with Image.open(io.BytesIO(row["image"][0])) as decoded:
+            assert np.array_equal(np.array(decoded), image)
+    assert (tmp_path / "out/label.labels.txt").read_text().split() == names
+
+
+def test_idx_labels_are_part_of_the_job(tmp_path: Folder) -> None:
+    """A changed file of labels, of the same size, is another job and other records."""
+    root = tmp_path / "in"
+    made = write_digits(root, packed=False)
+    before = job_digest(root, tmp_path / "out")
+    path = root / "t10k-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    assert job_digest(root, tmp_path / "out") != before
+    convert(root, tmp_path / "out", "--no-shuffle")
+    labels = [row["label"][0] for row in values(tmp_path / "out", "test")]
+    assert labels == [*made["test"][1][:-1], 7]
+    assert labels[-1] != made["test"][1][-1]
+
+
+def test_fault_132_label_out_of_range_from_end_to_end(tmp_path: Folder) -> None:
+    """A class id without a name is a reject by its record; the others are there."""
+    root = tmp_path / "in"
+    made = cifar10(root)
+    records = made["test_batch"]
+    records[4, 0] = 77
+    (root / "test_batch.bin").write_bytes(records.tobytes())
+    convert(root, tmp_path / "out", *TOLERANT)
+    (found,) = rejects(tmp_path / "out")
+    assert (found["source"], found["row"]) == ("test_batch.bin", 5)
+    assert found["reason"] == "out_of_range"
+    assert "77" in found["message"]
+    assert split_sizes(tmp_path / "out") == {"train": 24, "test": 11}
+
+
+def test_fault_133_binary_sets_that_are_not_whole(tmp_path: Folder) -> None:
+    """Wrong magic, counts and sizes, and pickles, are one error before any work."""
+    root = tmp_path / "in"
+    write_digits(root, packed=False)
+    out = tmp_path / "out"
+    images, labels = root / "train-images-idx3-ubyte", root / "train-labels-idx1-ubyte"
+    good = images.read_bytes()
+    images.write_bytes(good[:-1])
+    assert "train-images-idx3-ubyte" in refused(4, root, out)
+    images.write_bytes(b"\1\2" + good[2:])
+    assert "train-images-idx3-ubyte" in refused(4, root, out)
+    images.write_bytes(good)
+    labels.write_bytes(idx(np.zeros(3, np.uint8)))
+    assert "1500 images" in refused(4, root, out)
+    batches = tmp_path / "batches"
+    cifar10(batches)
+    os.truncate(batches / "data_batch_1.bin", 5000)
+    assert "data_batch_1.bin has 5000" in refused(4, batches, out)
+    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
+    message = refused(4, tmp_path / "a.npy", out)
+    assert "a.npy" in message
+    assert "object" in message
+    assert not out.exists()

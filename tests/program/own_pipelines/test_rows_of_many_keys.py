@@ -1,0 +1,155 @@
+"""Rows with a few of many keys: all values come back, however rows are batched."""
+
+import contextlib
+import pathlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline import open_dataset
+from tests.support.gathered_rows import gather
+from tests.support.own_pipelines import write_rows
+from transforms.errors import BeamTFRecordError
+from transforms.gather import bundle, row_batches
+from transforms.gather.row_batches import batches_of
+
+Row = dict[str, Any]
+
+_KINDS: Mapping[str, st.SearchStrategy[Any]] = {
+    "int": st.integers(-300, 300),
+    "large": st.sampled_from([2**24 + 1, 2**63 - 1, -(2**40)]),
+    "number": st.integers(-3, 3) | st.floats(-4, 4, width=16),
+    "float": st.floats(width=32),
+    "text": st.sampled_from(["", "7", "cat", "x" * 40]),
+    "bool": st.booleans(),
+    "bytes": st.binary(max_size=3).map(b"\0".__add__),
+    "ints": st.lists(st.integers(0, 300), max_size=3),
+    "floats": st.lists(st.floats(-4, 4, width=16), max_size=2),
+    "texts": st.lists(st.sampled_from(["", "a"]), max_size=2),
+    "deep": st.lists(st.lists(st.integers(0, 3), max_size=2), max_size=2),
+    "mapping": st.fixed_dictionaries({}, optional={"p": st.integers(0, 3)}),
+    "mappings": st.lists(st.fixed_dictionaries({"q": st.integers(0, 3)}), max_size=2),
+}
+_ANY = st.one_of(st.none(), *_KINDS.values())
+_FEATURES: Mapping[str, Mapping[str, Any]] = {
+    "a": {"kind": "float"},
+    "b": {"kind": "text"},
+    "c": {"kind": "int64", "missing": "fill", "fill": 3},
+    "d": {"kind": "int64", "shape": [None]},
+    "renamed": {"kind": "float", "column": "e"},
+    "f": {"kind": "label"},
+}
+
+
+@st.composite
+def rows_of_some_keys(draw: st.DrawFn) -> list[Row]:
+    """Draws rows whose values are mostly, but not always, of their column's kind."""
+    kinds = {name: draw(st.sampled_from([*_KINDS])) for name in "abcdefgh"}
+    odd = draw(st.integers(0, 8)) == 0
+    rows = []
+    for number in range(draw(st.integers(1, 10))):
+        names = draw(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=4))
+        row: Row = {"#": number}
+        for name in names:
+            is_odd = odd and draw(st.integers(0, 9)) == 0
+            row[name] = draw(_ANY if is_odd else _KINDS[kinds[name]] | st.none())
+        rows.append(row)
+    return rows
+
+
+@contextlib.contextmanager
+def smaller_batches(most_cells: int) -> Iterator[None]:
+    """Lets batches of rows have at most this many rows times columns."""
+    with (
+        mock.patch.object(row_batches, "MOST_CELLS", most_cells),
+        mock.patch.object(bundle, "MOST_CELLS", most_cells),
+    ):
+        yield
+
+
+def outcome(parts: Sequence[Sequence[Row]], **given: Any) -> Any:
+    """Returns all that rows become, or why they become nothing."""
+    try:
+        return gather(parts, **given).facts
+    except BeamTFRecordError as error:
+        return str(error)
+
+
+@given(
+    rows_of_some_keys(),
+    st.sampled_from([1, 10, 40]),
+    st.sampled_from([1, 3]),
+    st.sampled_from(["", "key", "features"]),
+    st.randoms(),
+)
+def test_the_size_of_batches_decides_nothing(
+    rows: list[Row],
+    most_cells: int,
+    bundles: int,
+    given: str,
+    shuffler: Any,
+) -> None:
+    """Schema, records, rejects and errors are those of rows in one batch."""
+    said: dict[str, Any] = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 2}
+    if given == "key":
+        said["key"] = "#"
+    elif given == "features":
+        said["features"] = _FEATURES
+    parts: list[list[Row]] = [[] for _ in range(bundles)]
+    for row in rows:
+        shuffler.choice(parts).append(row)
+    expected = outcome([rows], **said)
+    with smaller_batches(most_cells):
+        assert outcome(parts, **said) == expected
+
+
+def generated(count: int, keys: int, each: int = 10) -> list[Row]:
+    """Returns rows with some of many keys."""
+    chooser = random.Random(count)
+    return [
+        {f"k{k:05}": chooser.random() for k in chooser.sample(range(keys), each)}
+        for _ in range(count)
+    ]
+
+
+def test_rows_of_many_keys_come_back() -> None:
+    """In bundles and batches of all sizes."""
+    rows = generated(400, 300)
+    said = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 3}
+    expected = gather([rows], **said).facts
+    parts = [rows[:1], rows[1:3], rows[3:100], rows[100:101], rows[101:]]
+    assert gather(parts, **said).facts == expected
+    with smaller_batches(5_000):
+        assert gather(parts, **said).facts == expected
+
+
+@pytest.mark.parametrize("shards", [2, 7])
+def test_rows_of_small_shards_keep_their_keys(
+    shards: int, tmp_path: pathlib.Path
+) -> None:
+    """Shards that are encoded together, each with other keys, give all rows back."""
+    rows = [{"id": n, **row} for n, row in enumerate(generated(60, 2_000))]
+    write_rows(rows, tmp_path / "out", num_shards=shards)
+    view = open_dataset(tmp_path / "out")["train"]
+    found = sorted(view, key=lambda row: row["id"])
+    assert len(found) == len(rows)
+    for row, expected in zip(found, rows, strict=True):
+        held = {name: float(x) for name, x in row.items() if x is not None}
+        assert held == {name: float(np.float32(x)) for name, x in expected.items()}
+
+
+def test_batches_of_many_keys_are_small() -> None:
+    """Their columns have room for each key in each row."""
+    rows = [{"id": n, **row} for n, row in enumerate(generated(500, 2_000))]
+    with smaller_batches(100_000):
+        batches = list(batches_of(rows))
+    assert sum(batch.num_rows for batch in batches) == len(rows)
+    assert max(batch.num_rows * batch.num_columns for batch in batches) <= 100_000
+    ids = [value for batch in batches for value in batch["id"].to_pylist()]
+    assert sorted(ids) == list(range(len(rows)))

@@ -1,0 +1,378 @@
+"""IDX pairs: values against struct and NumPy, names, gzip, and damage."""
+
+import gzip
+import io
+import os
+import pathlib
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from tests.support.idx import (
+    IMAGES,
+    LABELS,
+    TYPES,
+    digits,
+    idx,
+    listed,
+    read_all,
+    rows_of,
+    write,
+)
+from transforms import files
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import SourceError
+from transforms.formats.binary import IdxReader, idx_files
+from transforms.formats.input_files import InputFiles
+from transforms.formats.table import InputFile
+from transforms.formats.table_source import TableSource
+
+
+@pytest.mark.parametrize("packed", [(a, b) for a in (0, 1) for b in (0, 1)])
+@pytest.mark.parametrize("block_bytes", [1, 10_000, 1 << 30])
+def test_pairs(
+    tmp_path: pathlib.Path, packed: tuple[bool, bool], block_bytes: int
+) -> None:
+    """Images and labels are those that were written, plain or compressed."""
+    images, labels = digits()
+    file = write(tmp_path, images, labels, packed=packed)
+    reader = IdxReader()
+    raws = read_all(reader, file, block_bytes)
+    assert rows_of(raws, "image") == [image.tobytes() for image in images]
+    assert rows_of(raws, "label") == labels.tolist()
+    assert np.concatenate([raw.numbers for raw in raws]).tolist() == list(range(100))
+    planned = reader.plan([file])
+    sample = planned.sample
+    assert (sample.rows, sample.total_rows, sample.complete) == (100, 100, True)
+    assert sample.columns["label"].to_pylist() == labels.tolist()
+    assert planned.features == (
+        Feature("image", Kind.TENSOR, shape=(28, 28, 1), dtype="uint8", encoding="raw"),
+        Feature("label", Kind.INT64, is_label=True),
+    )
+
+
+def test_digits_of_scikit_learn(tmp_path: pathlib.Path) -> None:
+    """Real digits come back equal, and as PNG files that Pillow reads."""
+    datasets = pytest.importorskip("sklearn.datasets")
+    found = datasets.load_digits()
+    images, labels = found.images.astype(np.uint8) * 15, found.target.astype(np.uint8)
+    file = write(tmp_path, images, labels, packed=(True, True))
+    assert rows_of(read_all(IdxReader(), file), "label") == labels.tolist()
+    pngs = rows_of(read_all(IdxReader("png"), file), "image")
+    for data, wanted in zip(pngs, images, strict=True):
+        with Image.open(io.BytesIO(data)) as image:
+            assert np.array_equal(np.array(image), wanted)
+
+
+@pytest.mark.parametrize("kind", sorted(TYPES))
+@pytest.mark.parametrize("sides", [(5,), (3, 4), (3, 4, 3), (2, 2, 2, 2)])
+def test_types_and_dimensions(
+    tmp_path: pathlib.Path, kind: str, sides: tuple[int, ...]
+) -> None:
+    """Every type of IDX becomes little-endian bytes, whatever its dimensions."""
+    images = (np.random.default_rng(1).random((7, *sides)) * 100).astype(kind)
+    labels = np.arange(7, dtype=np.int32) * 70_000
+    file = write(tmp_path, images, labels)
+    reader = IdxReader()
+    raws = read_all(reader, file)
+    little = images.astype(images.dtype.newbyteorder("<"))
+    assert rows_of(raws, "image") == [image.tobytes() for image in little]
+    assert rows_of(raws, "label") == labels.tolist()
+    feature = reader.plan([file]).features[0]
+    assert feature.shape == (sides if len(sides) != 2 else (*sides, 1))
+    assert feature.dtype == images.dtype.name
+
+
+def test_class_names(tmp_path: pathlib.Path) -> None:
+    """Where a vocabulary names the classes labels are names, others are rejects."""
+    images, labels = digits(10, (2, 2))
+    labels[:] = [0, 1, 2, 1, 0, 3, 0, 0, 200, 2]
+    file = write(tmp_path, images, labels)
+    reader = IdxReader(vocabulary=("T-shirt", "Trouser", "바지"))
+    (raw,) = read_all(reader, file)
+    assert raw.columns["label"][1:4].to_pylist() == ["Trouser", "바지", "Trouser"]
+    assert [(n, r) for n, r, _ in raw.refused] == [
+        (5, Reason.OUT_OF_RANGE),
+        (8, Reason.OUT_OF_RANGE),
+    ]
+    feature = reader.plan([file]).features[1]
+    assert feature.vocabulary == ("T-shirt", "Trouser", "바지")
+
+
+def test_large_compressed_file_comes_in_pieces(tmp_path: pathlib.Path) -> None:
+    """Pieces have different starts and together cover the block."""
+    images = np.arange(9 << 20, dtype=np.uint32).astype(np.uint8).reshape(9216, 1024)
+    labels = (np.arange(9216) % 10).astype(np.uint8)
+    file = write(tmp_path, images.reshape(-1, 32, 32), labels, packed=(True, True))
+    file = InputFile(file.origin, file.path, file.size, position=10**9)
+    (block,) = IdxReader().blocks(file, block_bytes=1, limit_rows=None)
+    raws = list(IdxReader().read(file, block, ["image", "label"]))
+    assert len(raws) == 3
+    assert len({raw.block.start for raw in raws}) == 3
+    assert sum(raw.block.rows for raw in raws) == block.rows == 9216
+    assert rows_of(raws, "label") == labels.tolist()
+    assert rows_of(raws, "image") == [image.tobytes() for image in images]
+    positions = [raw.block.position for raw in raws]
+    assert positions == sorted(positions)
+    assert positions[0] >= 10**9
+    assert positions[-1] <= 10**9 + file.size
+    (block,) = IdxReader().blocks(file, block_bytes=1, limit_rows=11)
+    assert [r.block.rows for r in IdxReader().read(file, block, ["label"])] == [11]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_through_a_source(tmp_path: pathlib.Path, packed: bool) -> None:
+    """A TableSource over the reader gives every record, with its split."""
+    images, labels = digits(50)
+    made = write(tmp_path / "root", images, labels, packed=(packed, packed))
+    with open(made.path, "rb") as opened:
+        stamp = files.stamp_of(opened)
+    file = InputFile(made.origin, made.path, made.size, stamp=stamp)
+    listing = tmp_path / "listing.arrow"
+    table = InputFiles.of([file], root=str(tmp_path)).table
+    with pa.ipc.new_file(str(listing), table.schema) as writer:
+        writer.write_table(table)
+    reader = IdxReader()
+    schema = Schema(reader.plan([file]).features)
+    source = TableSource(reader, str(tmp_path / "root"), str(listing), schema)
+    readings = [r for b in source.blocks(0) for r in source.read(b)]
+    rows = [row for r in readings for row in r.batch.rows.to_pylist()]
+    assert [row["label"] for row in rows] == labels.tolist()
+    assert [row["image"] for row in rows] == [image.tobytes() for image in images]
+    assert {s for r in readings for s in r.batch.splits.to_pylist()} == {"train"}
+    os.utime(file.path, ns=(1, 1))
+    with pytest.raises(SourceError, match="as it is"):
+        [r for b in source.blocks(0) for r in source.read(b)]
+
+
+@pytest.mark.parametrize(
+    ("origin", "split"),
+    [
+        ("train-images-idx3-ubyte", "train"),
+        ("mnist/t10k-images.idx3-ubyte.gz", "test"),
+        ("test-images-idx3-ubyte", "test"),
+        ("emnist-letters-train-images-idx3-ubyte.gz", "train"),
+        ("val_images-idx3-ubyte", "validation"),
+        ("test/images-idx3-ubyte", "test"),
+        ("t10k-images-idx3-ubyte", "test"),
+        ("train/t10k-images-idx3-ubyte", "test"),
+        ("at10k-images-idx3-ubyte", ""),
+        ("my-images-idx3-ubyte", ""),
+        ("readme.txt", ""),
+    ],
+)
+def test_split_by_name(origin: str, split: str) -> None:
+    """The split is a word of the file's name, else the folder's."""
+    assert IdxReader().split_of(origin) == split
+
+
+def test_files_by_their_names() -> None:
+    """Images are inputs, in the order listed, and their labels are companions."""
+    paths = [
+        "a/t10k-images-idx3-ubyte.gz",
+        "a/t10k-labels-idx1-ubyte.gz",
+        "a/train-images.idx3-ubyte",
+        "a/train-labels.idx1-ubyte",
+        "b/train-images-idx3-ubyte",
+        "b/train-labels-idx1-int.gz",
+        "readme.md",
+    ]
+    found = idx_files([(path, 1) for path in paths], lambda _: b"")
+    assert found == (paths[0], paths[2], paths[4])
+    assert idx_files([("readme.md", 3), ("images.zip", 3)], lambda _: b"") is None
+
+
+@pytest.mark.parametrize(
+    ("paths", "word"),
+    [
+        ([IMAGES], "none"),
+        ([IMAGES, LABELS, "t10k-labels-idx1-ubyte"], "t10k-labels-idx1-ubyte"),
+        ([IMAGES, LABELS, LABELS + ".gz"], "keep one"),
+        ([IMAGES, IMAGES + ".gz", LABELS], "Keep one"),
+        (["a/" + IMAGES, "b/" + LABELS], "none"),
+    ],
+)
+def test_fault_133_pairs_must_be_whole(paths: list[str], word: str) -> None:
+    """Images without labels, labels without images, and doubles are errors."""
+    with pytest.raises(SourceError, match=word):
+        idx_files([(path, 1) for path in paths], lambda _: b"")
+
+
+def test_fault_133_images_twice_are_an_error(tmp_path: pathlib.Path) -> None:
+    """Images plain and compressed beside one file of labels are not read twice."""
+    images, labels = digits(3)
+    plain = write(tmp_path, images, labels)
+    packed = tmp_path / (IMAGES + ".gz")
+    packed.write_bytes(gzip.compress(idx(images)))
+    with pytest.raises(SourceError, match="Keep one"):
+        IdxReader().plan([plain, listed(packed)])
+
+
+def test_labels_are_looked_for_when_read(tmp_path: pathlib.Path) -> None:
+    """A reader finds no labels: an error with the name that they should have."""
+    images, labels = digits(3)
+    file = write(tmp_path, images, labels)
+    (tmp_path / LABELS).unlink()
+    with pytest.raises(SourceError, match="NAME-labels-idx1-ubyte"):
+        IdxReader().plan([file])
+    other = tmp_path / "pictures.bin"
+    other.write_bytes(idx(images))
+    with pytest.raises(SourceError, match="another name"):
+        IdxReader().plan([listed(other)])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "0000",
+        "1f8b080000000000",
+        "01000803 00000001 0000001c 0000001c",
+        "00000a03 00000001 0000001c 0000001c",
+        "00000800 00000001",
+        "00000803 00000001 0000001c 00",
+        "000008ff 00000001 0000001c",
+        "00000803 00000001 00000000 0000001c",
+        "00000803 00000001 ffffffff ffffffff",
+        "03080000 01000000 1c000000 1c000000",
+    ],
+)
+def test_fault_133_wrong_magic(tmp_path: pathlib.Path, head: str) -> None:
+    """An invalid header is an error that names the file (the last: little-endian)."""
+    file = write(tmp_path, *digits(1))
+    pathlib.Path(file.path).write_bytes(bytes.fromhex(head))
+    with pytest.raises(SourceError, match=IMAGES):
+        IdxReader().plan([listed(pathlib.Path(file.path))])
+
+
+def test_fault_133_counts_must_agree(tmp_path: pathlib.Path) -> None:
+    """As many labels as images, or an error with both counts."""
+    images, labels = digits(10)
+    file = write(tmp_path, images, labels[:9])
+    with pytest.raises(SourceError, match=r"10 images.* 9 labels"):
+        IdxReader().plan([file])
+    with pytest.raises(SourceError, match=r"10 images.* 9 labels"):
+        list(IdxReader().blocks(file, block_bytes=1, limit_rows=None))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("change", [-1, 1, 784])
+def test_fault_133_size_must_agree(
+    tmp_path: pathlib.Path, which: int, change: int
+) -> None:
+    """A plain file that is shorter or longer than its header says is an error."""
+    images, labels = digits(10)
+    file = write(tmp_path, images, labels)
+    path = tmp_path / (IMAGES, LABELS)[which]
+    data = path.read_bytes()
+    path.write_bytes(data[:change] if change < 0 else data + bytes(change))
+    with pytest.raises(SourceError, match=rf"{path.name} has {len(data) + change} "):
+        IdxReader().plan([listed(pathlib.Path(file.path))])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_fault_133_compressed_size_must_agree(
+    tmp_path: pathlib.Path, which: int, change: int
+) -> None:
+    """The content of a compressed file must end where its header says."""
+    images, labels = digits(10)
+    file = write(tmp_path, images, labels, packed=(True, True))
+    path = tmp_path / ((IMAGES, LABELS)[which] + ".gz")
+    data = gzip.decompress(path.read_bytes())
+    data = data[:change] if change < 0 else data + bytes(change)
+    path.write_bytes(gzip.compress(data))
+    with pytest.raises(SourceError, match=path.name):
+        read_all(IdxReader(), listed(pathlib.Path(file.path)))
+
+
+def test_fault_133_compressed_file_cut_anywhere(tmp_path: pathlib.Path) -> None:
+    """A gzip file that ends early is an error at every byte, never fewer rows."""
+    images, labels = digits(3, (4, 4))
+    for which in (0, 1):
+        file = write(tmp_path, images, labels, packed=(True, True))
+        path = tmp_path / ((IMAGES, LABELS)[which] + ".gz")
+        data = path.read_bytes()
+        for size in range(len(data)):
+            path.write_bytes(data[:size])
+            with pytest.raises(SourceError):
+                read_all(IdxReader(), listed(pathlib.Path(file.path)))
+
+
+def test_several_gzip_members(tmp_path: pathlib.Path) -> None:
+    """A file of several gzip members is one stream."""
+    images, labels = digits(10)
+    file = write(tmp_path, images, labels, packed=(True, True))
+    data = idx(images)
+    pathlib.Path(file.path).write_bytes(
+        gzip.compress(data[:5]) + gzip.compress(data[5:999]) + gzip.compress(data[999:])
+    )
+    file = listed(pathlib.Path(file.path))
+    assert rows_of(read_all(IdxReader(), file), "image") == [
+        i.tobytes() for i in images
+    ]
+
+
+def test_fault_133_count_beyond_any_compression(tmp_path: pathlib.Path) -> None:
+    """A small file that says it holds billions of images is refused at once."""
+    head = struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 28, 28)
+    labels = struct.pack(">HBBI", 0, 8, 1, 2**32 - 1)
+    (tmp_path / (IMAGES + ".gz")).write_bytes(gzip.compress(head + bytes(100)))
+    (tmp_path / (LABELS + ".gz")).write_bytes(gzip.compress(labels + bytes(100)))
+    with pytest.raises(SourceError, match="4294967295 items"):
+        IdxReader().plan([listed(tmp_path / (IMAGES + ".gz"))])
+
+
+def test_fault_133_flipped_bytes_never_crash(tmp_path: pathlib.Path) -> None:
+    """A file with any byte of its head changed is all rows or an error."""
+    images, labels = digits(4, (3, 3))
+    for which, packed in ((0, False), (1, False), (0, True), (1, True)):
+        file = write(tmp_path, images, labels, packed=(packed, packed))
+        path = tmp_path / ((IMAGES, LABELS)[which] + ".gz" * packed)
+        data = path.read_bytes()
+        for at in range(min(len(data), 30)):
+            for value in (data[at] ^ 1, data[at] ^ 0x80, 0, 255):
+                path.write_bytes(data[:at] + bytes([value]) + data[at + 1 :])
+                try:
+                    raws = read_all(IdxReader(), listed(pathlib.Path(file.path)))
+                except SourceError:
+                    continue
+                assert sum(len(raw.numbers) for raw in raws) == 4
+        for name in (IMAGES, LABELS):
+            (tmp_path / (name + ".gz" * packed)).unlink()
+
+
+def test_all_files_have_one_shape(tmp_path: pathlib.Path) -> None:
+    """Images of another shape in a second file are an error that names both."""
+    first = write(tmp_path / "a", *digits(3, (4, 4)))
+    second = write(tmp_path / "b", *digits(3, (4, 5)))
+    with pytest.raises(SourceError, match=r"\(4, 4\).*\(4, 5\)"):
+        IdxReader().plan([first, second])
+
+
+def test_labels_must_be_one_integer_each(tmp_path: pathlib.Path) -> None:
+    """Labels that are lists or fractions are an error."""
+    images, _ = digits(3)
+    for labels in (np.zeros((3, 8), np.int32), np.zeros(3, np.float32)):
+        with pytest.raises(SourceError, match="one integer each"):
+            IdxReader().plan([write(tmp_path, images, labels)])
+
+
+def test_png_needs_images(tmp_path: pathlib.Path) -> None:
+    """Fractions cannot become PNG: an error that says to leave them raw."""
+    file = write(tmp_path, np.zeros((3, 4, 4), np.float32), np.zeros(3, np.uint8))
+    with pytest.raises(SourceError, match="raw"):
+        IdxReader("png").plan([file])
+
+
+def test_empty_pair(tmp_path: pathlib.Path) -> None:
+    """No images are no rows, plain or compressed."""
+    for packed in (False, True):
+        file = write(tmp_path / str(packed), *digits(0), packed=(packed, packed))
+        assert read_all(IdxReader(), file) == []
+        sample = IdxReader().plan([file]).sample
+        assert (sample.rows, sample.complete) == (0, True)

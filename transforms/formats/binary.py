@@ -1,0 +1,595 @@
+"""CIFAR-10, CIFAR-100 and pairs of IDX files, as MNIST's: images and class numbers.
+
+    CIFAR-10    data_batch_1.bin ... test_batch.bin     label, 1 | pixels, 3 x 32 x 32
+    CIFAR-100   train.bin, test.bin     coarse label, 1 | label, 1 | pixels, 3 x 32 x 32
+    IDX         train-images-idx3-ubyte, train-labels-idx1-ubyte, .gz or not:
+                00 00 | type, 1 | dimensions, 1 | each size, 4 | values, big-endian
+
+The layouts are those of https://www.cs.toronto.edu/~kriz/cifar.html, which has files of
+class names, one a line by id, and of http://yann.lecun.com/exdb/mnist. Plain files are
+cut into blocks; a compressed one is a single block that is read piece by piece.
+"""
+
+import abc
+import dataclasses
+import itertools
+import math
+import os
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.image.png_encode import encode_png, png_channels
+from transforms.core.model import Block, Reason, Rejection
+from transforms.core.schema import Feature, Kind
+from transforms.errors import InputError, SourceError
+from transforms.formats import table
+from transforms.formats.split_words import split_in_path
+from transforms.formats.unpacked import Unpacked, is_packed, open_unpacked
+
+__all__ = ["Cifar10Reader", "Cifar100Reader", "IdxReader", "cifar_files", "idx_files"]
+
+_Names = Mapping[str, tuple[str, ...]]
+_Arrays = Mapping[str, npt.NDArray[Any]]
+
+_SAMPLE_ROWS, _SAMPLE_BYTES = 1024, 64 << 20
+_PIECE_BYTES = 4 << 20
+# Of an item, and of a block: Arrow counts the bytes of a column in int32.
+_MAX_BYTES = 1 << 30
+# Deflate's densest code: 258 bytes from two bits.
+_MAX_DEFLATE_RATIO = 1032
+_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_MAX_DIMENSIONS = 8
+
+_BATCH = re.compile(r"(.*/)?(data|test)_batch[^/]*\.bin").fullmatch
+_WHOLE = re.compile(r"(.*/)?(train|test)\.bin").fullmatch
+# Its pickled version has the same names without a suffix.
+_PICKLE = re.compile(r"(.*/)?(data|test)_batch(_\d)?").fullmatch
+_IMAGES = re.compile(
+    r"(?P<stem>(.*/)?[^/]*?)images(?P<form>[-.]idx)\d-[a-z]+(\.gz)?", re.IGNORECASE
+).fullmatch
+_LABELS = re.compile(r"(.*/)?[^/]*?labels[-.]idx\d-[a-z]+(\.gz)?", re.I).fullmatch
+# MNIST calls its test files so: ten thousand.
+_IS_TEST = re.compile(r"(?<![a-z0-9])t10k(?![a-z0-9])", re.IGNORECASE).search
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Items:
+    """A file of `size` bytes: `count` items of one type and shape after `start`."""
+
+    origin: str
+    path: str
+    size: int
+    start: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    count: int
+    packed: bool = False
+
+    @property
+    def width(self) -> int:
+        """Bytes of an item."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def checked(self) -> "_Items":
+        """Returns the file; raises InputError if it cannot hold its items."""
+        expected = self.start + self.count * self.width
+        if self.packed and expected > self.size * _MAX_DEFLATE_RATIO:
+            raise self._wrong_size(f"{self.size} compressed bytes")
+        if not self.packed and expected != self.size:
+            raise self._wrong_size(f"{self.size} bytes")
+        return self
+
+    def pieces(
+        self, first: int, rows: int, stamp: int = 0
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yields items from `first` on, and the bytes of the file read before them.
+
+        A packed file must end after its last item.
+        """
+        begin, step = self.start + first * self.width, _PIECE_BYTES // self.width or 1
+        if not self.packed:
+            stop = begin + rows * self.width
+            yield files.read_range(self.path, begin, stop, stamp=stamp), begin
+            return
+        with open_unpacked(self.path, self.origin, stamp=stamp) as stream:
+            for skipped in range(0, begin, _PIECE_BYTES):
+                self._take(stream, min(_PIECE_BYTES, begin - skipped))
+            for at in range(0, rows, step):
+                before = stream.consumed
+                yield self._take(stream, min(step, rows - at) * self.width), before
+            if first + rows == self.count and stream.read(1):
+                raise self._wrong_size("more")
+
+    def read(self, first: int, rows: int, stamp: int = 0) -> bytes:
+        """Returns items from `first` on."""
+        return b"".join(data for data, _ in self.pieces(first, rows, stamp))
+
+    def _take(self, stream: Unpacked, size: int) -> bytes:
+        parts = []
+        while size:
+            parts.append(stream.read(size))
+            if not parts[-1]:
+                raise self._wrong_size("less")
+            stream.forget(stream.tell())
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def _wrong_size(self, found: str) -> InputError:
+        return InputError(
+            f"A file of {self.count} items of {self.width} bytes after {self.start} of "
+            f"header has a size to match; {self.origin} has {found}. It is cut off or "
+            f"damaged; fetch or write it again."
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reader(table.TableReader):
+    """Reads images, and the numbers of their classes.
+
+    Attributes:
+      encode: "raw" for `image` as its values, by height, width and channel, or "png".
+      classes: by label, the file of class names beside the data, which may be missing,
+        and how many classes there are.
+    """
+
+    encode: Literal["raw", "png"] = "raw"
+    classes: ClassVar[Mapping[str, tuple[str, int]]] = {}
+
+    @abc.abstractmethod
+    def _opened(self, file: table.SourceFile, size: int) -> tuple[_Items, ...]:
+        """Returns the files that an input consists of, itself first."""
+
+    @abc.abstractmethod
+    def _arrays(self, opened: Sequence[_Items], data: Sequence[bytes]) -> _Arrays:
+        """Returns n items of each file as n values of each feature, in their order."""
+
+    def plan(self, files: Sequence[table.InputFile]) -> table.Planned:
+        """Samples up to 1,024 images, evenly; of compressed files the first."""
+        opened = [self._opened(file, file.size) for file in files]
+        _check_alike(opened)
+        folders = dict.fromkeys(os.path.dirname(file.path) for file in files)
+        names = _shared({folder: self._names(folder) for folder in folders})
+        total, at, sampled = sum(items[0].count for items in opened), 0, []
+        widest = max((items[0].width for items in opened), default=1)
+        rows = min(total, _SAMPLE_ROWS, max(1, _SAMPLE_BYTES // widest))
+        chosen = [i * total // rows for i in range(rows)]
+        for file, items in zip(files, opened, strict=True):
+            stop = at + items[0].count
+            if places := [place - at for place in chosen if at <= place < stop]:
+                sampled.append(self._sampled(file, items, places, names))
+            at = stop
+        arrays = self._arrays(opened[0], [b""] * len(opened[0])) if opened else {}
+        columns = {
+            name: pa.chunked_array([raw.columns[name] for raw in sampled])
+            for name in arrays
+            if sampled
+        }
+        read = sum(len(raw.numbers) for raw in sampled)
+        sample = table.TableSample(
+            columns, read, rows - read, total_rows=total, complete=rows == total
+        )
+        return table.Planned(self, sample, tuple(self._features(arrays, names)))
+
+    def blocks(
+        self, file: table.InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields blocks of whole items, by their bytes as they are stored."""
+        items = self._opened(file, file.size)[0]
+        count = items.count if limit_rows is None else min(items.count, limit_rows)
+        if items.packed:
+            # Also for no items: only the end shows whether the file is whole.
+            yield file.whole(rows=count)
+            return
+        step = min(-(-block_bytes // items.width), _MAX_BYTES // items.width) or 1
+        for first in range(0, count, step):
+            start, rows = items.start + first * items.width, min(step, count - first)
+            stop = start + rows * items.width
+            yield file.block(start, stop, rows=rows, before=start, first_row=first)
+
+    def read(
+        self, file: table.SourceFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[table.RawRows]:
+        """Yields the images of a block; of a compressed file piece by piece."""
+        opened = self._opened(file, block.stop)
+        names = self._names(os.path.dirname(file.path))
+        beside = [items.read(block.first_row, block.rows) for items in opened[1:]]
+        width, at = opened[0].width, 0
+        for data, before in opened[0].pieces(block.first_row, block.rows, block.stamp):
+            stop, piece = at + len(data) // width, block
+            if opened[0].packed:
+                # Offsets of the content: those of the file do not tell pieces apart.
+                piece = dataclasses.replace(
+                    block,
+                    start=at * width,
+                    stop=stop * width,
+                    first_row=at,
+                    rows=stop - at,
+                    position=block.position + before,
+                )
+            pairs = zip(opened[1:], beside, strict=True)
+            parts = [part[at * i.width : stop * i.width] for i, part in pairs]
+            yield self._rows(piece, opened, [data, *parts], names).only(columns)
+            at = stop
+
+    def _names(self, folder: str) -> _Names:
+        paths = {name: os.path.join(folder, c[0]) for name, c in self.classes.items()}
+        return {n: _read_names(path) for n, path in paths.items() if files.exists(path)}
+
+    def _sampled(
+        self,
+        file: table.InputFile,
+        opened: Sequence[_Items],
+        places: Sequence[int],
+        names: _Names,
+    ) -> table.RawRows:
+        runs = [(place, 1) for place in places]
+        if any(items.packed for items in opened):
+            runs = [(0, len(places))]
+        stamps = itertools.chain([file.stamp], itertools.repeat(0))
+        try:
+            data = [
+                b"".join(items.read(first, rows, stamp) for first, rows in runs)
+                for items, stamp in zip(opened, stamps, strict=False)
+            ]
+        except OSError as error:
+            raise table.unreadable(file.path, error) from error
+        for label, ids in self._arrays(opened, data).items():
+            path, count = self.classes.get(label, ("", 0))
+            known = len(names.get(label, range(count)))
+            if (most := ids[ids < count].max(initial=0)) >= known > 0:
+                raise InputError(
+                    f"{path!r} must name every class in the order of the ids; it has "
+                    f"{known} names, and {file.origin} has records with {label!r} "
+                    f"{most}. Add the missing names."
+                )
+        return self._rows(
+            Block(file.origin, 0, 0, rows=len(places)), opened, data, names
+        )
+
+    def _rows(
+        self,
+        block: Block,
+        opened: Sequence[_Items],
+        data: Sequence[bytes],
+        names: _Names,
+    ) -> table.RawRows:
+        """Returns the items of a block but those of a class that there is not."""
+        arrays = self._arrays(opened, data)
+        numbers = np.arange(block.first_row, block.first_row + block.rows)
+        bad = np.zeros(block.rows, np.bool_)
+        refused: list[table.Complaint] = []
+        for name, ids in arrays.items():
+            count = len(names.get(name, ())) or self.classes.get(name, ("", 0))[1]
+            wrong = ((ids < 0) | (ids >= count)) & ~bad if count else np.zeros_like(bad)
+            for at in np.flatnonzero(wrong).tolist():
+                message = (
+                    f"field {name!r} holds {ids[at]}: "
+                    f"the classes are numbered 0 to {count - 1}"
+                )
+                refused.append((int(numbers[at]), Reason.OUT_OF_RANGE, message))
+            bad |= wrong
+
+        def reject(complaints: Sequence[table.Complaint]) -> list[Rejection]:
+            widths = [items.width for items in opened]
+            return [
+                table.rejection_of(block.origin, each, _record(data, widths, at))
+                for each in complaints
+                for at in [each[0] - block.first_row]
+            ]
+
+        columns = {
+            name: self._column(values[~bad], names.get(name))
+            for name, values in arrays.items()
+        }
+        return table.RawRows(block, columns, numbers[~bad], sorted(refused), reject)
+
+    def _column(
+        self, values: npt.NDArray[Any], names: Sequence[str] | None
+    ) -> pa.Array:
+        ready = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+        if names is not None:
+            return pa.array(names, pa.string()).take(pa.array(ready.astype(np.int64)))
+        if ready.ndim == 1:
+            return pa.array(ready)
+        if self.encode == "png":
+            return encode_png(ready)
+        width = np.int32(math.prod(ready.shape[1:]) * ready.itemsize)
+        ends = pa.py_buffer(np.arange(len(ready) + 1, dtype=np.int32) * width)
+        buffers = [None, ends, pa.py_buffer(ready)]
+        return pa.BinaryArray.from_buffers(pa.binary(), len(ready), buffers)
+
+    def _features(self, arrays: _Arrays, names: _Names) -> Iterator[Feature]:
+        for name, values in arrays.items():
+            is_label, shape = name == "label", values.shape[1:]
+            if name in names:
+                known = tuple(names[name])
+                yield Feature(name, Kind.LABEL, is_label=is_label, vocabulary=known)
+            elif not shape:
+                yield Feature(name, Kind.INT64, is_label=is_label)
+            elif self.encode == "raw":
+                dtype = values.dtype.name
+                yield Feature(
+                    name, Kind.TENSOR, shape=shape, dtype=dtype, encoding="raw"
+                )
+            else:
+                yield Feature(name, Kind.IMAGE, inline=True)
+                for side in ("height", "width", "depth"):
+                    yield Feature(side, Kind.INT64, derived=side, derived_from=name)
+
+
+class Cifar10Reader(_Reader):
+    """Reads CIFAR-10."""
+
+    title = "CIFAR-10"
+    classes: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "label": ("batches.meta.txt", 10)
+    }
+
+    def split_of(self, origin: str) -> str:
+        """Returns train or test by the file's name; empty for another name."""
+        found = _BATCH(origin) or _WHOLE(origin)
+        return found[2].replace("data", "train") if found else ""
+
+    def _opened(self, file: table.SourceFile, size: int) -> tuple[_Items, ...]:
+        kind, width = np.dtype(np.uint8), len(self.classes) + 3072
+        items = _Items(file.origin, file.path, size, 0, kind, (width,), size // width)
+        return (items.checked(),)
+
+    def _arrays(self, opened: Sequence[_Items], data: Sequence[bytes]) -> _Arrays:
+        records = np.frombuffer(data[0], np.uint8).reshape(-1, *opened[0].shape)
+        labels = {name: records[:, at] for at, name in enumerate(self.classes)}
+        pixels = records[:, len(labels) :].reshape(-1, 3, 32, 32)
+        return {**labels, "image": pixels.transpose(0, 2, 3, 1)}
+
+
+class Cifar100Reader(Cifar10Reader):
+    """Reads CIFAR-100, with a coarse and a fine label; the names are those of TFDS."""
+
+    title = "CIFAR-100"
+    classes: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "coarse_label": ("coarse_label_names.txt", 20),
+        "label": ("fine_label_names.txt", 100),
+    }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IdxReader(_Reader):
+    """Reads files of images, each with the labels that its name leads to.
+
+    Attributes:
+      vocabulary: the names of the classes, by id.
+    """
+
+    title = "IDX"
+    vocabulary: tuple[str, ...] = ()
+
+    def split_of(self, origin: str) -> str:
+        """Returns the split by the words of the file's name, else of its folders."""
+        return "test" if _IS_TEST(os.path.basename(origin)) else split_in_path(origin)
+
+    def _opened(self, file: table.SourceFile, size: int) -> tuple[_Items, ...]:
+        folder, beside = (os.path.dirname(each) for each in (file.path, file.origin))
+        name = os.path.basename(_labels_of(file.path, files.is_file))
+        images = _idx_items(file.path, file.origin)
+        labels = _idx_items(os.path.join(folder, name), os.path.join(beside, name))
+        if labels.shape or labels.dtype.kind == "f" or not images.shape:
+            raise InputError(
+                f"Labels are one integer each, and images have sides; {labels.origin} "
+                f"holds {labels.dtype.name} of {labels.shape}, {images.origin} "
+                f"{images.dtype.name} of {images.shape}."
+            )
+        if images.count != labels.count:
+            raise InputError(
+                f"Every image has a label; {images.origin} holds {images.count} "
+                f"images, {labels.origin} {labels.count} labels. Fetch or write them "
+                f"again."
+            )
+        return images, labels
+
+    def _arrays(self, opened: Sequence[_Items], data: Sequence[bytes]) -> _Arrays:
+        images, labels = (
+            np.frombuffer(part, items.dtype).reshape(-1, *items.shape)
+            for items, part in zip(opened, data, strict=True)
+        )
+        # Gray images get a channel axis, as TensorFlow's decoders give them.
+        images = images[..., np.newaxis] if images.ndim == 3 else images
+        dtype, shape = images.dtype.name, images.shape[1:]
+        if self.encode == "png" and png_channels(dtype, shape) is None:
+            raise SourceError(
+                f"Images of (height, width) in uint8 can become PNG; "
+                f"{opened[0].origin} holds {dtype} of {shape}. Leave them raw."
+            )
+        return {"image": images, "label": labels}
+
+    def _names(self, folder: str) -> _Names:
+        return {"label": self.vocabulary} if self.vocabulary else {}
+
+
+def _record(data: Sequence[bytes], widths: Sequence[int], at: int) -> bytes:
+    parts = zip(data, widths, strict=True)
+    return b"".join(part[at * width : (at + 1) * width] for part, width in parts)
+
+
+def _check_alike(opened: Sequence[Sequence[_Items]]) -> None:
+    """Raises InputError where inputs differ in shape, or have the same labels."""
+    owner: dict[str, str] = {}
+    for first, *_, last in ((items[0], *items) for items in opened):
+        _check_owner(owner, first.origin, last.origin)
+        one = opened[0][0]
+        if (one.dtype, one.shape) != (first.dtype, first.shape):
+            raise InputError(
+                f"All images of a source have one shape and type; {one.origin} has "
+                f"{one.shape} of {one.dtype.name}, {first.origin} {first.shape} of "
+                f"{first.dtype.name}. Convert them one by one."
+            )
+
+
+def _check_owner(owner: dict[str, str], images: str, labels: str) -> None:
+    first = owner.setdefault(labels, images)
+    if first != images:
+        raise InputError(
+            f"Every file of labels belongs to one of images; {labels} does to {first} "
+            f"and to {images}. Keep one of the two."
+        )
+
+
+def _shared(found: Mapping[str, _Names]) -> _Names:
+    """Returns the class names that all folders share."""
+    one = next(iter(found), "")
+    for folder, names in found.items():
+        if names != found[one]:
+            raise InputError(
+                f"Class names must be the same, in the same order, beside all files of "
+                f"a source; those in {one!r} and {folder!r} differ. Convert the "
+                f"folders one by one."
+            )
+    return found.get(one, {})
+
+
+def _read_names(path: str) -> tuple[str, ...]:
+    """Returns the names of classes in a file, by id; blank lines may end it."""
+    found = ""
+    try:
+        text = files.read_bytes(path).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        text, found = "", str(error)
+    lines = [line.strip() for line in text.rstrip().split("\n")]
+    twice = next((line for i, line in enumerate(lines) if line in lines[:i]), None)
+    if not found and "" in lines:
+        found = f"line {lines.index('') + 1} is blank"
+    if not found and twice is not None:
+        found = f"{twice!r} stands there twice"
+    if found:
+        raise InputError(
+            f"A file of class names must be UTF-8 text with one name a line, the first "
+            f"for id 0, each once; {path!r} is not: {found}."
+        )
+    return tuple(lines)
+
+
+def _idx_items(path: str, origin: str) -> _Items:
+    """Returns what a file holds, by its header and its size."""
+    most = 4 + 4 * _MAX_DIMENSIONS
+    try:
+        packed, size = is_packed(path), files.size_of(path)
+        if packed:
+            with open_unpacked(path, origin) as stream:
+                # A member of gzip may end within the header.
+                head = b"".join(
+                    itertools.islice(iter(lambda: stream.read(1), b""), most)
+                )
+        else:
+            with files.open_input(path) as plain:
+                head = plain.read(most)
+    except OSError as error:
+        raise table.unreadable(path, error) from error
+    return idx_header(
+        _Items(origin, path, size, 0, np.dtype("u1"), (), 0, packed), head
+    )
+
+
+def idx_header(items: _Items, head: bytes) -> _Items:
+    """Returns what a file holds, by its first 36 bytes, or all there are.
+
+    Raises:
+      InputError: they are no IDX header, or an item is empty or over 1 GiB, or the
+        size is another.
+    """
+    magic, code, dimensions = head[:2], *(*head[2:4], 0, 0)[:2]
+    start = 4 + 4 * dimensions
+    is_idx = magic == b"\0\0" and code in _TYPES and 0 < dimensions <= _MAX_DIMENSIONS
+    if is_idx and len(head) >= start:
+        count, *shape = struct.unpack(f">{dimensions}I", head[4:start])
+        kind = np.dtype(_TYPES[code])
+        if 0 < math.prod(shape) * kind.itemsize <= _MAX_BYTES:
+            return dataclasses.replace(
+                items, start=start, dtype=kind, shape=tuple(shape), count=count
+            ).checked()
+    raise InputError(
+        f"An IDX file starts with 00 00, a type, the number of dimensions (1 to "
+        f"{_MAX_DIMENSIONS}) and the size of each, for items of up to 1 GiB; "
+        f"{items.origin} starts with {head[:20].hex(' ') or 'nothing'}. It is damaged "
+        f"or of another format."
+    )
+
+
+def _labels_of(path: str, exists: Callable[[str], bool]) -> str:
+    """Returns the one file of labels for one of images; raises InputError."""
+    labels: list[str] = []
+    if found := _IMAGES(path):
+        word = {"IMAGES": "LABELS", "Images": "Labels"}.get(
+            path[found.end("stem") : found.start("form")], "labels"
+        )
+        ends = itertools.product("-.", ("ubyte", "byte", "short", "int"), ("", ".gz"))
+        names = (f"{found['stem']}{word}{dot}idx1-{k}{gz}" for dot, k, gz in ends)
+        labels = [name for name in names if exists(name)]
+    if len(labels) != 1:
+        shown = f"{' and '.join(labels)}; keep one" if labels else "none, .gz or not"
+        raise InputError(
+            f"Images in IDX files, NAME-images-idx3-ubyte, have one file of labels "
+            f"beside them, NAME-labels-idx1-ubyte; {path} has "
+            f"{shown if found else 'another name'}."
+        )
+    return labels[0]
+
+
+def idx_files(
+    listed: Iterable[tuple[str, int]], _head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns the files of images of IDX pairs by their names; None if none are.
+
+    Raises:
+      InputError: images without labels or labels without images, or one of them twice,
+        plain and compressed.
+    """
+    paths = dict(listed)
+    inputs = [path for path in paths if _IMAGES(path)]
+    owner: dict[str, str] = {}
+    for path in inputs:
+        _check_owner(owner, path, _labels_of(path, paths.__contains__))
+    for path in paths if inputs else ():
+        if _LABELS(path) and path not in owner:
+            raise InputError(
+                f"Labels in IDX files have a file of images beside them, "
+                f"NAME-images-idx3-ubyte; {path} has none."
+            )
+    return tuple(inputs) or None
+
+
+def cifar_files(
+    listed: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns which files are CIFAR's; None if none are.
+
+    The names of CIFAR-10 say enough: a file of theirs with another size is not left
+    out but damaged when it is read. `train.bin` and `test.bin` may be anything, so one
+    at least must have the size of whole records, and start with labels of CIFAR-100.
+
+    Raises:
+      InputError: there are both; or the pickled version.
+    """
+    batches = [path for path, _ in listed if _BATCH(path)]
+    whole = [path for path, _ in listed if _WHOLE(path)]
+    width = 3074
+    starts = [head(p)[:2] for p, n in listed if _WHOLE(p) and n and n % width == 0]
+    is_100 = any(len(two) == 2 and two[0] < 20 and two[1] < 100 for two in starts)
+    if batches and is_100:
+        raise InputError(
+            f"A source is CIFAR-10 or CIFAR-100; found {batches[0]} and {whole[0]}. "
+            f"Convert the folders one by one."
+        )
+    for path, _ in () if batches or is_100 else listed:
+        if _PICKLE(path) and head(path).startswith(b"\x80"):
+            raise InputError(
+                f"{path} is CIFAR's Python version, a pickle, which is never loaded: "
+                f"that could run any code. Fetch the binary version, "
+                f"cifar-10-binary.tar.gz."
+            )
+    return tuple(batches or (whole if is_100 else ())) or None

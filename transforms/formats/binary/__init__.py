@@ -1,1 +1,0 @@
-"""Records of one length: CIFAR, IDX, and any layout that is described."""
