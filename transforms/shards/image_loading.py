@@ -1,6 +1,5 @@
-"""Load and check the images of rows, ahead of their use where reads wait."""
+"""Load and check the images of rows; in a store or to be changed, by threads."""
 
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -17,7 +16,6 @@ from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards.image_reading import load_image
 from transforms.shards.image_window import ImageWindows
-from transforms.shards.load_pace import FAR, HERE, LoadTimes, Pace
 from transforms.shards.loaded_images import (
     ImageColumn,
     Images,
@@ -25,6 +23,7 @@ from transforms.shards.loaded_images import (
     LoadedImage,
     loaded_items,
 )
+from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.paths import is_remote
 
 __all__ = ["ImageLoader"]
@@ -32,8 +31,12 @@ __all__ = ["ImageLoader"]
 _MAX_IMAGES = 512
 # Of what rows have beside their images; boxes may be many.
 _MAX_ROW_BYTES = 4 << 20
-# Of the local files of this process; those in stores always wait.
-_times = LoadTimes()
+# Rows of the first chunk of a shard, and bytes of the images of each further one. Reads
+# from a store wait for the network: more of them are begun at once.
+_FIRST_ROWS, _CHUNK_BYTES = 8, 8 << 20
+_FAR_FIRST_ROWS, _FAR_CHUNK_BYTES = 128, 32 << 20
+# Images that are changed are decoded, which two threads do side by side.
+_DECODING_THREADS = 2
 
 _Value = str | bytes | None
 _Values = list[_Value | list[_Value]]
@@ -47,9 +50,10 @@ class ImageLoader:
             for table, positions, columns in loader.chunks():
                 loader.keep_until(written(columns))
 
-    Where reads wait, threads read the next chunk while one is being used; elsewhere the
-    calling thread reads, into a buffer where that is possible. How the rows are cut
-    depends on that and on the size of the images before; what is written does not.
+    From a store, or where images are changed, threads load the next chunk while one is
+    being used. Otherwise the calling thread reads, into a buffer where that is
+    possible. How the rows are cut depends on that and on the size of the images before;
+    what is written does not.
 
     Args:
       rows: of one shard.
@@ -75,7 +79,7 @@ class ImageLoader:
         self._far = _are_far(rows, images, root)
         beside = rows.table.drop_columns([feature.name for feature in images])
         fitting = _MAX_ROW_BYTES * len(rows) // max(beside.nbytes, 1)
-        self._most_rows = max(fitting, 1)
+        self._most_rows: int = max(fitting, 1)
         self._open = contextlib.ExitStack()
         self._windows: ImageWindows | None = None
         seen = not (self._far or this_worker.is_elsewhere())
@@ -97,64 +101,67 @@ class ImageLoader:
 
     def chunks(self) -> Iterator[_Chunk]:
         """Yields rows, their positions and their images, in the rows' order."""
-        rows, far = self._rows, self._far
+        if self._far:
+            yield from self._chunks_ahead(
+                CONNECTIONS, _FAR_FIRST_ROWS, _FAR_CHUNK_BYTES
+            )
+            return
+        if not all(policy.is_passive for policy in self._policies):
+            yield from self._chunks_ahead(_DECODING_THREADS, _FIRST_ROWS, _CHUNK_BYTES)
+            return
         start = mean = 0
-        ahead: collections.deque[_Pending] = collections.deque()
-        with _Threads() as threads:
-            while start < len(rows) or ahead:
-                while start < len(rows) and len(ahead) < 2:
-                    due = not far and _times.is_due()
-                    # Threads that load would disturb the measurement.
-                    if due and ahead:
-                        break
-                    here = _times.pace == HERE
-                    if due and here and self._windows is not None:
-                        chunk = self._fill(self._windows, start, mean)
-                        start += len(chunk[0])
-                        yield chunk
-                        mean = _mean_size(chunk)
-                        continue
-                    pace = FAR if far else _times.pace
-                    count = pace.first
-                    if mean:
-                        count = min(max(pace.chunk_bytes // mean, 1), _MAX_IMAGES)
-                    count = min(count, self._most_rows)
-                    ahead.append(self._begin(threads, start, count, is_due=due))
-                    start += count
-                if ahead:
-                    chunk = ahead.popleft().finish()
-                    mean = _mean_size(chunk)
-                    yield chunk
+        while start < len(self._rows):
+            if self._windows is not None:
+                chunk = self._fill(self._windows, start, mean)
+            else:
+                count = self._count(mean, _FIRST_ROWS, _CHUNK_BYTES)
+                table, positions, load = self._taken(start, count)
+                chunk = table, positions, [*load(0, len(table))]
+            start += len(chunk[0])
+            mean = _mean_size(chunk)
+            yield chunk
+
+    def _chunks_ahead(
+        self, most: int, first: int, chunk_bytes: int
+    ) -> Iterator[_Chunk]:
+        """Does so with threads, which load the next chunk while one is being used."""
+        start = mean = 0
+        ahead: list[_Pending] = []
+        with concurrent.futures.ThreadPoolExecutor(most) as threads:
+            while start < len(self._rows) or ahead:
+                while start < len(self._rows) and len(ahead) < 2:
+                    count = self._count(mean, first, chunk_bytes)
+                    table, positions, load = self._taken(start, count)
+                    rows = [
+                        threads.submit(load, row, row + 1) for row in range(len(table))
+                    ]
+                    ahead.append(_Pending(table, positions, rows))
+                    start += len(table)
+                chunk = ahead.pop(0).finish(len(self._images))
+                mean = _mean_size(chunk)
+                yield chunk
+
+    def _count(self, mean: int, first: int, chunk_bytes: int) -> int:
+        """Returns how many rows to load, given the mean size of the images before."""
+        count = min(max(chunk_bytes // mean, 1), _MAX_IMAGES) if mean else first
+        return min(count, self._most_rows)
+
+    def _taken(
+        self, start: int, count: int
+    ) -> tuple[pa.Table, npt.NDArray[np.int64], "_Load"]:
+        """Returns the next rows, their positions, and what loads their images."""
+        table, positions = self._rows.take(start, start + count)
+        load = _Load.of(table, self._images, self._root, self._policies)
+        return table, positions, load
 
     def _fill(self, windows: ImageWindows, start: int, mean: int) -> _Chunk:
         """Returns the next rows whose images a window holds."""
         offered = min(windows.most_rows(mean), self._most_rows)
         table, positions = self._rows.take(start, start + offered)
         paths = table[self._images[0].name].to_pylist()
-        column = windows.fill(paths, _stamps(table), _times)
+        column = windows.fill(paths, _stamps(table))
         count = len(column)
         return table.slice(0, count), positions[:count], [column]
-
-    def _begin(
-        self, threads: "_Threads", start: int, count: int, *, is_due: bool
-    ) -> "_Pending":
-        """Begins to load rows; measures the first ones if that is due."""
-        table, positions = self._rows.take(start, start + count)
-        load = _Load.of(table, self._images, self._root, self._policies)
-        pending = _Pending(table, positions, len(self._images))
-        at = 0
-        if is_due and _times.pace != HERE:
-            pending.parts.append(_times.begin(lambda: load(0, 1)))
-            at = 1
-        if is_due and _times.is_due():
-            single = (load(row, row + 1) for row in range(at, len(table)))
-            measured = _times.measure(single)
-            pending.parts.extend(measured)
-            at += len(measured)
-        pace = FAR if self._far else _times.pace
-        for row in range(at, len(table), pace.task):
-            pending.parts.append(threads.run(pace, load, row, row + pace.task))
-        return pending
 
 
 def _stamps(table: pa.Table) -> list[int]:
@@ -216,35 +223,6 @@ class _Load:
         ]
 
 
-class _Threads:
-    """Runs tasks at a pace, in threads that end with it."""
-
-    def __init__(self) -> None:
-        self._pace: Pace | None = None
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
-
-    def run(self, pace: Pace, load: _Load, start: int, stop: int) -> "_Part":
-        """Begins to load rows, or loads them at once if the pace has no threads."""
-        if not pace.threads:
-            return load(start, stop)
-        if self._pool is None or self._pace != pace:
-            self.close()
-            self._pool = concurrent.futures.ThreadPoolExecutor(pace.threads)
-            self._pace = pace
-        return self._pool.submit(load, start, stop)
-
-    def close(self) -> None:
-        """Ends the threads when they have done what they have begun."""
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def __enter__(self) -> "_Threads":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
     """Whether images are fetched over a network.
 
@@ -276,22 +254,18 @@ def _size(loaded: Loaded) -> int:
     return sum(len(item.data) for item in loaded_items(loaded))
 
 
-_Part = list[list[Loaded]] | concurrent.futures.Future[list[list[Loaded]]]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Pending:
-    """Rows whose images are loaded, or being loaded by threads, part by part."""
+    """Rows whose images threads are loading, row by row."""
 
     table: pa.Table
     positions: npt.NDArray[np.int64]
-    features: int
-    parts: list[_Part] = dataclasses.field(default_factory=list)
+    loading: list[concurrent.futures.Future[list[list[Loaded]]]]
 
-    def finish(self) -> _Chunk:
-        images: list[list[Loaded]] = [[] for _ in range(self.features)]
-        for part in self.parts:
-            loaded = part if isinstance(part, list) else part.result()
-            for each, more in zip(images, loaded, strict=True):
+    def finish(self, features: int) -> _Chunk:
+        """Waits for the images."""
+        images: list[list[Loaded]] = [[] for _ in range(features)]
+        for row in self.loading:
+            for each, more in zip(images, row.result(), strict=True):
                 each += more
         return self.table, self.positions, [*images]

@@ -7,7 +7,7 @@ is unusual about a file, or cannot be read this way, is left to `load_image`.
 """
 
 import concurrent.futures
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import google_crc32c
 import numpy as np
@@ -16,7 +16,6 @@ from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.shards.allocation import spare_buffers
 from transforms.shards.image_reading import full_path, load_image, prepare
-from transforms.shards.load_pace import HERE, LoadTimes
 from transforms.shards.loaded_images import (
     ImageColumn,
     LoadedImage,
@@ -38,7 +37,7 @@ class ImageWindows:
     """Two buffers: one is filled while the other one's images are being written.
 
         with ImageWindows(root, policy) as windows:
-            column = windows.fill(paths, stamps, times)
+            column = windows.fill(paths, stamps)
             windows.keep_until(writing)
 
     Args:
@@ -75,18 +74,14 @@ class ImageWindows:
             return _FIRST_ROWS
         return min(_WINDOW_BYTES // mean_bytes + 1, _MAX_ROWS)
 
-    def fill(
-        self, paths: Sequence[str], stamps: Sequence[int], times: LoadTimes
-    ) -> ImageColumn:
+    def fill(self, paths: Sequence[str], stamps: Sequence[int]) -> ImageColumn:
         """Returns the images of the first rows, at least one, which fit into a buffer.
 
-        The buffer is used again by the next call but one. If the first files wait, it
-        ends with them: threads are to read the others.
+        The buffer is used again by the next call but one.
 
         Args:
           paths: of n >= 1 rows.
           stamps: of the files when they were listed; 0 where that is not known.
-          times: measures the first files, and decides.
         """
         self._writing.reverse()
         if self._writing[0] is not None:
@@ -96,9 +91,8 @@ class ImageWindows:
         if len(self._buffers) < 2:
             self._buffers.insert(0, _spare_buffer())
         window = _Window(self._buffers[0], self._root, self._policy, paths, stamps)
-        times.measure(window.one_by_one())
-        if times.pace == HERE:
-            window.add_all()
+        while window.add():
+            pass
         return window.column()
 
     def keep_until(self, writing: concurrent.futures.Future[None]) -> None:
@@ -148,29 +142,15 @@ class _Window:
         self._others: dict[int, LoadedImage] = {}
         self._other_bytes = 0
 
-    def __len__(self) -> int:
-        """Rows so far."""
-        return len(self._plain)
-
-    def one_by_one(self) -> Iterator[None]:
-        """Adds the next rows, until the buffer is full; yields after each."""
-        while self._add(1):
-            yield
-
-    def add_all(self) -> None:
-        """Adds rows until the buffer is full."""
-        while self._add(len(self._paths)):
-            pass
-
     def column(self) -> ImageColumn:
         """Returns the images of all rows."""
         crcs = np.array(self._crcs, np.uint32)
         return ImageColumn(self._payloads, crcs, self._plain, self._others)
 
-    def _add(self, most: int) -> bool:
-        """Reads and checks the next files, at most a group; returns False for none."""
-        first = len(self)
-        paths = self._paths[first : first + most]
+    def add(self) -> bool:
+        """Reads and checks the next group of files; returns False for none."""
+        first = len(self._plain)
+        paths = self._paths[first:]
         if not paths or self._other_bytes >= len(self._buffer):
             return False
         found = files.read_into(paths, self._buffer[self._end :], _GROUP_BYTES)
@@ -184,21 +164,23 @@ class _Window:
             start = self._end
             self._end = stop = start + max(size, 0)
             name, listed = self._names[row], self._stamps[row]
+            image = plain = None
             if size < 0 or listed not in (0, stamp) or size > self._policy.max_bytes:
                 image = load_image(name, listed, self._root, self._policy)
                 assert image is not None
-                plain = None
             else:
                 data = bytes(self._buffer[start:stop])
-                image = LoadedImage(data, prepare(data, self._policy), name)
-                plain = plain_jpeg(image)
+                result = prepare(data, self._policy)
+                plain = plain_jpeg(data, result, name)
+                if plain is None:
+                    image = LoadedImage(data, result, name)
             self._plain.append(plain)
-            if plain is None:
+            if image is None:
+                self._payloads.append(self._buffer[start:stop])
+            else:
                 self._others[row] = image
                 self._other_bytes += len(image.data)
                 data = image.prepared.data if image.is_sound else b""
                 self._payloads.append(data)
-            else:
-                self._payloads.append(self._buffer[start:stop])
             self._crcs.append(google_crc32c.value(data))
         return True

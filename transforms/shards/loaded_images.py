@@ -121,17 +121,23 @@ class PlainJpeg(NamedTuple):
     depth: int
 
 
-def plain_jpeg(image: LoadedImage) -> PlainJpeg | None:
-    """Returns the size of an image that is a plain JPEG; else None."""
-    result = image.result
+def plain_jpeg(
+    data: bytes, result: PreparedImage | Fault, name: str
+) -> PlainJpeg | None:
+    """Returns the size of an image that is a plain JPEG; else None.
+
+    Args:
+      data, result, name: see `LoadedImage`.
+    """
     if (
         isinstance(result, Fault)
-        or result.data is not image.data
-        or result.source.format != "jpeg"
-        or image.notes
+        or result.data is not data
+        or result.notes
+        or result.info.format != "jpeg"
+        or contradicts_suffix(name, "jpeg")
     ):
         return None
-    return PlainJpeg(result.info.height, result.info.width, result.info.depth)
+    return PlainJpeg(*result.info[1:])
 
 
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}

@@ -9,20 +9,10 @@ from tests.support.drawn_images import picture, saved
 from tests.support.image_sources import encoded, noise, tree
 from tests.support.outputs import contents, dataset
 from tests.support.runs import convert
-from transforms.shards import image_loading, image_window
+from transforms.shards import image_window
 from transforms.shards.image_window import ImageWindows
-from transforms.shards.load_pace import HERE, LoadTimes
 
 Folder = pathlib.Path
-
-
-class _Here(LoadTimes):
-    """Never lets threads load."""
-
-    def is_due(self) -> bool:
-        """Always."""
-        self.pace = HERE
-        return True
 
 
 def _source(folder: Folder) -> Folder:
@@ -50,7 +40,6 @@ def test_windows_change_no_byte(
 ) -> None:
     """Shards, rejects and the manifest's facts are equal."""
     source = _source(tmp_path / "in")
-    monkeypatch.setattr(image_loading, "_times", _Here())
     spare: collections.deque[memoryview] = collections.deque()
     monkeypatch.setattr(image_window, "spare_buffers", spare)
     found = []

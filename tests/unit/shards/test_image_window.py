@@ -2,11 +2,8 @@
 
 import concurrent.futures
 import os
-import time
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -19,23 +16,11 @@ from transforms.core.reasons import Fault
 from transforms.shards import image_window
 from transforms.shards.image_reading import load_image
 from transforms.shards.image_window import ImageWindows
-from transforms.shards.load_pace import FAR, HERE, LoadTimes
 from transforms.shards.loaded_images import ImageColumn, LoadedImage, derived_value
 
-_Row = TypeVar("_Row")
 _POLICY = ImagePolicy(max_bytes=50_000)
 _DATA = saved(picture(), "JPEG")
 _DERIVED = "height width depth format codec colorspace sha256".split()
-
-
-class _Here(LoadTimes):
-    """Reads in the calling thread, whatever is measured."""
-
-    def measure(self, loading: Iterator[_Row]) -> list[_Row]:
-        """Measures as ever, and decides otherwise."""
-        rows = super().measure(loading)
-        self.pace = HERE
-        return rows
 
 
 def _tree(folder: Path) -> tuple[list[str], list[int]]:
@@ -113,7 +98,7 @@ def test_a_window_loads_what_a_reader_of_single_images_loads(
     row = plain = 0
     with ImageWindows(root, _POLICY) as windows:
         while row < len(paths):
-            column = windows.fill(paths[row:], stamps[row:], _Here())
+            column = windows.fill(paths[row:], stamps[row:])
             assert len(column) > 0
             whole = ImageColumn.of(expected[row : row + len(column)])
             assert [bytes(each) for each in column.payloads] == whole.payloads
@@ -143,11 +128,11 @@ def test_a_buffer_waits_for_the_writing_of_its_images(tmp_path: Path) -> None:
     writing: list[concurrent.futures.Future[None]] = []
     with ImageWindows(str(tmp_path), _POLICY) as windows:
         for _ in range(2):
-            windows.fill(["a.jpg"], [0], _Here())
+            windows.fill(["a.jpg"], [0])
             writing.append(concurrent.futures.Future())
             windows.keep_until(writing[-1])
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            third = pool.submit(windows.fill, ["a.jpg"], [0], _Here())
+            third = pool.submit(windows.fill, ["a.jpg"], [0])
             with pytest.raises(TimeoutError):
                 third.result(timeout=0.1)
             writing[0].set_result(None)
@@ -163,31 +148,11 @@ def test_a_failed_write_is_raised_before_its_buffer_is_used_again(
     failed: concurrent.futures.Future[None] = concurrent.futures.Future()
     failed.set_exception(OSError("no room"))
     with ImageWindows(str(tmp_path), _POLICY) as windows:
-        windows.fill(["absent.jpg"], [0], _Here())
+        windows.fill(["absent.jpg"], [0])
         windows.keep_until(failed)
-        windows.fill(["absent.jpg"], [0], _Here())
+        windows.fill(["absent.jpg"], [0])
         with pytest.raises(OSError, match="no room"):
-            windows.fill(["absent.jpg"], [0], _Here())
-
-
-def test_a_window_ends_where_reads_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One slow file is read; threads are to read the others."""
-    (tmp_path / "a.jpg").write_bytes(saved(picture(), "JPEG"))
-    real = files.read_into
-
-    def read_into(
-        paths: list[str], buffer: memoryview, enough: int
-    ) -> list[tuple[int, int]]:
-        time.sleep(5e-3)
-        return real(paths, buffer, enough)
-
-    monkeypatch.setattr(files, "read_into", read_into)
-    times = LoadTimes()
-    with ImageWindows(str(tmp_path), _POLICY) as windows:
-        assert len(windows.fill(["a.jpg"] * 50, [0] * 50, times)) == 1
-    assert times.pace == FAR
+            windows.fill(["absent.jpg"], [0])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +173,7 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read(
 
     monkeypatch.setattr(os, "readv", readv)
     with ImageWindows(str(tmp_path), _POLICY) as windows:
-        (image,) = windows.fill(["a.jpg"], [stamp], _Here())
+        (image,) = windows.fill(["a.jpg"], [stamp])
     assert isinstance(image.result, Fault)
     assert image.result.reason is Reason.CHANGED_DURING_RUN
 

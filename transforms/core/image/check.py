@@ -10,7 +10,6 @@ decodes, TensorFlow decodes. Progressive JPEGs are always decoded, because their
 coefficients can overflow.
 """
 
-import dataclasses
 import io
 import re
 import struct
@@ -35,8 +34,7 @@ TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImageInfo:
+class ImageInfo(NamedTuple):
     """An image that can be read.
 
     Attributes:

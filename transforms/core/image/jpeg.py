@@ -14,6 +14,7 @@ tables nor entropy-coded bytes: only a decoder finds a wrong bit there.
 """
 
 import re
+import struct
 from typing import NamedTuple
 
 from transforms.errors import DamageError
@@ -58,6 +59,9 @@ more scans than this is a decompression bomb. libjpeg-turbo's fuzzers use this l
 # The next marker in entropy-coded bytes. FF FF is a fill byte, so what follows decides.
 _find_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
+_mark_and_length = struct.Struct(">HH").unpack_from
+# SOI, EOI, restarts and TEM have no length; other codes are undefined.
+_WITH_LENGTH = frozenset([*range(0xFFC0, 0xFFD0), *range(0xFFDA, 0xFFFF)])
 _METADATA = frozenset([*range(_APP0, 0xF0), _COM, _DNL])
 _NOWHERE = slice(0, 0)
 
@@ -134,18 +138,10 @@ def read_header(data: bytes) -> JpegHeader:
         raise DamageError(f"JPEG: {width} x {height} pixels at byte {at + 1}")
     if not kind and components not in (1, 3, 4):
         kind = f"JPEG of {components} components"
-    return JpegHeader(
-        height=height,
-        width=width,
-        depth=1 if components == 1 else 3,
-        components=components,
-        progressive=marker in _PROGRESSIVE,
-        unsupported=kind,
-        stop=stop,
-        several=several,
-        exif=exif,
-        xmp=xmp,
-    )
+    depth = 1 if components == 1 else 3
+    progressive = marker in _PROGRESSIVE
+    sides = height, width, depth, components
+    return JpegHeader(*sides, progressive, kind, stop, several, exif, xmp)
 
 
 def walk(data: bytes, header: JpegHeader) -> int:
@@ -223,6 +219,12 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
     Any number of fill bytes FF may come before a marker's code (T.81 B.1.1.2). EOI has
     neither length nor payload: both offsets are the end of the marker.
     """
+    if at + 4 <= len(data):
+        mark, length = _mark_and_length(data, at)
+        stop = at + 2 + length
+        if mark in _WITH_LENGTH and length >= 2 and stop <= len(data):
+            return mark & 0xFF, at + 4, stop
+    # Fill bytes, the end, or damage.
     try:
         if data[at] != 0xFF:
             raise DamageError(f"JPEG: stray bytes instead of a marker at byte {at}")
@@ -233,7 +235,6 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
         if marker == _EOI:
             return marker, at + 2, at + 2
         if marker < 0xC0 or 0xD0 <= marker <= 0xD8:
-            # SOI, restarts and TEM have no length; other codes are undefined.
             raise DamageError(f"JPEG: unexpected marker {marker:02X} at byte {at}")
         length = data[at + 2] << 8 | data[at + 3]
     except IndexError:
