@@ -72,9 +72,6 @@ def _translated(match: re.Match[str]) -> str:
         return f"{name}=...{following}"
     if _is_switch(negated):
         return f"{negated}=False{following}"
-    for setting in SETTINGS.values():
-        if (meaning := setting.aliases.get(f"--{flag}")) is not None:
-            return f"{setting.name}={meaning!r}{following}"
     return match[0]
 
 
