@@ -17,11 +17,11 @@ from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.python_data.store import is_object_source, store_rows
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.python_words import in_python, raising_in_python
 from beam_pipeline.settings.removed import check_still_there
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.file_names import check_file_names
 from transforms.core.manifest import Manifest
+from transforms.errors import raising_in_python
 from transforms.publishing import target, work_folder
 from transforms.storage.paths import another_job
 from transforms.work.reject_files import remove_left
@@ -45,9 +45,10 @@ def _with_settings(function: _Function) -> _Function:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=SETTINGS[name].default,
-            annotation=annotation,
+            annotation=Keywords.__annotations__[name],
         )
-        for name, annotation in Keywords.__annotations__.items()
+        for name in SETTINGS
+        if name in Keywords.__annotations__
     ]
     signature = signature.replace(parameters=[*own, *named])
     vars(function)["__signature__"] = signature
@@ -74,7 +75,8 @@ class Report:
         their own, and lost with rejected items; without those that steps of `between`
         have changed.
       image_notes: images that have something worth knowing, counted by what it is.
-      notes: what readers of the dataset should know, a sentence each.
+      notes: what readers of the dataset should know, a sentence each. They name
+        settings by their options, as errors do.
       seconds: how long the run took.
       dropped_by_steps, added_by_steps: how many fewer or more rows there were behind
         the steps of `between` than before.
@@ -141,7 +143,7 @@ def _convert(
     progress: bool,
     settings: Mapping[str, Any],
 ) -> Report:
-    """Converts as `convert` does, with errors in terms of the command line."""
+    """Converts as `convert` does."""
     started = time.monotonic()
     check_file_names()
     another_job()
@@ -190,7 +192,6 @@ def _report(manifest: Manifest, spec: Spec, started: float, status: str) -> Repo
     seconds = time.monotonic() - started
     result = success_json(manifest, os.path.abspath(spec.output), seconds)
     result["status"] = status
-    result["notes"] = [in_python(note) for note in result["notes"]]
     fields = {field.name for field in dataclasses.fields(Report)}
     return Report(**{key: value for key, value in result.items() if key in fields})
 

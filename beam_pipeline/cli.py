@@ -26,11 +26,10 @@ from beam_pipeline.commands.flags_only import (
     split_flags,
 )
 from beam_pipeline.commands.options import LOCATION, Command, JobCommand, complete_path
-from beam_pipeline.commands.usage_errors import explain, no_command
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
-from beam_pipeline.terminal import standard_error
-from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
+from beam_pipeline.terminal import printing
+from beam_pipeline.terminal.file_names import check_file_names
 from beam_pipeline.terminal.printing import STDOUT
 from beam_pipeline.version import __version__
 from transforms.errors import (
@@ -84,7 +83,7 @@ _COMMANDS = {
 
 
 class _Group(click.Group):
-    """A group of commands under headings; unknown ones get the nearest known name."""
+    """A group of commands under headings."""
 
     command_class = Command
 
@@ -122,13 +121,6 @@ class _Group(click.Group):
         except BrokenPipeError as error:
             raise _PipeClosed from error
         return code
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            raise click.UsageError(no_command(args[0], self), ctx)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(
@@ -634,14 +626,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except click.exceptions.Exit as done:
         code = done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        standard_error.say(error.format_message())
+        printing.say(error.format_message())
         code = UsageError.exit_code
     except click.UsageError as error:
-        code = _fail(explain(error), UsageError.exit_code)
+        code = _fail(_usage(error), UsageError.exit_code)
     except BeamTFRecordError as error:
         code = _fail(_with_note(str(error), error), error.exit_code)
     except _PipeClosed:
-        standard_error.silence(sys.stdout)
+        printing.silence(sys.stdout)
         code = _PIPE_CLOSED
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
@@ -667,8 +659,7 @@ def program() -> NoReturn:
     By then everything is written and closed, and to free a hundred thousand objects
     one by one would take another third of a second.
     """
-    standard_error.open_all()
-    restart_in_utf8()
+    printing.open_all()
     spare_imports()
     try:
         main()
@@ -711,8 +702,19 @@ def _with_note(message: str, error: BaseException) -> str:
     return bounded(message)
 
 
+def _usage(error: click.UsageError) -> str:
+    """Returns the message for a wrong command line, with where to read on."""
+    message = error.format_message()
+    if error.ctx is None:
+        return message
+    if isinstance(error.ctx.command, JobCommand) and "extra argument" in message:
+        message = f"{message.rstrip('.')}; a pattern must be in quotes, as in '*.csv'"
+    end = "" if message.endswith((".", "?", "!")) else "."
+    return f"{message}{end} See '{error.ctx.command_path} --help'."
+
+
 def _fail(message: str, code: int) -> int:
-    standard_error.say(f"error: {message}")
+    printing.say(f"error: {message}")
     return code
 
 
@@ -733,6 +735,6 @@ def _stopped(number: int, stop: BaseException, arguments: Sequence[str]) -> NoRe
         outcome = "; nothing was committed"
     # After SIGHUP the terminal may be closed.
     with contextlib.suppress(OSError):
-        standard_error.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")
+        printing.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")
         sys.stdout.flush()
     os._exit(128 + number)

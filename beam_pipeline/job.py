@@ -16,16 +16,13 @@ from transforms.core.schema import Kind
 from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.shards.shard_job import ShardLayout
-from transforms.stages.catalogue import WriteCatalogue
 from transforms.stages.commit import CommitDataset, Publication
 from transforms.stages.leak_check import CheckLeaks
-from transforms.stages.list import ListBlocks
-from transforms.stages.place import PlaceRows
-from transforms.stages.read import ReadBlocks
-from transforms.stages.reuse import ReuseBlocks
+from transforms.stages.place import PlaceRows, ReuseBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.stages.shard_counts import CountShards
 from transforms.stages.stratify import AwaitStrata, TakeStrata
-from transforms.stages.write import WriteShards
+from transforms.stages.write import WriteCatalogue, WriteShards
 from transforms.work.store import Store
 
 __all__ = ["Job", "build", "make_job"]
@@ -85,7 +82,6 @@ def build(
         store,
         remembered=between is None,
         by_position=by_position,
-        packed=between is None,
     )
     batches: beam.PCollection[Batch] = read.batches
     publication = job.publication
@@ -181,9 +177,7 @@ def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
 ) -> beam.PCollection[Segment]:
     """Reads all rows once more, to count classes and find where each is cut."""
-    batches = blocks | "Read first" >> ReadBlocks(
-        job.source, job.store, packed=between is None
-    )
+    batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
     batches = batches.batches
     if between is not None:
         batches = (

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from PIL import Image, ImageDraw
 
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text
 
 __all__ = ["IMAGES_PER_SPLIT", "ROWS", "main", "write_photos", "write_rows"]
@@ -118,7 +118,7 @@ def write_rows(path: pathlib.Path) -> int:
 def main(arguments: list[str]) -> int:
     """Writes the sample into the one folder that `arguments` names."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        standard_error.say("usage: python -m beam_pipeline.sample DIR")
+        printing.say("usage: python -m beam_pipeline.sample DIR")
         return 2
     folder = pathlib.Path(arguments[0])
     images = write_photos(folder / "photos")

@@ -146,8 +146,8 @@ LINES = (
     Line(
         "own_keys",
         "key, of which each of 20,000 rows has ten",
-        30_000,
         3_000,
+        1_000,
         bottom=10,
         options=lambda count: ["--rows", "20000", "--keys", str(count)],
         commands=OWN_COMMANDS,

@@ -78,7 +78,6 @@ def _tables(made: str) -> dict[str, Case]:
         "rows-seed": _converts(rows, "--seed 5 --limit 5000"),
         "rows-shard-size": _converts(rows, "--shard-size 1MB"),
         "gzip-output": _converts(small, "--compression gzip --shards 2"),
-        "zlib-output": _converts(small, "--compression zlib"),
         "gzip-csv": _converts(f"{made}/small.csv.gz"),
         "gzip-json-lines": _converts(f"{made}/rows.jsonl.gz"),
         "number-classes": _converts(small, "--label-column class"),

@@ -351,7 +351,7 @@ def errors() -> str:
 
 def runners() -> str:
     """The engines, by the name that `--runner` takes."""
-    from beam_pipeline.engines.table import ENGINES
+    from beam_pipeline.engines.presets import ENGINES
 
     rows = [(_code("local"), "`FnApiRunner`, `DirectRunner`")]
     rows += [(_code(each.name), _code(each.beam_name)) for each in ENGINES.values()]
@@ -520,7 +520,7 @@ def _layer_table(package: str, table: dict[str, str]) -> str:
 # The modules that draw a byte layout in their docstrings.
 _DRAWN = {
     "A TFRecord file": "transforms.core.tfrecord.frame",
-    "A gzip file of TFRecords": "transforms.core.tfrecord.gzip_members",
+    "A gzip file of TFRecords": "transforms.core.tfrecord.compression",
     "An entry of an Example": "transforms.core.example.entry",
     "An Example": "transforms.core.example.encoder",
     "Names of shards": "transforms.core.naming",

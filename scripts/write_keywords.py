@@ -1,13 +1,10 @@
-"""Prints the keywords of `convert`, or of `WriteDataset`, for type checkers.
+"""Prints the keywords of `convert` and of `WriteDataset`, for type checkers.
 
-    write_keywords.py              -> beam_pipeline/settings/keywords.py
-    write_keywords.py WriteDataset -> beam_pipeline/own_pipelines/keywords.py
-
-`make settings` runs it; a test compares the modules with what this prints.
+`make settings` writes them to `beam_pipeline/settings/keywords.py`; a test compares the
+module with what this prints.
 """
 
 import json
-import sys
 import typing
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -17,7 +14,7 @@ from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.settings.values import Given
 
 _HEAD = '''\
-"""The keywords of `beam_pipeline.convert`, for editors and type checkers.
+"""The keywords of `convert` and of `WriteDataset`, for editors and type checkers.
 
 `make settings` writes this module from `beam_pipeline.settings.options`; change that.
 """
@@ -25,27 +22,17 @@ _HEAD = '''\
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-__all__ = ["Keywords"]
-
-
-class Keywords(TypedDict, total=False):
-    """Every setting of a job by its name; what is left out has its default."""
-
-'''
-_WRITE_HEAD = '''\
-"""The settings of `WriteDataset`, for editors and type checkers.
-
-`make settings` writes this module from `beam_pipeline.settings.options`; change that.
-"""
-
-from collections.abc import Mapping
-from typing import Literal, TypedDict
-
-__all__ = ["WriteKeywords"]
+__all__ = ["Keywords", "WriteKeywords"]
 
 
 class WriteKeywords(TypedDict, total=False):
     """Settings of `WriteDataset` by name; what is left out has its default."""
+
+'''
+_REST = '''
+
+class Keywords(WriteKeywords, total=False):
+    """Every setting of a job by its name; what is left out has its default."""
 
 '''
 _PLACES = ("source", "output")
@@ -54,12 +41,9 @@ _TYPES = {list: "list[str] | tuple[str, ...]", dict: "Mapping[str, {}]"}
 
 def keywords() -> str:
     """Returns the source of the module; long lines are not wrapped yet."""
-    return _HEAD + _entries(name for name in SETTINGS if name not in _PLACES)
-
-
-def write_keywords() -> str:
-    """Returns the source of the module for `WriteDataset`."""
-    return _WRITE_HEAD + _entries(other_settings())
+    of_rows = other_settings()
+    rest = (name for name in SETTINGS if name not in (*_PLACES, *of_rows))
+    return f"{_HEAD}{_entries(of_rows)}{_REST}{_entries(rest)}"
 
 
 def _entries(names: Iterable[str]) -> str:
@@ -87,5 +71,4 @@ def _type_text(annotation: Any) -> str:
 
 
 if __name__ == "__main__":
-    of_rows = sys.argv[1:] == ["WriteDataset"]
-    print(write_keywords() if of_rows else keywords(), end="")
+    print(keywords(), end="")

@@ -48,11 +48,6 @@ __all__ = [
     "encode_examples",
     "decode_examples",
     "read_examples",
-    "FixedLenFeature",
-    "VarLenFeature",
-    "RaggedFeature",
-    "RowLengths",
-    "UniformRowLength",
     # Errors
     "BeamTFRecordError",
     "UsageError",
@@ -77,13 +72,6 @@ if TYPE_CHECKING:
     from transforms.codec.decode import decode_example
     from transforms.codec.encode import encode_example
     from transforms.core.example.decoder import decode_examples
-    from transforms.core.example.description import (
-        FixedLenFeature,
-        RaggedFeature,
-        RowLengths,
-        UniformRowLength,
-        VarLenFeature,
-    )
     from transforms.core.example.encoder import encode_examples
     from transforms.core.example.parse import read_examples
     from transforms.core.model import Batch
@@ -110,9 +98,8 @@ if TYPE_CHECKING:
     )
     from transforms.stages.commit import CommitDataset
     from transforms.stages.examples import DecodeExamples, EncodeExamples
-    from transforms.stages.list import ListBlocks
     from transforms.stages.place import PlaceRows
-    from transforms.stages.read import ReadBlocks
+    from transforms.stages.read import ListBlocks, ReadBlocks
     from transforms.stages.shard_counts import CountShards
     from transforms.stages.write import WriteShards
     from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
@@ -124,13 +111,6 @@ else:
             "transforms.codec.decode": ["decode_example"],
             "transforms.codec.encode": ["encode_example"],
             "transforms.core.example.decoder": ["decode_examples"],
-            "transforms.core.example.description": [
-                "FixedLenFeature",
-                "RaggedFeature",
-                "RowLengths",
-                "UniformRowLength",
-                "VarLenFeature",
-            ],
             "transforms.core.example.encoder": ["encode_examples"],
             "transforms.core.example.parse": ["read_examples"],
             "transforms.core.model": ["Batch"],
@@ -139,9 +119,8 @@ else:
             "transforms.errors": [n for n in __all__ if n.endswith("Error")],
             "transforms.stages.commit": ["CommitDataset"],
             "transforms.stages.examples": ["DecodeExamples", "EncodeExamples"],
-            "transforms.stages.list": ["ListBlocks"],
             "transforms.stages.place": ["PlaceRows"],
-            "transforms.stages.read": ["ReadBlocks"],
+            "transforms.stages.read": ["ListBlocks", "ReadBlocks"],
             "transforms.stages.shard_counts": ["CountShards"],
             "transforms.stages.write": ["WriteShards"],
             "transforms.tfrecord": [

@@ -21,10 +21,12 @@
          +- RaceError             exit 5: another run has published there meanwhile
 
 A message states what must hold, what was found, where, and what to do, in at most
-1 KiB; a longer one is cut in the middle, so that its end (what to do) stays.
+1 KiB; a longer one is cut in the middle, so that its end (what to do) stays. It names a
+setting by its option, --max-reject-rate, also where Python raises it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "first_few",
     "nearest",
     "no_memory",
+    "raising_in_python",
     "shortened",
     "source_error",
 ]
@@ -63,6 +66,11 @@ MAX_MESSAGE_BYTES = 1024
 SHOWN_CHARS = 60
 # Added to the exception that stops a run after its dataset was published.
 COMMITTED_NOTE = "the dataset had been committed"
+# Added where Python raises an error that names an option.
+_OPTIONS_NOTE = (
+    "Options of the command line are keywords in Python: --max-reject-rate 0.1 is "
+    "max_reject_rate=0.1, and --no-header is header=False."
+)
 # The least similarity, of 1, at which a known name is suggested. "verbose" and
 # "overwrite" have 0.5, "version" and "verify" 0.62, "shrads" and "shards" 0.83.
 _ALIKE = 0.7
@@ -155,6 +163,22 @@ def source_error(message: str, error: Exception) -> SourceError:
     """Returns the error for a path that could not be opened: missing or unreadable."""
     missing = isinstance(error, FileNotFoundError | NotADirectoryError)
     return SourceError(message) if missing else InputError(message)
+
+
+@contextlib.contextmanager
+def raising_in_python() -> Iterator[None]:
+    """Lets errors through without their causes, and with a note if they name an option.
+
+    A cause stays where it may be a fault of the program, or of a user's own step.
+    """
+    try:
+        yield
+    except BeamTFRecordError as error:
+        if "--" in str(error) and _OPTIONS_NOTE not in getattr(error, "__notes__", ()):
+            error.add_note(_OPTIONS_NOTE)
+        if type(error) in (BeamTFRecordError, ConservationError):
+            raise
+        raise error from None
 
 
 def no_memory() -> BeamTFRecordError:

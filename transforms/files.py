@@ -19,14 +19,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from transforms.errors import source_error
-from transforms.storage.drafts import Draft, discarded_on_error, written
 from transforms.storage.entries import (
+    Draft,
     FileEntry,
     Sink,
     Standing,
     changed,
+    discarded_on_error,
     is_hidden,
     stamp_of,
+    written,
 )
 from transforms.storage.entries import stamp as stamp
 from transforms.storage.local import (

@@ -1,10 +1,10 @@
 """All that depends on names which Beam may change: what is patched or subclassed.
 
     shortcuts.py      patches two functions, which Beam calls thousands of times
-    notebooks.py      patches a function that only notebooks need
-    loading.py        imports Beam beside planning, without libraries it can spare
-    stand_ins.py      stands in for what Beam and Arrow load and hardly use
-    local_runner.py   its local runner, with workers that were started beforehand
+    loading.py        imports Beam beside planning, without libraries it can spare, and
+                      with stand-ins for some
+    local_runner.py   its local runner, with workers that were started beforehand;
+                      patches a function that only notebooks need
     runners.py        its runners for engines; patches how it starts job servers
     engine_worker.py  its worker program, without its container
     worker_pool.py    its protocol of pools that start workers

@@ -1,5 +1,17 @@
-"""Import Beam in a thread while planning runs; the import takes most of a second."""
+"""Import Beam in a thread while planning runs; the import takes most of a second.
 
+Stand-ins take the places of libraries that Beam and Arrow load and that this program
+hardly uses:
+
+    beartype                    says whether one type hint is within another: 70 ms
+    httplib2                    speaks HTTP, for jobs of Dataflow: 40 ms
+    pyarrow.vendored.docscrape  reads docstrings, for help texts of functions: 30 ms
+
+Beam asks beartype about pairs of plain classes, which `issubclass` answers as well. For
+any other pair, and for HTTP, the library is loaded then.
+"""
+
+import abc
 import contextlib
 import gc
 import importlib
@@ -10,11 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-
-from beam_pipeline.beam_internals.stand_ins import (
-    leave_out_help_texts,
-    stand_ins,
-)
+from typing import Any
 
 __all__ = [
     "beam_loading",
@@ -102,7 +110,7 @@ def spare_imports() -> None:
     before NumPy is imported.
     """
     _Process.is_own = True
-    leave_out_help_texts()
+    _leave_out_help_texts()
     _ask_no_proxy_for_this_machine()
     # NumPy's BLAS starts a thread for each processor. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -195,7 +203,7 @@ def _spared() -> Iterator[None]:
     finder = _Spared()
     sys.meta_path.insert(0, finder)
     try:
-        with stand_ins():
+        with _stand_ins():
             yield
     finally:
         sys.meta_path.remove(finder)
@@ -210,3 +218,78 @@ def let_arrow_look() -> None:
     if _Process.is_own:
         with _spared():
             importlib.import_module("pyarrow").array([0])
+
+
+def _leave_out_help_texts() -> None:
+    """Lets Arrow's compute functions do without the parameters in their help texts."""
+    name = "pyarrow.vendored.docscrape"
+    sys.modules.setdefault(name, _module(name, NumpyDocString=_no_parameters))
+
+
+@contextlib.contextmanager
+def _stand_ins() -> Iterator[None]:
+    """Stands in for beartype and httplib2 in what is loaded while it is open.
+
+    Who imports them later, as a user's step may, gets the libraries.
+    """
+    ours = [
+        _module("beartype.door", is_subhint=_is_subhint),
+        _module("beartype.roar", BeartypeDoorException=_IncomparableError),
+        _Deferred("httplib2"),
+    ]
+    for module in ours:
+        if module.__name__.partition(".")[0] not in sys.modules:
+            sys.modules[module.__name__] = module
+    try:
+        yield
+    finally:
+        for module in ours:
+            _remove(module)
+
+
+class _Deferred(ModuleType):
+    """A module that is loaded when something in it is first asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # Python's import looks for these.
+            raise AttributeError(name)
+        _remove(self)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+class _IncomparableError(Exception):
+    """Takes the place of the library's error, which Beam expects."""
+
+
+def _is_subhint(hint: Any, other: Any) -> bool:
+    """Returns whether all that the first hint allows is allowed by the other."""
+    if _is_plain(hint) and _is_plain(other):
+        return issubclass(hint, other)
+    from beartype.door import is_subhint
+    from beartype.roar import BeartypeDoorException
+
+    try:
+        return bool(is_subhint(hint, other))
+    except BeartypeDoorException as error:
+        raise _IncomparableError(str(error)) from error
+
+
+def _is_plain(hint: Any) -> bool:
+    # Not protocols, whose classes are of another type, and nothing with parameters.
+    return type(hint) in (type, abc.ABCMeta) and not hasattr(hint, "__parameters__")
+
+
+def _remove(module: ModuleType) -> None:
+    if sys.modules.get(module.__name__) is module:
+        del sys.modules[module.__name__]
+
+
+def _module(name: str, **content: Any) -> ModuleType:
+    module = ModuleType(name)
+    vars(module).update(content)
+    return module
+
+
+def _no_parameters(_text: str) -> dict[str, list[Any]]:
+    return {"Parameters": []}

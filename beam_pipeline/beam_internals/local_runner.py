@@ -2,6 +2,10 @@
 
 runner asks for a worker -> _WaitingWorkerHandler -> Workers.start -> a process
 that process             -> serve_runner         -> works until it is let go
+
+In IPython, Beam imports its interactive environment as soon as a graph is built, to put
+the number of the cell before the name of each stage. That environment imports Beam's
+DataFrames, which need a pandas before 3; `plain_labels` keeps it out.
 """
 
 import contextlib
@@ -11,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
 import grpc
+from apache_beam import pipeline as graph
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
@@ -25,6 +30,7 @@ __all__ = [
     "Workers",
     "local_runner",
     "noticed_refusals",
+    "plain_labels",
     "serve_runner",
 ]
 
@@ -209,3 +215,19 @@ class _WaitingWorkerHandler(worker_handlers.GrpcWorkerHandler):
     def stop_worker(self) -> None:
         """Waits for the process; the runner has closed its connection."""
         self._workers.wait(self._pid)
+
+
+@shared_change
+def plain_labels() -> Iterator[None]:
+    """Leaves the names of stages as they are, also in a notebook."""
+    module: Any = graph
+    plain = module.alter_label_if_ipython
+    module.alter_label_if_ipython = _unaltered
+    try:
+        yield
+    finally:
+        module.alter_label_if_ipython = plain
+
+
+def _unaltered(transform: Any, pvalueish: Any) -> None:
+    """Replaces Beam's function of the same parameters."""

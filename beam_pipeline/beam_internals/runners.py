@@ -16,10 +16,11 @@ from typing import Any
 
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability import job_server
 from apache_beam.utils import subprocess_server
 
-__all__ = ["created_jobs", "new_runner", "runner_of"]
+__all__ = ["cancel_at", "created_jobs", "new_runner", "runner_of"]
 
 _PR_SET_PDEATHSIG = 1
 _RECONNECT_MS = 100
@@ -27,6 +28,8 @@ _RECONNECT_MS = 100
 _END_SECONDS = 5.0
 # Loaded before the fork: between fork and exec a child may call hardly anything.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+# A server that takes longer to answer is treated as unreachable.
+_ASK_SECONDS = 10
 
 
 class _NoSignals:
@@ -167,3 +170,26 @@ def _replaced(module: Any, name: str, other: Any) -> Iterator[None]:
         yield
     finally:
         setattr(module, name, plain)
+
+
+def cancel_at(endpoint: str, name: str) -> None:
+    """Cancels the jobs of a name at a job server; those that have ended stay as is.
+
+    Args:
+      endpoint: host:port of the server.
+      name: that the job was submitted with.
+
+    Raises:
+      OSError: it cannot be asked.
+    """
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            asked = beam_job_api_pb2.GetJobsRequest()
+            for job in stub.GetJobs(asked, timeout=_ASK_SECONDS).job_info:
+                # The servers of Flink and Spark add a word that no other job has.
+                if job.job_id.startswith(f"{name}_"):
+                    ended = beam_job_api_pb2.CancelJobRequest(job_id=job.job_id)
+                    stub.Cancel(ended, timeout=_ASK_SECONDS)
+    except grpc.RpcError as error:
+        raise OSError(f"no answer of the job server at {endpoint!r}") from error

@@ -4,8 +4,8 @@ import os
 
 from beam_pipeline.datasets import leftovers
 from beam_pipeline.datasets.leftovers import Leftover
+from beam_pipeline.terminal.console import new_table, open_console, print_table
 from beam_pipeline.terminal.printing import printable
-from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.errors import TargetError

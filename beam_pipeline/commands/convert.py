@@ -21,14 +21,13 @@ from beam_pipeline.commands.report_json import (
     submitted_json,
     success_json,
 )
-from beam_pipeline.engines.engine import Engine
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import Engine, RunHooks
 from beam_pipeline.engines.workers import refuse_starts
 from beam_pipeline.planning.derived import missing_files
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import make_spec
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import printable
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -69,15 +68,14 @@ def run(
     """
     started = time.monotonic()
     given: Mapping[str, Any] = {}
-    place = None
     page: PageBeside | None = None
-    if report_json:
-        place = ReportFile(report_json)
-        place.check_apart(known)
+    place = ReportFile(report_json, known) if report_json else None
     try:
         given = {key: _plain(key, value) for key, value in settings().items()}
-        if place is not None:
-            place.check_apart(given)
+        if report_json:
+            # A report that is part of the spec's source or output is not written.
+            place = None
+            place = ReportFile(report_json, given)
         spec = make_spec(given)
         if with_page:
             # Only here: few jobs ask for it.
@@ -110,7 +108,7 @@ def run(
                 loaded()
         if engine is not None and engine.detaches(beam_flags):
             if page is not None:
-                standard_error.say(
+                printing.say(
                     "note: the job goes on without this program, so there is no report "
                     "of its dataset yet. Run 'beam-tfrecord report' when it has ended."
                 )
@@ -159,7 +157,7 @@ def _up_to_date(
 
         report.show_up_to_date(manifest, prepared.spec.output)
     if command := missing_files(prepared.spec, manifest):
-        standard_error.say(
+        printing.say(
             f"note: the dataset was written without files that are asked for now; "
             f"{printable(command)!r} adds them"
         )
@@ -194,7 +192,7 @@ def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
 
     def say(text: str) -> None:
         if not quiet:
-            standard_error.say(text)
+            printing.say(text)
 
     for note in plan.notes:
         say(note)
@@ -237,14 +235,14 @@ def _summarize(
         report.show_result(manifest, plan.spec.output, seconds, notes)
         sys.stdout.flush()
     except OSError:
-        standard_error.silence(sys.stdout)
+        printing.silence(sys.stdout)
 
 
 def _write_report(
     place: ReportFile | None, result: Mapping[str, Any], *, done: str = ""
 ) -> None:
     """Writes the report, if one was asked for; a failure changes no exit code."""
-    if place is None or place.is_refused:
+    if place is None:
         return
     text = json.dumps(result, indent=1, ensure_ascii=False)
     done = done or f"The dataset is committed at {result['output']!r}."

@@ -1,7 +1,6 @@
 """The command `report`: a dataset as one HTML file, to be looked at in a browser."""
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from beam_pipeline.commands.findings import print_findings
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.commands.verify import verify_dataset
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import size_text
 from transforms.errors import BeamTFRecordError, UsageError
@@ -18,7 +17,7 @@ from transforms.storage.paths import is_remote
 
 __all__ = ["PageBeside", "run"]
 
-_PAGES = re.compile(rb"<!doctype html>\n<!-- beam-tfrecord report -->\n")
+_HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
 
 
 def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
@@ -75,7 +74,7 @@ class PageBeside:
         try:
             page = _page(_dataset(self._output), verified=False)
         except (BeamTFRecordError, OSError) as error:
-            standard_error.say(
+            printing.say(
                 f"warning: the report could not be made: {error} The dataset is "
                 f"committed."
             )
@@ -104,9 +103,7 @@ def _beside(directory: str) -> str:
 
 
 def _place(path: str, settings: Mapping[str, Any]) -> ReportFile:
-    place = ReportFile(path, ours=_PAGES)
-    place.check_apart(settings)
-    return place
+    return ReportFile(path, settings, ours=lambda content: content.startswith(_HEAD))
 
 
 def _page(dataset: Dataset, *, verified: bool) -> str:

@@ -23,7 +23,7 @@ import pyarrow.parquet
 
 from beam_pipeline.reading.choice import condition_of, label_of, number_to_predict
 from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
@@ -116,7 +116,7 @@ def run(
         if refused and not any(each.rows for each in written.values()):
             raise TargetError(f"The output must take the names of images; {refused}")
     if refused:
-        standard_error.say(refused)
+        printing.say(refused)
     if not quiet:
         _print(output, written, "image" if image else "row")
     return 0

@@ -4,8 +4,7 @@ import dataclasses
 import os
 import sys
 
-from beam_pipeline.terminal.lines import broken
-from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.printing import broken, printable
 
 __all__ = ["Finding", "Report", "print_findings"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from beam_pipeline.engines.flags import check_words
+from beam_pipeline.engines.engine import check_words
 from transforms.errors import UsageError, first_few
 
 __all__ = ["check_beam_words", "is_flags_only", "split_flags"]

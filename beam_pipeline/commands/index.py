@@ -14,7 +14,7 @@ from typing import TextIO
 from beam_pipeline.datasets.derive import Deriving, deriving
 from beam_pipeline.datasets.shard_indexes import NotIndexedError, indexes_of
 from beam_pipeline.reading.reading_plan import Found, find_records
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading
 from beam_pipeline.terminal.words import count_text
@@ -145,7 +145,7 @@ def _index_all(
 
 def _tell(written: str, notes: Sequence[str], *, quiet: bool) -> None:
     for note in notes:
-        standard_error.say(f"note: {printable(note)}")
+        printing.say(f"note: {printable(note)}")
     if not quiet:
         print_text(written)
 

@@ -15,11 +15,20 @@ from rich.text import Text
 from beam_pipeline.commands.head import describe_bytes, is_text
 from beam_pipeline.datasets.bare_files import find_bare_files, is_numbered_shard
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.datasets.drift import forms
-from beam_pipeline.datasets.file_summary import FileSummary, Variant, summarize_file
-from beam_pipeline.terminal.console import Console
+from beam_pipeline.datasets.file_summary import (
+    FileSummary,
+    Variant,
+    forms,
+    summarize_file,
+)
+from beam_pipeline.terminal.console import (
+    Console,
+    Table,
+    new_table,
+    open_console,
+    print_table,
+)
 from beam_pipeline.terminal.printing import print_text, printable
-from beam_pipeline.terminal.tables import Table, new_table, open_console, print_table
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,

@@ -7,7 +7,7 @@ from beam_pipeline.commands.copied import print_next, print_splits
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reading.reading_plan import check_examples
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_prose, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
@@ -52,7 +52,7 @@ def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -
             overwrite=overwrite,
             opened=bar.watched,
             read=bar.add,
-            say=standard_error.say,
+            say=printing.say,
         )
     if not quiet:
         print_splits(made.manifest)

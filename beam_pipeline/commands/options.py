@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from beam_pipeline.engines.table import RUNNERS
+from beam_pipeline.engines.presets import RUNNERS
 from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from beam_pipeline.settings.removed import removed_flag
 from transforms.formats.registry import FORMATS

@@ -9,9 +9,8 @@ from typing import Any
 
 from rich.text import Text
 
-from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.console import Console, new_table, open_console, print_table
 from beam_pipeline.terminal.printing import json_text, print_text, printable
-from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, share_text
 from transforms import files
 from transforms.core.model import reject_in_words

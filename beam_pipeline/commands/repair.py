@@ -1,8 +1,8 @@
 """The command `repair`: copy every sound record of damaged files, report the losses.
 
-In a dataset the shards are repaired. The manifest is copied only if every file is as
-it states. Otherwise its statistics and classes may be wrong, so the shards get new
-sidecars with their numbers of records, and no manifest.
+In a dataset the shards are repaired. The manifest and the files beside the shards are
+copied only if every file is as the manifest states: what they state of records would be
+wrong of others.
 """
 
 import contextlib
@@ -27,7 +27,6 @@ from transforms.core.manifest import (
     MANIFEST_NAME,
     DerivedFile,
     FileFacts,
-    Manifest,
     ShardFacts,
 )
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
@@ -38,7 +37,6 @@ from transforms.errors import (
     UsageError,
     first_few,
 )
-from transforms.sidecars.table import render_sidecars
 from transforms.storage.paths import is_remote
 
 __all__ = ["run"]
@@ -100,9 +98,7 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
     tasks, dataset = _tasks(source, target)
     report = None
     if report_json:
-        report = ReportFile(report_json)
-        used = [path for task in tasks for path in (task.source, task.target)]
-        report.check_apart({"source": source, "output": target}, used)
+        report = ReportFile(report_json, {"source": source, "output": target})
     if files.is_folder(source) or files.is_pattern(source):
         _check_folder(source, target, tasks, dataset)
     _check_target(tasks, overwrite=overwrite)
@@ -164,8 +160,7 @@ def _check_folder(
     # An earlier repair has written these, perhaps.
     ours = {os.path.basename(task.target) for task in tasks} | {MANIFEST_NAME}
     if dataset is not None:
-        manifest = dataset.manifest
-        ours |= {*manifest.file_names, *render_sidecars(manifest).all_files}
+        ours |= {*dataset.manifest.file_names}
     names = files.names_with(target, DERIVED_FOLDERS)
     if foreign := [name for name in names if name not in ours]:
         raise TargetError(
@@ -215,7 +210,6 @@ def _repair(task: _Task, ranges: IO[str], width: int, *, overwrite: bool) -> _Ou
             "to": found.stop,
             "of": found.of,
             "reason": found.kind,
-            "note": found.note,
         }
         ranges.write(json.dumps(line) + "\n")
 
@@ -238,11 +232,10 @@ def _print_range(source: str, found: Range, width: int, *, first: bool) -> None:
         print_text(
             f"{'skipped in':<{width}}  {'from byte':>15}  {'to byte':>15}  reason"
         )
-    note = f"; {found.note}" if found.note else ""
     where = " (of its content)" if found.of == "content" else ""
     print_text(
         f"{printable(source):<{width}}  {found.start:>15,}  {found.stop:>15,}  "
-        f"{found.kind}: {DAMAGE_KINDS[found.kind]}{note}{where}"
+        f"{found.kind}: {DAMAGE_KINDS[found.kind]}{where}"
     )
 
 
@@ -258,26 +251,29 @@ def _skipped_ranges() -> Iterator[IO[str]]:
 def _beside(
     dataset: Dataset, target: str, outcomes: list[_Outcome], overwrite: bool
 ) -> list[str]:
-    """Writes the sidecars of repaired shards; returns notes on what is missing."""
-    manifest = dataset.manifest
-    facts = [_new_facts(outcome) for outcome in outcomes]
-    if any(each is None for each in facts):
+    """Writes what is beside the shards of a sound dataset; returns notes."""
+    if any(each.result is None for each in outcomes):
         return [
             f"{target} is no dataset: it lacks shards, so nothing was put beside them."
         ]
-    shards = {each.file: each for each in facts if each is not None}
-    if all(shards[s.file] == s for split in manifest.splits for s in split.shards):
+    if all(_is_as_stated(each) for each in outcomes):
         beside = _sound_sidecars(dataset)
         if beside is not None:
             _write_all(target, beside, overwrite)
             return [f"{target} is the same dataset, its manifest included."]
-    sidecars = render_sidecars(_with_shards(manifest, shards))
-    _write_all(target, sidecars.all_files, overwrite)
     return [
         *_short_of_records(outcomes),
-        f"{target} has no {MANIFEST_NAME}: what the old one states of values, classes "
-        f"and sources may not be true of it. 'convert' makes a dataset of it.",
+        f"{target} has no {MANIFEST_NAME} and no files beside its shards: what the old "
+        f"ones state may not be true of it. 'convert' makes a dataset of it.",
     ]
+
+
+def _is_as_stated(outcome: _Outcome) -> bool:
+    stated = outcome.task.facts
+    if stated is None or outcome.result is None:
+        return False
+    found = outcome.result.facts
+    return (found.stored_bytes, found.crc32c) == (stated.bytes, stated.crc32c)
 
 
 def _short_of_records(outcomes: list[_Outcome]) -> list[str]:
@@ -295,31 +291,6 @@ def _short_of_records(outcomes: list[_Outcome]) -> list[str]:
         elif result.facts.crc32c != task.facts.crc32c:
             notes.append(f"{task.source} is sound, but not what the manifest states.")
     return notes
-
-
-def _new_facts(outcome: _Outcome) -> ShardFacts | None:
-    if outcome.result is None:
-        return None
-    facts = outcome.result.facts
-    return ShardFacts(
-        os.path.basename(outcome.task.target),
-        facts.stored_bytes,
-        facts.crc32c,
-        facts.records,
-        facts.payload_bytes,
-    )
-
-
-def _with_shards(manifest: Manifest, shards: Mapping[str, ShardFacts]) -> Manifest:
-    return dataclasses.replace(
-        manifest,
-        splits=tuple(
-            dataclasses.replace(
-                split, shards=tuple(shards[shard.file] for shard in split.shards)
-            )
-            for split in manifest.splits
-        ),
-    )
 
 
 def _sound_sidecars(dataset: Dataset) -> dict[str, bytes] | None:

@@ -6,7 +6,7 @@ from beam_pipeline.commands.copied import print_next, print_splits
 from beam_pipeline.copies.request import Request, read_keys, read_relabelling
 from beam_pipeline.copies.subset import Made, make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_prose, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
@@ -69,7 +69,7 @@ def run(
             request,
             overwrite=overwrite,
             opened=bar.watched,
-            say=standard_error.say,
+            say=printing.say,
         )
     if not quiet:
         _print(output, made)

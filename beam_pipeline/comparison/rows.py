@@ -1,12 +1,14 @@
-"""What is known of every record of a dataset: by its catalogue, or by its shards."""
+"""What is known of every record of two datasets: by catalogues, or by shards."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beam_pipeline.datasets.catalogues import catalogues_of
+from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.reading_plan import Found
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest
@@ -14,11 +16,20 @@ from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
 
-__all__ = ["ORIGIN", "Asked", "Rows", "rows_of_catalogue", "rows_read"]
+__all__ = [
+    "ORIGIN",
+    "Asked",
+    "Both",
+    "Rows",
+    "load_both",
+    "rows_of_catalogue",
+    "rows_read",
+]
 
 Longs = npt.NDArray[np.int64]
 
 ORIGIN = ("_origin", "_row")
+_KEY = "_key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,3 +220,112 @@ def _rows(splits: tuple[str, ...], parts: Sequence[_Part], asked: Asked) -> Rows
 
 def _chained(arrays: Sequence[pa.Array]) -> pa.Array:
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Both:
+    """The records of two datasets, and how they are known.
+
+    Attributes:
+      asked: the columns.
+      reads: see `Differences`.
+      same: how many records are in shards that are the same in both.
+    """
+
+    one: Rows
+    other: Rows
+    asked: Asked
+    reads: str
+    same: int = 0
+
+
+def load_both(
+    found: tuple[Found, Found],
+    datasets: list[Dataset | None],
+    key: str,
+    label: str,
+    *,
+    exact: bool,
+) -> Both:
+    """Returns the records of two datasets.
+
+    Args:
+      found: their files.
+      datasets: what their manifests say; None for files without one.
+      key, exact: see `beam_pipeline.comparison.differences.compare`.
+      label: that both have; empty for none.
+
+    Errors are those of `compare`.
+    """
+    catalogues = []
+    if not exact:
+        catalogues = [catalogues_of(each) for each in datasets if each is not None]
+    if len(catalogues) == 2 and all(catalogues):
+        for asked in _asked(catalogues, key, label):
+            one, other = (rows_of_catalogue(each, asked) for each in catalogues)
+            # Of the origin, the row is missing where that is a file of one record.
+            known = (rows.identity[0] for rows in (one, other) if asked.identity)
+            if key or not any(column.null_count for column in known):
+                return Both(one, other, asked, "catalogues")
+    key = key or _key_column(found, datasets)
+    asked = Asked((key,) if key else (), label)
+    without = [frozenset[str](), frozenset[str]()]
+    same = 0
+    if not exact and _classes(found[0], label) == _classes(found[1], label):
+        without, same = _same_shards(*found)
+    one, other = (
+        rows_read(each, asked, without=left)
+        for each, left in zip(found, without, strict=True)
+    )
+    return Both(one, other, asked, "records", same)
+
+
+def _key_column(found: tuple[Found, Found], datasets: list[Dataset | None]) -> str:
+    """Returns the feature that both datasets were made with as key; empty for none."""
+    columns = {
+        "" if each is None else str(each.manifest.settings.get("key_column") or "")
+        for each in datasets
+    }
+    name = columns.pop() if len(columns) == 1 else ""
+    known = [{feature.name for feature in each.features} for each in found]
+    return name if all(name in names for names in known) else ""
+
+
+def _asked(
+    catalogues: list[dict[str, Catalogue]], key: str, label: str
+) -> Iterator[Asked]:
+    """Yields what can be looked at in catalogues, the best first."""
+    columns = [
+        set(catalogue.schema.names)
+        for each in catalogues
+        for catalogue in each.values()
+    ]
+    shared = set.intersection(*columns)
+    label = label if label in shared else ""
+    ways = [(key,)] if key else [(_KEY,), ORIGIN, ()]
+    for identity in ways:
+        if shared.issuperset(identity):
+            yield Asked(identity, label)
+
+
+def _classes(found: Found, label: str) -> tuple[str, ...]:
+    return next(
+        (tuple(f.vocabulary or ()) for f in found.features if f.name == label), ()
+    )
+
+
+def _same_shards(first: Found, second: Found) -> tuple[list[frozenset[str]], int]:
+    """Returns the paths of shards that are stated to be the same, and their records."""
+    there: dict[tuple[object, ...], list[str]] = {}
+    for split, shard in second.shards:
+        if shard.crc32c is not None:
+            facts = (split, shard.bytes, shard.crc32c, shard.records)
+            there.setdefault(facts, []).append(shard.path)
+    one, other, records = set(), set(), 0
+    for split, shard in first.shards:
+        rivals = there.get((split, shard.bytes, shard.crc32c, shard.records))
+        if rivals:
+            one.add(shard.path)
+            other.add(rivals.pop())
+            records += shard.records or 0
+    return [frozenset(one), frozenset(other)], records

@@ -16,7 +16,7 @@ import pyarrow as pa
 from beam_pipeline.copies.shard_copies import copy_whole
 from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.datasets.shard_indexes import NotIndexedError, indexes_of
+from beam_pipeline.datasets.shard_indexes import indexes_of
 from transforms import files
 from transforms.core.catalogue import (
     OWN_COLUMNS,
@@ -90,6 +90,8 @@ def derived_copies(
 def _indexes(
     manifest: Manifest, sources: Mapping[str, CopiedShard], store: Store
 ) -> list[FileFacts]:
+    if manifest.compression != "none":
+        return []  # version 0.2 wrote indexes of gzip files
     written = []
     datasets = {each.dataset.directory: each.dataset for each in sources.values()}
     had_by = {
@@ -119,10 +121,7 @@ def _indexes(
                     written.append(FileFacts(name, known.bytes, known.crc32c))
             elif forms:
                 path = os.path.join(store.dataset, facts.file)
-                try:
-                    found, _ = indexes_of(path, facts.file)
-                except NotIndexedError:
-                    continue
+                found, _ = indexes_of(path, facts.file)
                 names = [form(facts.file) for form in forms]
                 written += [_write(store, name, found[name]) for name in names]
     return written
@@ -162,7 +161,6 @@ def _catalogue(
     schema = catalogue_schema(
         features,
         classes,
-        gzip=manifest.compression == "gzip",
         origins={"_origin", "_row"} <= everywhere,
         keys="_key" in everywhere,
     )
@@ -219,9 +217,13 @@ def _rows(
         )
         for places, values in pairs:
             count = places.num_rows
+            columns = dict(zip(own, places.columns, strict=True))
+            if source.dataset.manifest.compression != "none":
+                # Version 0.2 named the places of gzip members.
+                columns["_offset"] = pa.nulls(count, pa.int64())
             yield {
                 "_shard": pa.array(np.full(count, number, np.int32)),
-                **dict(zip(own, places.columns, strict=True)),
+                **columns,
                 **dict(zip(values.schema.names, values.columns, strict=True)),
             }
         return

@@ -15,9 +15,10 @@ from transforms.core.example.replaced_ids import replaced_ids
 from transforms.core.manifest import FileFacts, ShardFacts
 from transforms.core.schema import Feature
 from transforms.core.tfrecord import TFRecordReader, TFRecordWriter
+from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import FOOTER_BYTES, HEADER_BYTES
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import DamageError
+from transforms.errors import DamageError, SpecError
 from transforms.storage.duplicates import duplicate
 
 __all__ = ["Changed", "copy_some", "copy_whole"]
@@ -113,7 +114,13 @@ def copy_some(
     Raises:
       TFRecordError: the shard is damaged, or is not what the manifest states.
       ExampleError: a record does not hold what a feature must.
+      SpecError: the shard is a zlib stream.
     """
+    if compression == Compression.ZLIB:
+        raise SpecError(
+            f"{source} would have to be written again, and zlib streams are read, not "
+            f"written. Convert its dataset with --compression gzip first."
+        )
     gone, seen = Counted(), Counted()
     change = np.zeros(len(kept), np.bool_) if changed is None else changed.mask
     with opened(source) as file:

@@ -6,7 +6,7 @@ Imports nothing slow: `verify` of a small file is mostly its start-up.
 import dataclasses
 import os
 
-from beam_pipeline.datasets.bare_files import is_numbered_shard
+from beam_pipeline.datasets.bare_files import check_format, is_numbered_shard, what_else
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.errors import DamageError, UsageError, first_few
@@ -108,10 +108,8 @@ def _open_file(path: str) -> SingleFile:
 
 
 def _check_format(path: str) -> None:
-    # The registry loads all formats; most files are TFRecord by their names.
+    # Most files are TFRecord by their names.
     if ".tfrecord" not in os.path.basename(path):
-        from beam_pipeline.datasets.other_formats import check_format
-
         check_format(path)
 
 
@@ -128,8 +126,6 @@ def _no_dataset(directory: str) -> str:
     if shards:
         shown = first_few([*map(repr, shards)], _SHOWN)
         return f"{what} Name one of its files ({shown}), or convert again."
-    from beam_pipeline.datasets.other_formats import what_else
-
     advice = what_else(directory) or (
         "Name a TFRecord file, or make a dataset with 'convert'."
     )

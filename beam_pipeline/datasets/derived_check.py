@@ -1,12 +1,14 @@
 """Compare a dataset's indexes and catalogue with its shards, while those are read."""
 
 import contextlib
-import functools
+import dataclasses
 import itertools
+import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.datasets.dataset import Dataset
 from transforms import files
@@ -14,12 +16,77 @@ from transforms.core.manifest import SplitFacts
 from transforms.core.tfrecord import PayloadBatch
 from transforms.core.tfrecord.record_index import index_file, text_index_file
 from transforms.errors import DamageError, SourceError
-from transforms.reading.index_check import IndexCheck
 
 if TYPE_CHECKING:
     from transforms.reading.catalogue_check import CatalogueCheck, ShardRowsCheck
 
 __all__ = ["DerivedChecks", "ShardCheck"]
+
+_Longs = npt.NDArray[np.int64]
+_LINES = re.compile(rb"([0-9]{1,18} [0-9]{1,18}\n)*")
+
+
+@dataclasses.dataclass(slots=True)
+class _IndexCheck:
+    """Compares what an index says of the records of one file with the records.
+
+        check = _IndexCheck.of(data, "a.u64", size=180)
+        reader.verify(check.see)
+        fault = check.fault(reader.records)     # "" where it is the file's
+
+    Attributes:
+      offsets: where each of n records begins, and the end of the last, as the index
+        says.
+      ends_there: whether the index ends where the file does.
+    """
+
+    offsets: _Longs
+    ends_there: bool
+    _fault: str = ""
+
+    @classmethod
+    def of(cls, data: bytes, name: str, *, size: int) -> Self:
+        """Returns the check of an index.
+
+        Args:
+          data: its content.
+          name: of its file, which says whether it is text.
+          size: bytes of the file that it is of.
+        """
+        if name.endswith(".idx"):
+            numbers = [*map(int, data.split())] if _is_text(data) else []
+            pairs = np.array(numbers, np.int64).reshape(-1, 2)
+            ends = pairs.sum(axis=1)[-1:] if len(pairs) else np.zeros(1, np.int64)
+            return cls(np.append(pairs[:, 0], ends), bool(ends[0] == size))
+        found = np.frombuffer(data[: len(data) // 8 * 8], "<u8").view(np.int64)
+        return cls(found, len(found) > 0 and int(found[-1]) == size)
+
+    def see(self, batch: PayloadBatch) -> None:
+        """Compares the next records of the file."""
+        if self._fault:
+            return
+        first = batch.first_record
+        said = self.offsets[first : first + len(batch)]
+        # Offsets that the index lacks are found at the end.
+        differs = np.flatnonzero(said != batch.offsets[: len(said)])
+        if len(differs):
+            place = int(differs[0])
+            self._fault = (
+                f"record {first + place:,} begins at byte {batch.offsets[place]:,}, "
+                f"not at {said[place]:,}"
+            )
+
+    def fault(self, records: int) -> str:
+        """Returns what is wrong with the index; empty for nothing.
+
+        Args:
+          records: of the file, all of which `see` was given.
+        """
+        if not self._fault and len(self.offsets) != records + 1:
+            return f"there are {records:,} records, not {len(self.offsets) - 1:,}"
+        if not self._fault and not self.ends_there:
+            return "the file ends elsewhere"
+        return self._fault
 
 
 class ShardCheck:
@@ -33,7 +100,7 @@ class ShardCheck:
 
     def __init__(
         self,
-        indexes: dict[str, IndexCheck],
+        indexes: dict[str, _IndexCheck],
         rows: "ShardRowsCheck | None",
         catalogue: str,
     ) -> None:
@@ -95,32 +162,22 @@ class DerivedChecks:
         shard = split.shards[number]
         path = self._dataset.path(shard.file)
         manifest = self._dataset.manifest
-        compression = manifest.compression
         indexes = {}
         for name in (index_file(shard.file), text_index_file(shard.file)):
             # What cannot be read is found by those who read it whole.
             with contextlib.suppress(OSError, SourceError):
-                if name in self._sound:
-                    indexes[name] = IndexCheck.of(
-                        files.read_bytes(self._dataset.path(name)),
-                        name,
-                        size=shard.bytes,
-                        compression=compression,
-                        read=functools.partial(files.read_range, path),
-                    )
+                # Version 0.2 wrote indexes of gzip files, which nothing reads now.
+                if name in self._sound and manifest.compression == "none":
+                    data = files.read_bytes(self._dataset.path(name))
+                    indexes[name] = _IndexCheck.of(data, name, size=shard.bytes)
         catalogue = self._catalogue(split)
         rows = None
         if catalogue is not None:
-            name, addresses = index_file(shard.file), None
-            if compression == "gzip" and name in indexes:
-                data = files.read_bytes(self._dataset.path(name))
-                addresses = np.frombuffer(data, np.uint64)
             rows = catalogue.of_shard(
                 number,
                 path,
                 first=self._firsts(split)[number],
                 records=shard.records,
-                addresses=addresses,
             )
         parts = self._parts_of(split)
         return ShardCheck(indexes, rows, parts[0] if parts else "")
@@ -165,3 +222,8 @@ class DerivedChecks:
 
         catalogue = Catalogue([self._dataset.path(part) for part in parts])
         return CatalogueCheck(catalogue, compression=manifest.compression)
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether an index as text is lines of two numbers."""
+    return _LINES.fullmatch(data) is not None

@@ -1,9 +1,9 @@
 """Repair one TFRecord file: copy its sound records to a new file.
 
-A plain file is read where it is; the content of a compressed one is unpacked first, to
-a file without a name in the folder of the output. The output has the compression of the
-input, and appears under its name only when it is whole. A file in which nothing is
-damaged is copied byte for byte.
+A plain file is read where it is; a damaged gzip stream is unpacked first, up to the
+fault, to a file without a name in the folder of the output. The output has the
+compression of the input, and appears under its name only when it is whole. A file in
+which nothing is damaged is copied byte for byte.
 """
 
 import contextlib
@@ -12,16 +12,15 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, BinaryIO, cast
 
 from transforms import files
 from transforms.core.regular_files import open_regular
-from transforms.core.salvage.salvage import Salvage, Skipped
-from transforms.core.salvage.unpack_damaged import Break, Unpacker, looks_like_gzip
-from transforms.core.tfrecord import FileFacts, Sink, TFRecordWriter, verify_file
+from transforms.core.tfrecord import FileFacts, Sink, TFRecordReader, TFRecordWriter
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
-from transforms.errors import DamageError, InputError, TargetError
+from transforms.core.tfrecord.salvage import Salvage, Skipped, unpack
+from transforms.errors import DamageError, InputError, TargetError, TFRecordError
 from transforms.storage import folders
 
 __all__ = ["Range", "Repaired", "repair_file"]
@@ -39,14 +38,12 @@ class Range:
       start, stop: where they are.
       of: "file" (as stored) or "content" (of a compressed file, unpacked).
       kind: a word of `frame.DAMAGE_KINDS`.
-      note: what else is known; may be empty.
     """
 
     start: int
     stop: int
     of: str
     kind: str
-    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +82,8 @@ def repair_file(
 
     Raises:
       InputError: the file cannot be read, or changed meanwhile.
-      DamageError: no record in it is sound; nothing was written.
+      DamageError: no record in it is sound, or it is a damaged zlib stream; nothing
+        was written.
       TargetError: there is a file already, or none can be written.
     """
     if not overwrite and os.path.lexists(target):
@@ -94,22 +92,13 @@ def repair_file(
             f"--overwrite."
         )
     folder = os.path.dirname(target) or "."
+    log = _Log(skipped)
     with contextlib.ExitStack() as stack:
         stored = stack.enter_context(_stored(source))
-        unpacked = _unpacked(stored, stack.enter_context(_spool(folder)))
-        log = _Log(skipped)
+        spool = stack.enter_context(_spool(folder))
         with _appearing(target, overwrite=overwrite) as path:
             with files.create(path, attempts=folder) as sink:
-                if unpacked.compression is not Compression.NONE and unpacked.is_sound():
-                    # Compressing it again would give other bytes.
-                    _copy(stored, 0, stored.size, sink.write)
-                    facts = None
-                else:
-                    facts = _salvage(unpacked, sink, log)
-            if facts is None:
-                facts = verify_file(
-                    path, compression=unpacked.compression, allow_empty=True
-                )
+                facts = _write_sound(stored, sink, spool, log)
             stored.check_unchanged()
             if not facts.records and (log.ranges or not allow_empty):
                 raise DamageError(
@@ -126,6 +115,7 @@ class _Bytes:
     """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
+        self.file = cast(BinaryIO, file)
         self._descriptor = file.fileno()
         self.name = name
         self._stamp = files.stamp_of(file)
@@ -161,45 +151,6 @@ class _Bytes:
         """Raises InputError where the file was written to since it was opened."""
         if files.stamp_of(self._descriptor) != self._stamp:
             raise InputError(f"{self.name}: {_CHANGED}")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Unpacked:
-    """The content of a file, in pieces that a break ends (the last one: the file)."""
-
-    content: _Bytes
-    compression: Compression
-    breaks: list[Break]
-
-    def pieces(self) -> Iterator[tuple[Salvage, Break | None]]:
-        """Yields the walk over each piece, and the break behind it."""
-        start = 0
-        for each in self.breaks:
-            yield Salvage(self.content.fetch, start, each.at), each
-            start = each.at
-        yield Salvage(self.content.fetch, start, self.content.size), None
-
-    def is_sound(self) -> bool:
-        """Whether there is nothing to skip."""
-        return not self.breaks and not any(
-            isinstance(part, Skipped) for walk, _ in self.pieces() for part in walk
-        )
-
-
-class _Spool:
-    """Unpacked content on its way to a file."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write(self, data: bytes, /) -> object:
-        """Appends `data`."""
-        return self._file.write(data)
-
-    def truncate(self, size: int, /) -> object:
-        """Drops everything after the first `size` bytes."""
-        self._file.seek(size)
-        return self._file.truncate()
 
 
 class _Log:
@@ -244,39 +195,61 @@ def _spool(folder: str) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def _unpacked(stored: _Bytes, spool: IO[bytes]) -> _Unpacked:
+def _write_sound(stored: _Bytes, sink: Sink, spool: IO[bytes], log: _Log) -> FileFacts:
+    """Writes what is sound of a file; returns the facts of what is written.
+
+    Raises:
+      DamageError: it is of another compression, or a damaged zlib stream.
+    """
     head = stored.fetch(0, min(stored.size, HEADER_BYTES))
     compression = detect(head, path=stored.name)
-    if compression is Compression.NONE and looks_like_gzip(head):
-        compression = Compression.GZIP
     if compression is Compression.NONE:
-        return _Unpacked(stored, compression, [])
-    breaks = Unpacker(stored.fetch, stored.size, compression, _Spool(spool)).run()
+        return _salvage(stored, sink, compression, log)
+    if (facts := _facts_of_sound(stored)) is not None:
+        # Compressing it again would give other bytes.
+        _copy(stored, 0, stored.size, sink.write)
+        return facts
+    if compression is Compression.ZLIB:
+        raise DamageError(
+            f"{stored.name}: a damaged zlib stream is not repaired. Unpack what can be "
+            f"unpacked, and repair that."
+        )
+    fault = unpack(stored.fetch, stored.size, spool.write)
     spool.flush()
-    return _Unpacked(_Bytes(spool, stored.name), compression, breaks)
+    facts = _salvage(_Bytes(spool, stored.name), sink, compression, log)
+    if fault is not None:
+        log.add(Range(fault.start, fault.stop, "file", fault.kind))
+    return facts
 
 
-def _salvage(unpacked: _Unpacked, sink: Sink, log: _Log) -> FileFacts:
+def _facts_of_sound(stored: _Bytes) -> FileFacts | None:
+    """Returns the facts of a compressed file; None where something is damaged."""
+    stored.file.seek(0)
+    reader = TFRecordReader(stored.file, allow_empty=True)
+    try:
+        facts = reader.verify()
+    except TFRecordError:
+        return None
+    # Some readers fail on zeros behind a gzip stream.
+    return None if reader.padding_bytes else facts
+
+
+def _salvage(
+    content: _Bytes, sink: Sink, compression: Compression, log: _Log
+) -> FileFacts:
     """Writes the sound records; returns the facts of the file."""
-    is_plain = unpacked.compression is Compression.NONE
-    of = "file" if is_plain else "content"
-    with TFRecordWriter(sink, compression=unpacked.compression) as writer:
+    of = "file" if compression is Compression.NONE else "content"
+    with TFRecordWriter(sink, compression=compression) as writer:
 
         def add(data: bytes) -> None:
             writer.write_framed(data, records=0)
 
-        for walk, after in unpacked.pieces():
-            for part in walk:
-                if isinstance(part, Skipped):
-                    log.add(Range(part.start, part.stop, of, part.kind, part.note))
-                    continue
-                add(part.header)
-                _copy(unpacked.content, part.start, part.stop, add)
-                writer.write_framed(b"", records=part.records)
-            if after is not None:
-                log.add(
-                    Range(after.start, after.stop, "file", after.kind, after.detail)
-                )
+        for part in Salvage(content.fetch, content.size):
+            if isinstance(part, Skipped):
+                log.add(Range(part.start, part.stop, of, part.kind))
+                continue
+            _copy(content, part.start, part.stop, add)
+            writer.write_framed(b"", records=part.records)
     return writer.facts()
 
 

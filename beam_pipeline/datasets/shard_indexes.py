@@ -3,20 +3,15 @@
 import functools
 from collections.abc import Callable
 
-import numpy as np
-
 from transforms import files
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
-from transforms.core.tfrecord.gzip_members import scan_members
 from transforms.core.tfrecord.record_index import (
-    Offsets,
     index_file,
     scan_records,
     text_index,
     text_index_file,
 )
-from transforms.errors import TFRecordError
 
 __all__ = ["NotIndexedError", "indexes_of"]
 
@@ -36,7 +31,7 @@ def indexes_of(
       read: returns its bytes from one offset to another.
 
     Raises:
-      NotIndexedError: it is a stream that can only be read in order.
+      NotIndexedError: it is compressed, so that it can only be read in order.
       TFRecordError: it is damaged.
       OSError: it cannot be read.
     """
@@ -44,19 +39,13 @@ def indexes_of(
     read = read or functools.partial(files.read_range, path)
     head = files.read_range(path, 0, min(size, HEADER_BYTES))
     kind = detect(head, path=path)
-    if kind is Compression.NONE:
-        offsets = scan_records(read, size, path=path)
-        contents = {
-            index_file(name): offsets.tobytes(),
-            text_index_file(name): text_index(offsets),
-        }
-        return contents, len(offsets) - 1
-    if kind is Compression.ZLIB:
-        raise NotIndexedError(f"{path}: zlib streams can only be read in order")
-    try:
-        addresses: Offsets = np.asarray(scan_members(read, size, path=path))
-    except TFRecordError as error:
-        if error.kind == "too-long":
-            raise NotIndexedError(str(error)) from error
-        raise
-    return {index_file(name): addresses.tobytes()}, len(addresses) - 1
+    if kind is not Compression.NONE:
+        raise NotIndexedError(
+            f"{path}: {kind} streams are read in order only, so they have no index"
+        )
+    offsets = scan_records(read, size, path=path)
+    contents = {
+        index_file(name): offsets.tobytes(),
+        text_index_file(name): text_index(offsets),
+    }
+    return contents, len(offsets) - 1

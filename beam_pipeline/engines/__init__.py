@@ -1,31 +1,22 @@
 """The engines that run a job beside this process: presets, workers, submission.
 
-    engine.py       what an engine is, and what its presets are made from
-    table.py        the engines by name; a new one is a module and a line there
-    flink.py        its presets, as a pure function to Beam's flags
-    spark.py        likewise
-    prism.py        likewise
-    dataflow.py     likewise, of the one that sees nothing of this machine
+    engine.py       what an engine is, what its presets are made from, where the caller
+                    takes part in a run, and how Beam's own flags are read
+    presets.py      the engines by name, each with its flags of Beam
     job_server.py   what Flink, Spark and Prism share: master, job server, machines
     places.py       finds a job server; checks that its workers see what they need
     workers.py      who starts the workers of a job
-    hooks.py        where the caller takes part in a run
-    cluster.py      the clusters that `scripts/cluster` has started, as it notes them
-    java.py         finds a Java that is new enough
+    cluster.py      the clusters that `scripts/cluster` has started; finds a Java
     worker_boot.py  what an engine starts as a worker, without a container
     worker_program.py       the command of workers elsewhere: `beam-tfrecord-worker`
-    sign_on.py      which of those live
     job_watch.py    what workers report, and what the engine says, while a job runs
-    engine_words.py what an engine says of a job
-    flags.py        reads Beam's own flags
+    engine_words.py what an engine says of a job, or its job server in its output
     submission.py   submits, watches, cancels
     stopping.py     watches any run, also one without an engine, and stops it
     beam_errors.py  finds our own error in what Beam raises
-    server_words.py finds the reason in a job server's output
     dataflow_checks.py      what a job there must bring
-    worker_package.py       what its workers install
-    dataflow_submission.py  submits there, and waits or does not
+    dataflow_submission.py  submits there, and packs what its workers install
 
-Nothing but the submissions and the worker imports Beam. `cluster.py` and `java.py` need
-the standard library alone: `scripts/cluster` runs before anything is installed.
+Nothing but the submissions and the worker imports Beam. `cluster.py` needs the standard
+library alone: `scripts/cluster` runs before anything is installed.
 """

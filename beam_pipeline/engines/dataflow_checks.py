@@ -9,8 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.flags import flag_given, has_flag
+from beam_pipeline.engines.engine import JobSettings, flag_given, has_flag
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 

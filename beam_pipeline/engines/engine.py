@@ -1,13 +1,15 @@
-"""The definition of an engine, and of the place where it runs a job."""
+"""The definition of an engine, and of the place where it runs a job.
+
+Its functions read Beam's own flags without importing Beam, which is slow to load.
+"""
 
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from beam_pipeline.engines.engine_words import EngineWords
-from beam_pipeline.engines.hooks import RunHooks
-from beam_pipeline.engines.server_words import ServerWords, words_of_server
+from beam_pipeline.engines.engine_words import EngineWords, ServerWords, words_of_server
+from transforms.errors import SpecError
 from transforms.work.reports import Reports
 
 __all__ = [
@@ -16,13 +18,52 @@ __all__ = [
     "Engine",
     "JobSettings",
     "Place",
+    "RunHooks",
     "Submitted",
+    "check_words",
+    "flag_given",
+    "has_flag",
 ]
 
 # Adds the stages of a job to a Beam pipeline; typed loosely to load without Beam.
 AddStages = Callable[[Any], object]
 SERVICE_TIMEOUT = "--job_server_timeout=86400"
 """Beam's flag for a day: a long job must not fail because its service timed out."""
+
+
+def _nothing() -> None:
+    """Nobody watches."""
+
+
+def _unheard(text: str) -> None:
+    """Nobody listens."""
+
+
+def _unnoted(job: str) -> None:
+    """Nobody notes it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunHooks:
+    """Where the caller of a run takes part in it.
+
+    Attributes:
+      beam_flags: Beam's own flags; they win over ours.
+      between: a PTransform, own steps from Batch to Batch; None for none. See
+        `beam_pipeline.job.build`.
+      watch: called several times a second meanwhile, in the calling thread.
+      say: called with what a person should know.
+      abandon: called once when the run is stopped; after it nothing may be published.
+      submits: called with the name of the job, before it is submitted.
+    """
+
+    beam_flags: Sequence[str] = ()
+    # Of Beam's type, which takes long to load.
+    between: Any = None
+    watch: Callable[[], None] = _nothing
+    say: Callable[[str], None] = _unheard
+    abandon: Callable[[], None] = _nothing
+    submits: Callable[[str], None] = _unnoted
 
 
 class JobSettings(Protocol):
@@ -231,3 +272,30 @@ class Engine(abc.ABC):
           BeamTFRecordError: it was not taken.
         """
         raise NotImplementedError(f"{self.name} takes no job that nobody waits for")
+
+
+def check_words(flags: Sequence[str]) -> None:
+    """Raises SpecError for a word that is neither a flag nor the value of one."""
+    for before, flag in zip(["", *flags], flags, strict=False):
+        is_value = before.startswith("--") and "=" not in before
+        if not flag.startswith("-") and not is_value:
+            raise SpecError(
+                f"What follows -- must be flags of Beam, as --job_name=NAME is; found "
+                f"{flag!r}. Give SOURCE, OUTPUT and the program's own flags before --."
+            )
+
+
+def flag_given(flags: Sequence[str], name: str) -> str | None:
+    """Returns the last value of one of Beam's flags; None where it is not given."""
+    found = None
+    for at, flag in enumerate(flags):
+        if flag.startswith(f"--{name}="):
+            found = flag.partition("=")[2]
+        elif flag == f"--{name}" and at + 1 < len(flags):
+            found = flags[at + 1]
+    return found
+
+
+def has_flag(flags: Sequence[str], name: str) -> bool:
+    """Whether one of Beam's flags is there, with a value or without one."""
+    return any(flag.partition("=")[0] == f"--{name}" for flag in flags)

@@ -10,8 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_pipeline.engines.beam_errors import in_text
-from beam_pipeline.engines.engine_words import EngineWords, in_a_line
-from beam_pipeline.engines.server_words import ServerWords, words_of_server
+from beam_pipeline.engines.engine_words import (
+    EngineWords,
+    ServerWords,
+    in_a_line,
+    words_of_server,
+)
 from transforms.errors import UsageError
 
 __all__ = ["FLINK_VERSION", "cancel_job", "size_of_cluster", "words_of_job"]

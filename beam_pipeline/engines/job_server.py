@@ -11,9 +11,9 @@ from beam_pipeline.engines.engine import (
     Engine,
     JobSettings,
     Place,
+    RunHooks,
+    flag_given,
 )
-from beam_pipeline.engines.flags import flag_given
-from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.workers import (
     check_starts,
     environment_flags,
@@ -130,8 +130,7 @@ class JobServerEngine(Engine):
     def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
         """Returns the master, the job server and the machines; see `Engine`."""
         # Imported here: they load slowly, and the command line imports all engines.
-        from beam_pipeline.engines.cluster import last_started
-        from beam_pipeline.engines.java import JavaError, find_java
+        from beam_pipeline.engines.cluster import JavaError, find_java, last_started
         from beam_pipeline.engines.places import (
             WITHIN_SERVER,
             check_job_server,

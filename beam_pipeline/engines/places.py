@@ -9,8 +9,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 
 from beam_pipeline.engines import cluster
-from beam_pipeline.engines.engine import JobSettings, Place
-from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.engine import JobSettings, Place, flag_given
 from beam_pipeline.engines.workers import starts_elsewhere
 from transforms.errors import TargetError, UsageError
 from transforms.storage import paths

@@ -12,8 +12,12 @@ import urllib.parse
 from typing import Any
 
 from beam_pipeline.engines.beam_errors import in_text
-from beam_pipeline.engines.engine_words import EngineWords, in_a_line
-from beam_pipeline.engines.server_words import ServerWords, words_of_server
+from beam_pipeline.engines.engine_words import (
+    EngineWords,
+    ServerWords,
+    in_a_line,
+    words_of_server,
+)
 from transforms.errors import UsageError
 
 __all__ = ["reach_master", "words_of_job"]

@@ -15,13 +15,12 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beam_pipeline.beam_internals.runners import runner_of
-from beam_pipeline.engines import sign_on
+from beam_pipeline.engines import worker_boot
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import AddStages, Engine, Place
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import AddStages, Engine, Place, RunHooks
+from beam_pipeline.engines.engine_words import server_words, with_words_of
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.places import not_started
-from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.engines.worker_boot import write_worker
 from beam_pipeline.engines.workers import starts_in_words
@@ -221,7 +220,9 @@ class _Looker:
     def look(self) -> None:
         """Raises an error that retries cannot fix, or for a worker that has died."""
         self.watch.look()
-        if self.engine.survives_losses or not (gone := sign_on.absent(self.started)):
+        if self.engine.survives_losses or not (
+            gone := worker_boot.absent(self.started)
+        ):
             return
         # Workers may exit before the engine reports the end of the job.
         now = time.monotonic()

@@ -5,6 +5,10 @@
 An engine's process environment runs one executable file, with these arguments alone,
 and so does a pool. Both get this interpreter with this module path, so that a worker
 runs the same code as what starts it, installed or not.
+
+A worker signs on first of all, by a file with the number of its process. Prism does not
+notice that a worker has died, and waits for ever. Reports do not show it either where
+the worker has died before its first bundle; the file does.
 """
 
 import argparse
@@ -21,9 +25,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from beam_pipeline.engines.sign_on import SIGN_ON
-
-__all__ = ["boot", "start_command", "write_worker"]
+__all__ = ["SIGN_ON", "absent", "boot", "start_command", "write_worker"]
 
 _START = (
     "import sys; count = int(sys.argv[1]); "
@@ -32,6 +34,8 @@ _START = (
     "boot(sys.argv[2 + count:])"
 )
 _LOOK_SECONDS = 1.0
+SIGN_ON = ".worker"
+"""Suffix of the files by which workers sign on; the process id comes before it."""
 
 
 def start_command() -> list[str]:
@@ -115,3 +119,19 @@ def _end_with(given: argparse.Namespace) -> None:
     if given.scratch:
         shutil.rmtree(given.scratch, ignore_errors=True)
     os._exit(1)
+
+
+def absent(folder: str) -> list[int]:
+    """Returns the process ids of workers that have signed on and ended."""
+    names = [name for name in os.listdir(folder) if name.endswith(SIGN_ON)]
+    pids = sorted(int(name.removesuffix(SIGN_ON)) for name in names)
+    return [pid for pid in pids if not _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is alive."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,12 +1,13 @@
-"""Who starts the workers of a job: this program, or somebody elsewhere."""
+"""Who starts the workers of a job, and which versions they must have."""
 
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.flags import flag_given, has_flag
+from beam_pipeline.engines.engine import JobSettings, flag_given, has_flag
+from beam_pipeline.version import FOR_ROWS, deciding_versions
 from transforms.errors import SpecError, UsageError
+from transforms.work.worker_check import VersionRules
 
 __all__ = [
     "check_starts",
@@ -15,6 +16,7 @@ __all__ = [
     "refuse_starts",
     "starts_elsewhere",
     "starts_in_words",
+    "version_rules",
 ]
 
 _OURS = ("worker_pool", "worker_command")
@@ -108,3 +110,19 @@ def refuse_starts(settings: JobSettings, who: str) -> None:
                 f"--{name.replace('_', '-')} is for --runner {engine}, and this is "
                 f"{who}. Add --runner {engine}, or leave it out."
             )
+
+
+def version_rules(*, images: bool, compressed: bool) -> VersionRules:
+    """Returns the versions that decide bytes of a job, which are those of here.
+
+    Machines of others have another zlib, say, than this one; a job of plain rows need
+    not be refused for that.
+
+    Args:
+      images: whether it has images, whose codecs decide bytes.
+      compressed: whether its shards are compressed.
+    """
+    found = deciding_versions()
+    deciding = FOR_ROWS | ({"zlib"} if compressed else set())
+    free = frozenset() if images else frozenset(found.keys() - deciding)
+    return VersionRules(found, deciding_versions, free)

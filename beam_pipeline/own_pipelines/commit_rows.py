@@ -22,7 +22,7 @@ from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
 from transforms.storage.retry import storing
-from transforms.work.worker_facts import counted, workers_of
+from transforms.work.worker_check import counted, workers_of
 
 __all__ = [
     "Committed",

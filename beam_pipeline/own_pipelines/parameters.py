@@ -11,15 +11,20 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.planning.inputs import default_name
 from beam_pipeline.planning.plan import check_name
+from beam_pipeline.settings.keywords import WriteKeywords
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.removed import check_still_there
 from beam_pipeline.settings.spec import Spec, make_spec
-from transforms.errors import BeamTFRecordError, SpecError, bounded, closest
+from transforms.errors import (
+    BeamTFRecordError,
+    SpecError,
+    bounded,
+    closest,
+    raising_in_python,
+)
 from transforms.storage.paths import absolute
 
 __all__ = ["other_settings", "raising_of_rows", "spec_of"]
@@ -63,10 +68,7 @@ def other_settings() -> list[str]:
 
 @contextlib.contextmanager
 def raising_of_rows() -> Iterator[None]:
-    """Lets errors through with settings by the names that `WriteDataset` has for them.
-
-    Messages name settings by their options, wherever they are raised.
-    """
+    """Lets errors through with settings by their names in `WriteDataset`."""
     try:
         with raising_in_python():
             yield

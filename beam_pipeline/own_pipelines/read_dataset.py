@@ -22,8 +22,7 @@ from beam_pipeline.reading.reading_plan import (
     Said,
     plan_reading,
 )
-from beam_pipeline.settings.python_words import raising_in_python
-from transforms.errors import InputError, SpecError, nearest
+from transforms.errors import InputError, SpecError, nearest, raising_in_python
 from transforms.formats.tfrecord_files.shards import read_shard
 from transforms.storage.paths import Access, plain
 
@@ -91,8 +90,7 @@ class ReadDataset(beam.PTransform):
           batches: whether to give Arrow record batches instead of dicts.
           features: of bare TFRecord files, what they hold, by name: a kind ("float"),
             a mapping of kind, shape, dtype, encoding, unit and vocabulary as a spec has
-            it, or a FixedLenFeature or VarLenFeature. Of a TFDS folder, what
-            `features.json` does not state.
+            it. Of a TFDS folder, what `features.json` does not state.
           labels: "names" gives class names, which `WriteDataset` takes back; "ids" the
             stored numbers.
 

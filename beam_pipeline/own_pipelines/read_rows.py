@@ -17,7 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.own_pipelines.engine_workers import (
     check_images,
     check_seen,
@@ -28,14 +28,12 @@ from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.model import Batch, RejectLog
 from transforms.core.schema import Kind, Schema
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError, SpecError, raising_in_python
 from transforms.formats.listing import HeldListing, InlineListing
-from transforms.stages.list import ListBlocks
-from transforms.stages.read import ReadBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store

@@ -22,7 +22,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.engines.worker_versions import version_rules
+from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.own_pipelines.commit_rows import (
     Committed,
     ComparedKeys,
@@ -49,7 +49,6 @@ from beam_pipeline.own_pipelines.given_schema import (
     of_arrow_schema,
     types_of_rows,
 )
-from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.own_pipelines.known_rows import Given, gather_rule_of, split_rule
 from beam_pipeline.own_pipelines.locks import EarlierRuns, read_earlier_runs
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
@@ -61,19 +60,17 @@ from beam_pipeline.own_pipelines.plan_steps import (
 )
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
 from beam_pipeline.own_pipelines.read_source import ReadSource
-from beam_pipeline.own_pipelines.rows_input import (
-    check_one_collection,
-    check_rows,
-)
 from beam_pipeline.own_pipelines.rows_plan import RowsDraft, RowsPlan
 from beam_pipeline.own_pipelines.shard_steps import (
     rows_of_parts,
     write_part,
     write_shards,
 )
+from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.model import ReadFacts, RejectLog
 from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import SpecError
+from transforms.gather.row_types import check_row_type
 from transforms.publishing.bucket.runs import this_run
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.gather import GatherRows
@@ -207,7 +204,7 @@ class WriteDataset(beam.PTransform):
         Raises:
           SpecError: `rows` are several.
         """
-        check_one_collection(rows)
+        _check_one_collection(rows)
         return super().__ror__(rows, label)
 
     def _places(self) -> list[tuple[str, str]]:
@@ -226,7 +223,7 @@ class WriteDataset(beam.PTransform):
     @beam_shortcuts()
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
-        check_one_collection(rows)
+        _check_one_collection(rows)
         spec = self._spec
         with raising_of_rows():
             check_seen(self._places(), rows.pipeline, shared=spec.shared_output)
@@ -242,7 +239,7 @@ class WriteDataset(beam.PTransform):
             source,
             unique=self._unique,
         )
-        check_rows(rows, examples=rule.examples is not None)
+        _check_rows(rows, examples=rule.examples is not None)
         # The plan looks up no row.
         plain = dataclasses.replace(rule, table=None, lock=None, examples=None)
         run = SharedRun(
@@ -391,3 +388,42 @@ def _clean_up(element: tuple[None, Iterable[Committed]], run: SharedRun) -> Comm
     (committed,) = element[1]
     run.end()
     return committed
+
+
+def _check_one_collection(given: Any) -> None:
+    """Raises SpecError for several collections at once, as `ReadRows` gives."""
+    parts = given.values() if isinstance(given, Mapping) else given
+    if isinstance(parts, beam.Pipeline | beam.pvalue.PBegin) or (
+        not isinstance(parts, beam.pvalue.PValue)
+        and any(isinstance(part, beam.pvalue.PValue) for part in parts)
+    ):
+        raise SpecError(
+            f"WriteDataset must be given one PCollection of rows; found a "
+            f"{type(given).__name__}. Of what ReadRows gives write its rows, as in "
+            f"read.rows | WriteDataset(...); join several by beam.Flatten()."
+        )
+
+
+def _check_rows(rows: "beam.PCollection[Any]", *, examples: bool) -> None:
+    """Checks what is known of rows before there are some.
+
+    Args:
+      rows: what the dataset is to be of.
+      examples: whether elements may be serialised Examples.
+
+    Raises:
+      SpecError: they have no end, or windows, or a type that is no row.
+    """
+    if not rows.is_bounded:
+        raise SpecError(
+            "WriteDataset must be given a bounded PCollection; this one has no "
+            "end. Read a bounded part of it, or write it with "
+            "beam.io.WriteToTFRecord."
+        )
+    if not rows.windowing.is_default():
+        raise SpecError(
+            "WriteDataset must be given rows without windows; these are in "
+            f"{type(rows.windowing.windowfn).__name__}. A dataset is one whole: "
+            "put beam.WindowInto(GlobalWindows()) before it."
+        )
+    check_row_type(rows.element_type, examples=examples)

@@ -2,6 +2,6 @@
 
     dataset -> sample -> distributions, thumbnails, equal images -> page.html.jinja
 
-`distributions`, `drift`, `histogram` and `drawings` are pure: numbers in, facts or SVG
-out. Jinja2 is imported by `build` alone.
+`distributions` and `charts` are pure: numbers in, facts or SVG out. Jinja2 is imported
+by `build` alone.
 """

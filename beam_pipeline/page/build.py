@@ -1,5 +1,6 @@
 """Build the page: read the sample, gather the sections, fill in the template."""
 
+import contextlib
 import dataclasses
 import functools
 import html
@@ -11,10 +12,9 @@ import jinja2
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.page import drawings
+from beam_pipeline.page.charts import bar, density, histogram_of, overlay
 from beam_pipeline.page.classes import ClassCounts, class_counts, ends_of, object_counts
 from beam_pipeline.page.distributions import Distribution, describe, describe_counts
-from beam_pipeline.page.histogram import histogram_of
 from beam_pipeline.page.pictures import (
     Equal,
     PictureClass,
@@ -22,10 +22,8 @@ from beam_pipeline.page.pictures import (
     pictures,
     within,
 )
-from beam_pipeline.page.rejected import rejected_of
 from beam_pipeline.page.sample import ROWS_A_SHARD, Sample, image_of, sample_split
-from beam_pipeline.page.texts import number_text, shortened, value_text
-from beam_pipeline.page.thumbnails import Longs
+from beam_pipeline.page.thumbnails import Longs, Thumbnail, draw
 from beam_pipeline.reader_programs import READERS, program
 from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reading.open_dataset import open_dataset
@@ -33,13 +31,21 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import (
     count_text,
     kind_text,
+    number_text,
     share_text,
+    shortened,
     size_text,
+    value_text,
 )
 from transforms import files
+from transforms.core.example.decoder import parse_example
 from transforms.core.manifest import FeatureFacts, Manifest
+from transforms.core.model import reject_in_words
 from transforms.core.schema import Feature, Kind
-from transforms.errors import DamageError, UsageError
+from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import DamageError, ExampleError, UsageError
+from transforms.publishing.earlier_rejects import find_rejects
+from transforms.work.reject_files import is_items_name
 
 __all__ = ["MARK", "MOST_BYTES", "build_page"]
 
@@ -53,8 +59,10 @@ _MOST_MISSING = 12
 # More features than this have no chart, and more than that are not listed.
 _MOST_CHARTS = 500
 _MOST_FEATURES = 2_000
-_MOST_DRIFTS = 8
 _MOST_CODE = 40_000
+_REJECT_PICTURES = 6
+# Items that are looked at for pictures.
+_MOST_ITEMS = 2_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "image": image,
         "image_plots": _image_plots(manifest, samples, image),
         "charts": _charts(manifest, samples, counts),
-        "rejects": rejected_of(dataset),
+        "rejects": _rejected_of(dataset),
         "equal": equal[0],
         "equal_count": equal[1],
         "programs": _programs(dataset),
@@ -227,7 +235,7 @@ def _plot(manifest: Manifest, name: str, found: Distribution) -> str:
     order = [split.name for split in manifest.splits]
     colours = [order.index(split) % _COLOURS for split in found.histogram.counts]
     title = html.escape(f"Histogram of {shortened(name)}")
-    return drawings.overlay(found.histogram, colours, title)
+    return overlay(found.histogram, colours, title)
 
 
 def _image_plots(
@@ -265,9 +273,7 @@ def _image_plots(
     aspects = np.log2(widths / heights)
     found = histogram_of({"": aspects}, whole=False)
     return {
-        "density": drawings.density(
-            widths, heights, "Widths and heights of the images"
-        ),
+        "density": density(widths, heights, "Widths and heights of the images"),
         "most": int(max(widths.max(), heights.max())),
         "sizes": [
             (
@@ -277,7 +283,7 @@ def _image_plots(
             for n in order
         ],
         "distinct": len(times),
-        "aspect": drawings.overlay(found, [0], "Aspect ratios") if found else "",
+        "aspect": overlay(found, [0], "Aspect ratios") if found else "",
         "aspect_ends": [f"{2**edge:.2f}" for edge in (found.edges[0], found.edges[-1])]
         if found
         else [],
@@ -331,7 +337,68 @@ def _template() -> jinja2.Template:
         "kind": kind_text,
     }
     environment.filters.update(filters)
-    environment.globals.update(
-        share_text=share_text, bar=drawings.bar, value_text=value_text
-    )
+    environment.globals.update(share_text=share_text, bar=bar, value_text=value_text)
     return environment.from_string(text.read_text(encoding="utf-8"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rejected:
+    """The rejects of one reason.
+
+    Attributes:
+      reason: its code.
+      part: what of an item was rejected ("boxes"); empty for whole items.
+      count: how many.
+      example: one of them in words.
+      pictures: of items that were kept and can be decoded.
+    """
+
+    reason: str
+    part: str
+    count: int
+    example: str
+    pictures: tuple[Thumbnail, ...]
+
+
+def _rejected_of(dataset: Dataset) -> list[_Rejected]:
+    """Returns the rejects of a dataset, the most frequent reason first.
+
+    Raises:
+      DamageError: the files of rejects are not as the manifest says.
+    """
+    if not any("reject" in each.file for each in dataset.manifest.files):
+        return []
+    counts: dict[tuple[str, str], int] = {}
+    examples: dict[tuple[str, str], str] = {}
+    for item in find_rejects(dataset.directory).rejections():
+        key = (item["reason"], item.get("part") or "")
+        counts[key] = counts.get(key, 0) + 1
+        if key not in examples:
+            row, line = item.get("row"), item.get("line")
+            examples[key] = reject_in_words(item["source"], row, line, item["message"])
+    drawn = _pictures_of_rejects(dataset)
+    return [
+        _Rejected(*key, count, examples[key], tuple(drawn.get(key[0], ())))
+        for key, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    ]
+
+
+def _pictures_of_rejects(dataset: Dataset) -> Mapping[str, list[Thumbnail]]:
+    found: dict[str, list[Thumbnail]] = {}
+    left = _MOST_ITEMS
+    for facts in dataset.manifest.files:
+        if not is_items_name(facts.file):
+            continue
+        with files.opened(dataset.path(facts.file)) as file:
+            for record in TFRecordReader(file, allow_empty=True):
+                if not left:
+                    return found
+                left -= 1
+                with contextlib.suppress(ExampleError, KeyError, IndexError):
+                    item = parse_example(record)
+                    some = found.setdefault(bytes(item["reason"][0]).decode(), [])
+                    data = item.get("bytes", ())
+                    if len(some) < _REJECT_PICTURES and data:
+                        picture = draw(bytes(data[0]))
+                        some += [picture] if picture else []
+    return found

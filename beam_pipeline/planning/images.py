@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from beam_pipeline.planning.block_size import block_size
 from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.features.declare import declare, merged
 from beam_pipeline.planning.features.evidence import rounding_notes
@@ -17,6 +16,7 @@ from beam_pipeline.planning.inputs import (
     portions_of,
     rule_of,
 )
+from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.evidence import Evidence
@@ -193,7 +193,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
 
 def _label_hint(spec: Spec, entries: FileList) -> str:
     # Read by few jobs: those whose folders say no class, or one.
-    from beam_pipeline.planning.label_hint import hint_of
+    from beam_pipeline.planning.label_table import hint_of
 
     return hint_of(spec, entries)
 

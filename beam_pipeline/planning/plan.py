@@ -25,7 +25,7 @@ from beam_pipeline.planning.request import (
     with_images,
 )
 from beam_pipeline.planning.resolve import resolve
-from beam_pipeline.planning.shard_number import shard_notes, shards_of
+from beam_pipeline.planning.sizes import shard_notes, shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
@@ -41,7 +41,6 @@ from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
-from transforms.core.tfrecord.gzip_members import MEMBER_BYTES
 from transforms.errors import (
     DamageError,
     InputError,
@@ -164,8 +163,7 @@ class Plan:
     def _decided(self) -> list[Any]:
         known = {name: list(v.given) for name, v in self.vocabularies.items()}
         beside = _listed(self.inputs.companions)
-        layout = [MEMBER_BYTES] if self.spec.compression == "gzip" else []
-        return [self.settings, beside, known, self.splits.lock_digest, *layout]
+        return [self.settings, beside, known, self.splits.lock_digest]
 
     @property
     def work_folder(self) -> str:
@@ -396,7 +394,7 @@ def check_name(name: str, splits: Iterable[str]) -> None:
             f"shows; found {name!r}. Give another --name."
         )
     longest = max(splits, key=len, default="train")
-    example = str(ShardName(name, longest, 0, 1, "zlib"))
+    example = str(ShardName(name, longest, 0, 1, "gzip"))
     if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:
         raise SpecError(
             f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "

@@ -12,12 +12,10 @@ from beam_pipeline.planning.inputs import Inputs
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.infer.evidence import Evidence
-from transforms.core.packing import Packed
 from transforms.core.rows.conform import conform
 from transforms.core.rows.float32 import FLOAT32_EXACT
-from transforms.core.rows.record_columns import is_as_in_rows, record_columns
+from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
-from transforms.core.sparse import cells_of, is_sparse, other_names, with_sparse
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import TableSample
@@ -166,21 +164,11 @@ def _encoded_bytes(
       sized: features whose values differ in size.
       alike: the names of other features, each of 4 bytes in every row.
     """
-    able = {f.name for f in sized.features if is_as_in_rows(f)}
-    table = with_sparse(pa.table(rows), lambda name, _: name in able)
-    single = {*other_names(table.schema)}
-    features = [f for f in sized.features if f.name in single]
-    found = record_columns(table, features)
+    found = record_columns(pa.table(rows), sized.features)
     found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
-    found |= {cells.field.name: cells.column for cells in cells_of(table)}
-    fields = [field for f in features for field in record_fields(f)]
-    fields += [field for field in table.schema if is_sparse(field)]
-    if alike:
-        zeros = pa.array(np.zeros(count * len(alike), np.float32))
-        lists = pa.FixedSizeListArray.from_arrays(zeros, len(alike))
-        packed = Packed((*alike,), lists)
-        fields.append(packed.field)
-        found[packed.field.name] = packed.lists
+    fields = [field for f in sized.features for field in record_fields(f)]
+    fields += [pa.field(name, pa.float32()) for name in alike]
+    found |= dict.fromkeys(alike, pa.array(np.zeros(count, np.float32)))
     record_schema = pa.schema(fields)
     records = pa.record_batch([found[f.name] for f in fields], record_schema)
     return ExampleEncoder(record_schema).encoded_bytes(records)

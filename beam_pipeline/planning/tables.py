@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.block_size import block_size
 from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.evidence import (
@@ -39,6 +38,7 @@ from beam_pipeline.planning.local_images import (
     image_shares,
     named_images,
 )
+from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.table_sizes import (
     SIZED_IMAGES,
     bytes_of_rows,

@@ -15,7 +15,6 @@ from beam_pipeline.datasets.bare_files import find_bare_files, missing_shards
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from transforms import files
 from transforms.core.catalogue import MOST_SECONDS, catalogue_features
-from transforms.core.example.description import FixedLenFeature, VarLenFeature
 from transforms.core.example.record_kind import check_first
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts
 from transforms.core.schema import Feature, Kind
@@ -45,10 +44,9 @@ __all__ = [
 ]
 
 Labels = Literal["names", "ids"]
-# A feature as FixedLenFeature, VarLenFeature, or in the words of a spec.
-Said = FixedLenFeature | VarLenFeature | Mapping[str, Any] | str
+# A feature in the words of a spec.
+Said = Mapping[str, Any] | str
 
-_DTYPES = {"int64": Kind.INT64, "float32": Kind.FLOAT, "string": Kind.BYTES}
 _TYPES = {
     "int64": Kind.INT64,
     "float": Kind.FLOAT,
@@ -453,37 +451,25 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
     Raises:
       SpecError: one is described wrongly.
     """
-    out: dict[str, Feature] = {}
-    words: dict[str, Any] = {}
+    if not given:
+        return {}
     for name, said in given.items():
-        if isinstance(said, FixedLenFeature | VarLenFeature):
-            out[name] = _described(name, said)
-        else:
-            words[name] = said
-    if words:
-        # Only here: they take longer to import than a dataset to open.
-        from beam_pipeline.planning.features.checks import check_schema
-        from beam_pipeline.settings.spec import make_spec
+        if not isinstance(said, Mapping | str):
+            raise SpecError(
+                f"features: {name!r} must be in the words of a spec, as in 'float' or "
+                f"{{'kind': 'float', 'shape': [None]}}; found "
+                f"{bounded(repr(said), 80)}. "
+                f"'schema --as tensorflow' prints the features of TensorFlow."
+            )
+    # Only here: they take longer to import than a dataset to open.
+    from beam_pipeline.planning.features.checks import check_schema
+    from beam_pipeline.settings.spec import make_spec
 
-        # The settings of a spec check the words.
-        spec = make_spec({"source": "-", "output": "-", "features": words})
-        for name, checked in spec.features.items():
-            out[name] = _spelt(name, checked)
-        check_schema([out[name] for name in words], has_columns=False)
+    # The settings of a spec check the words.
+    spec = make_spec({"source": "-", "output": "-", "features": dict(given)})
+    out = {name: _spelt(name, checked) for name, checked in spec.features.items()}
+    check_schema([*out.values()], has_columns=False)
     return {name: out[name] for name in given}
-
-
-def _described(name: str, said: FixedLenFeature | VarLenFeature) -> Feature:
-    kind = _DTYPES[said.dtype]
-    if isinstance(said, VarLenFeature):
-        return Feature(name, kind, shape=(None,))
-    if said.default_value is not None:
-        raise SpecError(
-            f"features: {name!r} must have no default value, for missing values are "
-            f"None; found {said.default_value.tolist()!r}. Fill them in a step after."
-        )
-    shape = (said.shape,) if isinstance(said.shape, int) else tuple(said.shape)
-    return Feature(name, kind, shape=shape)
 
 
 def _spelt(name: str, said: "FeatureSpec") -> Feature:

@@ -11,23 +11,21 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.beam_internals.job_service import cancel_at
-from beam_pipeline.engines.engine import Engine, Place, Submitted
-from beam_pipeline.engines.flags import flag_given
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.beam_internals.runners import cancel_at
+from beam_pipeline.engines.engine import Engine, Place, RunHooks, Submitted, flag_given
 from beam_pipeline.engines.places import unseen_image
-from beam_pipeline.engines.table import engine_of
-from beam_pipeline.engines.workers import refuse_starts
+from beam_pipeline.engines.presets import engine_of
+from beam_pipeline.engines.workers import refuse_starts, version_rules
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.disk_need import check_room
 from beam_pipeline.planning.features.vocabularies import keep_names
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.planning.request import lock_digests
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
-from beam_pipeline.running.reporting import with_rules
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.manifest import Manifest
+from transforms.core.schema import Kind
 from transforms.errors import (
     COMMITTED_NOTE,
     BeamTFRecordError,
@@ -42,10 +40,13 @@ from transforms.errors import (
 from transforms.formats.listing import write_listing
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
+from transforms.storage.object_clients import client_of
 from transforms.storage.paths import absolute, is_remote
 from transforms.work import lease
+from transforms.work.reports import Reports
 from transforms.work.split_locks import install_lock
 from transforms.work.store import Store
+from transforms.work.worker_check import WorkerRules, store_variables
 
 __all__ = [
     "convert_plan",
@@ -55,9 +56,9 @@ __all__ = [
     "submit_plan",
 ]
 
-
 # Random: tells the notes on two jobs of one output apart.
 _TOKEN_BYTES = 6
+_WORD_BYTES = 6
 
 
 @contextlib.contextmanager
@@ -205,7 +206,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     with (
         _locks_held(plan),
         open_work_folder(plan, say=hooks.say, end_job=end_job) as (opened, resumes),
-        with_rules(opened, plan, engine, hooks.beam_flags) as store,
+        _with_rules(opened, plan, engine, hooks.beam_flags) as store,
     ):
         job = make_job(plan, store, resumes=resumes)
         try:
@@ -359,7 +360,7 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
     token = secrets.token_hex(_TOKEN_BYTES)
     with (
         open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),
-        with_rules(opened, plan, engine, hooks.beam_flags, stays=True) as store,
+        _with_rules(opened, plan, engine, hooks.beam_flags, stays=True) as store,
     ):
         # A template has no run of its own: it is started any number of times.
         is_template = flag_given(hooks.beam_flags, "template_location") is not None
@@ -375,3 +376,56 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
             with contextlib.suppress(OSError, StorageError):
                 bucket_runs.forget_job(plan.directory, token)
             raise
+
+
+@contextlib.contextmanager
+def _with_rules(
+    store: Store,
+    plan: Plan,
+    engine: Engine | None,
+    beam_flags: Sequence[str],
+    *,
+    stays: bool = False,
+) -> Iterator[Store]:
+    """Yields the store with the rules of its workers; as it is for a local run.
+
+    Args:
+      store: of the job.
+      plan: of the job.
+      engine: that runs it; None for the runner inside Beam.
+      beam_flags: Beam's own flags.
+      stays: whether a submitted job reports after this context has ended.
+    """
+    if engine is None:
+        yield store
+        return
+    folder = os.path.join(store.reports, secrets.token_hex(_WORD_BYTES))
+    reports = Reports(folder, store.attempts)
+    far = is_remote(store.folder)
+    spec = plan.spec
+    elsewhere = engine.works_elsewhere(spec, beam_flags) and not spec.shared_output
+    rules = WorkerRules(
+        version_rules(
+            images=bool(plan.planned.schema.of_kind(Kind.IMAGE)),
+            compressed=spec.compression != "none",
+        ),
+        reports,
+        elsewhere=elsewhere,
+        witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
+        conditional=far and client_of(store.folder) is not None,
+        variables=store_variables() if far else (),
+    )
+    reports.begin()
+    try:
+        yield dataclasses.replace(store, rules=rules)
+    except BaseException:
+        _end(reports)
+        raise
+    if not stays:
+        _end(reports)
+
+
+def _end(reports: Reports) -> None:
+    # What stays is removed with the rest of the job's work.
+    with contextlib.suppress(OSError, StorageError):
+        reports.end()

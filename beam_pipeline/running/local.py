@@ -14,13 +14,18 @@ from beam_pipeline.beam_internals.local_runner import (
     THREAD_REFUSED,
     local_runner,
     noticed_refusals,
+    plain_labels,
 )
-from beam_pipeline.beam_internals.notebooks import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import SERVICE_TIMEOUT, Engine, Place, Submitted
-from beam_pipeline.engines.flags import check_words
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import (
+    SERVICE_TIMEOUT,
+    Engine,
+    Place,
+    RunHooks,
+    Submitted,
+    check_words,
+)
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.job import Job, build
 from beam_pipeline.running.retry_notes import RetryNotes, collected_retries

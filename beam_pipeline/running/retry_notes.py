@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from beam_pipeline.shared_change import shared_change
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from transforms.storage import retry
 
 __all__ = ["RetryNotes", "collected_retries", "send_retries"]
@@ -70,14 +70,14 @@ class RetryNotes(_Sender):
         for line in lines:
             self.count += 1
             if self.count <= _SHOWN:
-                standard_error.say(f"warning: {line.decode('utf-8', 'replace')}")
+                printing.say(f"warning: {line.decode('utf-8', 'replace')}")
 
     def finish(self) -> None:
         """Prints what is left, and how many lines were not shown."""
         self.show()
         if self.count > _SHOWN:
             more = self.count - _SHOWN
-            standard_error.say(f"warning: {more:,} more were tried again")
+            printing.say(f"warning: {more:,} more were tried again")
 
     def close(self) -> None:
         """Closes the pipe."""

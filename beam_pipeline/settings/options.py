@@ -383,11 +383,11 @@ class Settings:
     shuffle: bool = _output(
         True, "Shuffle records, or keep the source's order [shuffle]."
     )
-    compression: Literal["none", "gzip", "zlib"] = _output(
-        "none", "Compress the shards [none]."
+    compression: Literal["none", "gzip"] = _output(
+        "none", "Compress the shards; they are read in order only then [none]."
     )
     index: bool = _output(
-        True, "Index the shards, of images as text too [index].", decides_bytes=False
+        True, "Index plain shards, of images as text too [index].", decides_bytes=False
     )
     catalogue: bool | None = _output(
         None, "Write a table of the records [for images].", decides_bytes=False

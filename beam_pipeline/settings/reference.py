@@ -1,6 +1,6 @@
 """The reference of all settings, as Markdown."""
 
-from beam_pipeline.engines.table import RUNNERS
+from beam_pipeline.engines.presets import RUNNERS
 from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from transforms.formats.registry import FORMATS
 

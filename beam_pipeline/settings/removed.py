@@ -64,6 +64,10 @@ REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {
         "full": "Give --catalogue, or true; it has no columns of texts.",
         "none": "Give --no-catalogue, or false.",
     },
+    "compression": {
+        "zlib": "zlib streams are read, not written. Take gzip, which is the same "
+        "deflate with another frame."
+    },
 }
 # What manifests say of jobs that did not set such a setting.
 _OLD_DEFAULTS = {"index": "auto", "catalogue": "auto"}
@@ -88,7 +92,7 @@ def removed_flag(arguments: Sequence[str]) -> str:
     It looks before click does, which would suggest another option for such a flag, and
     take its value for an argument.
     """
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if argument == "--":
             break
         flag, has_value, value = argument.partition("=")

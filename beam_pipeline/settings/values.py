@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from beam_pipeline.engines.table import engine_of
+from beam_pipeline.engines.presets import engine_of
 from transforms.errors import SpecError
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain, shown

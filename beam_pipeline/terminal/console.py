@@ -1,17 +1,29 @@
-"""A rich console that raises on a broken pipe and prints text as it is."""
+"""Tables, and a rich console that raises on a broken pipe and prints text as it is.
 
-from collections.abc import Iterable
+Tables are for a terminal or a pipe; nothing in them is cut. Rich draws a cell in some
+70 microseconds, because it may have to fold it: the tables of thousands of columns took
+seconds. So it draws only those that are too wide for the terminal.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import rich.console
+import rich.table
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.text import Text
 
-from beam_pipeline.terminal.lines import broken
-from beam_pipeline.terminal.printing import STDOUT, printable
+from beam_pipeline.terminal.printing import STDOUT, broken, printable
 from transforms.storage.retry import naming
 
-__all__ = ["Console"]
+__all__ = ["Console", "Table", "new_table", "open_console", "print_table"]
+
+# Wider than any table: what goes into a pipe is never wrapped or cut.
+_PIPE_COLUMNS = 10_000
+_BETWEEN = "  "
 
 
 class Console(rich.console.Console):
@@ -60,3 +72,93 @@ class Console(rich.console.Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text, keep="\n"), segment.style)
+
+
+def open_console() -> Console:
+    """Returns a console for stdout that takes texts as they are, without markup."""
+    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
+    return Console(highlight=False, emoji=False, markup=False, width=width)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """Cells in columns, without lines between them.
+
+    Attributes:
+      columns: their names.
+      right: those of them that are numbers.
+      rows: the cells of each row; no control characters, as in the names.
+      bold: numbers of rows.
+    """
+
+    columns: tuple[str, ...]
+    right: frozenset[str]
+    rows: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+    bold: set[int] = dataclasses.field(default_factory=set)
+
+    def add_row(self, *cells: str, bold: bool = False) -> None:
+        """Adds a row: a cell for each column."""
+        if bold:
+            self.bold.add(len(self.rows))
+        self.rows.append(tuple(map(printable, cells)))
+
+
+def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """Returns a table without rows; the columns of `right` are numbers."""
+    return Table(tuple(map(printable, columns)), frozenset(map(printable, right)))
+
+
+def print_table(console: Console, table: Table, *, apart: bool = True) -> None:
+    """Prints a table, without spaces at the ends of lines.
+
+    Args:
+      console: that it is printed on.
+      table: the cells.
+      apart: whether an empty line comes first.
+    """
+    if apart:
+        console.file.write("\n")
+    columns = zip(table.columns, *table.rows, strict=True)
+    widths = [max(map(_width, cells)) for cells in columns]
+    if sum(widths) + len(_BETWEEN) * (len(widths) - 1) > console.width:
+        _print_folded(console, table)
+        return
+    right = [name in table.right for name in table.columns]
+    _print_bold(console, _line(table.columns, widths, right))
+    for number, row in enumerate(table.rows):
+        line = _line(row, widths, right)
+        if number in table.bold:
+            _print_bold(console, line)
+        else:
+            console.file.write(f"{line}\n")
+
+
+def _print_bold(console: Console, line: str) -> None:
+    console.print(Text(line, style="bold"), soft_wrap=True)
+
+
+def _width(cell: str) -> int:
+    """Returns how many places of a terminal a cell takes."""
+    return len(cell) if cell.isascii() else cell_len(cell)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    parts = []
+    for cell, width, is_right in zip(cells, widths, right, strict=True):
+        spaces = " " * (width - _width(cell))
+        parts.append(spaces + cell if is_right else cell + spaces)
+    return _BETWEEN.join(parts).rstrip()
+
+
+def _print_folded(console: Console, table: Table) -> None:
+    """Prints a table whose lines are too long, with cells of several lines."""
+    drawn = rich.table.Table(box=None, pad_edge=False, header_style="bold")
+    for name in table.columns:
+        side: Any = "right" if name in table.right else "left"
+        drawn.add_column(name, justify=side, overflow="fold")
+    for number, row in enumerate(table.rows):
+        drawn.add_row(*row, style="bold" if number in table.bold else None)
+    with console.capture() as captured:
+        console.print(drawn)
+    for line in captured.get().splitlines():
+        console.file.write(f"{line.rstrip()}\n")

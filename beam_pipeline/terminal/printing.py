@@ -1,19 +1,33 @@
-"""Escape the control characters of printed text, so that it cannot steer a terminal.
+"""Print text, so that it cannot steer a terminal; control characters are escaped.
 
 All that the program prints passes `printable`: in `print_text`, `print_prose` and
-`json_text` on stdout, in `standard_error.say`, and in `terminal.Console`. File names,
+`json_text` on stdout, in `say` on stderr, and in `terminal.Console`. File names,
 columns, classes and values are other people's, and so are the messages that repeat
-them.
+them. Lines are wrapped between words on a terminal, and nowhere else. A broken stderr
+never fails a run.
 """
 
+import contextlib
 import json
+import os
 import sys
-from typing import Any
+import textwrap
+from typing import Any, TextIO
 
-from beam_pipeline.terminal.lines import fitted
 from transforms.storage.retry import naming
 
-__all__ = ["STDOUT", "json_text", "print_prose", "print_text", "printable"]
+__all__ = [
+    "STDOUT",
+    "broken",
+    "fitted",
+    "json_text",
+    "open_all",
+    "print_prose",
+    "print_text",
+    "printable",
+    "say",
+    "silence",
+]
 
 STDOUT = "standard output"
 """In messages, where a path would be."""
@@ -51,3 +65,81 @@ def print_text(text: str, end: str = "\n") -> None:
 def print_prose(text: str) -> None:
     """Prints sentences, broken between words where standard output is a terminal."""
     print_text(fitted(printable(text, keep="\n"), sys.stdout))
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Returns text whose lines fit the terminal of a stream, as far as words allow.
+
+    What is no terminal gets the text as it is. A word that is too long, such as a path,
+    stays whole, so that it can be copied.
+    """
+    columns = _columns(stream)
+    return "\n".join(broken(text, columns)) if columns else text
+
+
+def broken(text: str, columns: int) -> list[str]:
+    """Returns text as lines of at most a number of characters, broken between words."""
+    return [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(
+            line,
+            columns,
+            break_long_words=False,
+            break_on_hyphens=False,
+            expand_tabs=False,
+            replace_whitespace=False,
+        )
+        or [""]
+    ]
+
+
+def _columns(stream: TextIO) -> int:
+    """Returns the columns of a terminal; 0 for a stream that is none."""
+    try:
+        if not stream.isatty():
+            return 0
+        # As rich does for tables.
+        given = os.environ.get("COLUMNS", "")
+        return (
+            int(given)
+            if given.isdecimal()
+            else os.get_terminal_size(stream.fileno()).columns
+        )
+    except (OSError, ValueError):
+        return 0
+
+
+def say(text: str) -> None:
+    """Prints a line on standard error, or drops it where that is broken or full."""
+    if sys.stderr is None:
+        return
+    try:
+        line = fitted(printable(text, keep="\n"), sys.stderr)
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Drops all that a broken stream still gets: its buffer is written at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def open_all() -> None:
+    """Opens standard streams that the caller has closed, to /dev/null.
+
+    Otherwise the next files opened, shards among them, would get the numbers 0 to 2,
+    and what a library prints would go into them.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # Stays open as long as the program runs.
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, stream)

@@ -14,12 +14,13 @@ from typing import NoReturn
 
 from beam_pipeline.engines.cluster import (
     Cluster,
+    JavaError,
     cluster_folder,
+    find_java,
     program_path,
     read_cluster,
     write_cluster,
 )
-from beam_pipeline.engines.java import JavaError, find_java
 from clusters import downloads, flink, spark
 from clusters.failure import Failure
 from clusters.job_server import job_server

@@ -8,7 +8,7 @@ import sys
 
 import pyarrow.fs as pafs
 
-from beam_pipeline.engines.worker_package import required_here
+from beam_pipeline.engines.dataflow_submission import required_here
 from tests.clusters.environments import environment
 from tests.clusters.fake_dataflow import fetched
 from tests.clusters.runs import ROOT

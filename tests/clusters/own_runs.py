@@ -18,8 +18,7 @@ import pytest
 
 from beam_pipeline.engines import cluster
 from beam_pipeline.engines.cluster import Cluster, Process
-from beam_pipeline.engines.engine import AddStages
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import AddStages, RunHooks
 from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import NAME, flags_for

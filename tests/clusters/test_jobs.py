@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from beam_pipeline.beam_internals.job_service import cancel_at
+from beam_pipeline.beam_internals.runners import cancel_at
 from beam_pipeline.engines.cluster import (
     Cluster,
     cluster_folder,
     find_jar,
+    find_java,
     read_cluster,
 )
-from beam_pipeline.engines.java import find_java
 from beam_pipeline.engines.job_server import OPENED
-from beam_pipeline.engines.spark import SPARK
+from beam_pipeline.engines.presets import SPARK
 from tests.clusters.runs import (
     NAME,
     PROGRAM,

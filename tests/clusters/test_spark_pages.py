@@ -8,10 +8,8 @@ import pytest
 from beam_pipeline.api import convert
 from beam_pipeline.engines import spark_jobs
 from beam_pipeline.engines.cluster import Cluster
-from beam_pipeline.engines.engine_words import EngineWords
-from beam_pipeline.engines.server_words import ServerWords
-from beam_pipeline.engines.spark import SPARK
-from beam_pipeline.engines.table import ENGINES
+from beam_pipeline.engines.engine_words import EngineWords, ServerWords
+from beam_pipeline.engines.presets import ENGINES, SPARK
 from transforms.errors import BeamTFRecordError
 
 Folder = pathlib.Path

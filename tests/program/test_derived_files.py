@@ -1,6 +1,5 @@
 """Indexes and the catalogue of a conversion, and how damage in them is noticed."""
 
-import functools
 import json
 import pathlib
 import shutil
@@ -19,10 +18,8 @@ from tests.support.outputs import contents, dataset, manifest
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
-from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
-from transforms.core.tfrecord.gzip_members import scan_members
 
 Folder = pathlib.Path
 
@@ -79,7 +76,7 @@ def rows(folder: Folder, split: str) -> pa.Table:
     return pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
 
 
-@pytest.mark.parametrize("compression", sizes("gzip", "none", "zlib"))
+@pytest.mark.parametrize("compression", ["gzip", "none"])
 @pytest.mark.parametrize("run", [(), ("--workers", 2, "--segments", "files")])
 def test_they_say_what_the_shards_say(
     compression: str, run: tuple[Any, ...], table: Folder, tmp_path: Folder
@@ -93,21 +90,12 @@ def test_they_say_what_the_shards_say(
     for paths in shards(out).values():
         for path in paths:
             index = out / "index" / f"{path.name}.u64"
-            assert index.exists() == (compression != "zlib")
-            # No program reads a text index of a compressed file.
-            text = index.with_suffix(".idx")
-            assert text.exists() == (compression == "none")
-            if compression == "zlib":
-                continue
-            found = np.fromfile(index, "<u8")
-            data = path.read_bytes()
-            if compression == "gzip":
-                read = functools.partial(files.read_range, str(path))
-                wanted = scan_members(read, len(data), path="")
-            else:
+            for form in (index, index.with_suffix(".idx")):
+                assert form.exists() == (compression == "none")
+            if compression == "none":
                 (batch,) = TFRecordReader(path).batches()
-                wanted = np.append(batch.offsets, len(data)).astype(np.uint64)
-            assert found.tolist() == wanted.tolist()
+                wanted = [*batch.offsets.tolist(), path.stat().st_size]
+                assert np.fromfile(index, "<u8").tolist() == wanted
     made = tmp_path / "made"
     assert command("index", out, "-o", made, "--catalogue").code == 0
     for split in ("train", "test"):

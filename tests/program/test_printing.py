@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 import beam_pipeline
-from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import json_text, printable
 from tests.support.runs import command, convert
@@ -76,7 +76,7 @@ def test_messages_on_standard_error_are_escaped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Errors, warnings of what was tried again, notes of engines: all take this way."""
-    standard_error.say(f"warning: {NAME}")
+    printing.say(f"warning: {NAME}")
     assert steers(capsys.readouterr().err) == set()
 
 

@@ -25,7 +25,6 @@ LIBRARY = """
     Batch Schema Feature Kind rows_of
     encode_example decode_example EncodeExamples DecodeExamples
     encode_examples decode_examples read_examples
-    FixedLenFeature VarLenFeature RaggedFeature RowLengths UniformRowLength
     BeamTFRecordError UsageError SpecError SourceError InputError TargetError BusyError
     RejectLimitError DamageError TFRecordError ExampleError EncodingError
     StorageError WorkerError ConservationError CommitError RaceError
@@ -36,7 +35,7 @@ DOCUMENTED = {
     "beam_pipeline.conversion": "convert_plan",
     "beam_pipeline.plan": "make_plan",
     "beam_pipeline.spec": "make_spec",
-    "transforms.core.example.parse": "read_examples FixedLenFeature VarLenFeature",
+    "transforms.core.example.parse": "read_examples",
     "transforms.core.rows.values": "rows_of",
     "transforms.errors": "BeamTFRecordError",
     "transforms.tfrecord": "ReadTFRecords WriteTFRecords",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from typing import Any
 
 import apache_beam as beam
@@ -666,3 +667,20 @@ def test_errors_of_the_users_have_no_causes(tmp_path: Folder) -> None:
     with pytest.raises(BeamTFRecordError) as failed:
         api.convert(source, tmp_path / "out", between=step)
     assert failed.value.__cause__ is not None
+
+
+def test_errors_say_how_options_are_written_in_python(tmp_path: Folder) -> None:
+    """A message names the option; a note says that it is a keyword here."""
+    source = write_csv(tmp_path / "t.csv", "n", ["1", "2"])
+    beam_pipeline.convert(source, tmp_path / "out")
+    with pytest.raises(TargetError, match="--overwrite") as caught:
+        beam_pipeline.convert(source, tmp_path / "out", seed=1)
+    assert ["keywords in Python" in note for note in caught.value.__notes__] == [True]
+    with pytest.raises(SpecError) as other:
+        beam_pipeline.convert(source, tmp_path / "x", shards=-1)
+    assert not hasattr(other.value, "__notes__")
+
+
+def test_version() -> None:
+    """`beam_pipeline.__version__` is that of the installed distribution."""
+    assert beam_pipeline.__version__ == metadata.version("beam-tfrecord")

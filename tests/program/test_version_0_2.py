@@ -31,6 +31,7 @@ from tests.support.version_0_2 import (
     flags_of,
     put_objects,
 )
+from transforms.errors import SpecError
 
 pytestmark = pytest.mark.usefixtures("without_runner")
 
@@ -146,11 +147,18 @@ def test_all_records_are_read(name: str, tmp_path: Folder) -> None:
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_single_records_are_read(name: str, tmp_path: Folder) -> None:
-    """Every other record of each split by its number, from the end to the front."""
+    """Every other record of each split by its number, from the end to the front.
+
+    Shards that are compressed are read in order only.
+    """
     opened = open_dataset(copy_target(name, tmp_path), labels="names")
     for split, expected in expected_records(name).items():
         view = opened[split]
         assert len(view) == len(expected)
+        if name == "gzip":
+            with pytest.raises(SpecError, match="--compression none"):
+                view[0]
+            continue
         numbers = range(len(view) - 1, -1, -2)
         assert [plain(view[n]) for n in numbers] == expected[::-2]
 

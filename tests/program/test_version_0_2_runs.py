@@ -33,7 +33,7 @@ from tests.support.version_0_2 import (
 from transforms.core.model import Block
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
-from transforms.stages import reuse
+from transforms.stages import place
 from transforms.storage import folders
 from transforms.work import receipts
 from transforms.work.store import Store
@@ -189,7 +189,7 @@ def test_finished_work_is_taken_over_or_done_again(
         "input_digest",
         lambda self, block, by_position: by_origin[block.origin],
     )
-    monkeypatch.setattr(reuse, "find_block", find_block)
+    monkeypatch.setattr(place, "find_block", find_block)
     run = run_again()
     assert run.code == SOUND, run.err
     assert whole == [is_whole] * 3

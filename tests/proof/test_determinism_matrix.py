@@ -34,8 +34,8 @@ PLACES = (
     {"LC_ALL": "C.UTF-8", "TZ": "UTC"},
     {"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"},
     {"LC_ALL": "de_DE.UTF-8", "LC_NUMERIC": "de_DE.UTF-8", "TZ": "Europe/Berlin"},
-    {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "TZ": "Pacific/Apia"},
-    {"LC_ALL": "ko_KR.EUC-KR", "LANG": "ko_KR.EUC-KR", "TZ": "Asia/Seoul"},
+    {"LC_ALL": "POSIX", "PYTHONUTF8": "1", "TZ": "Pacific/Apia"},
+    {"LC_ALL": "ko_KR.EUC-KR", "PYTHONUTF8": "1", "TZ": "Asia/Seoul"},
 )
 ALL = tuple(
     (*chosen, PLACES[number // 4 % len(PLACES)])
@@ -51,12 +51,10 @@ COMBINATIONS = [
 PROGRAM = """
 import json, sys
 from beam_pipeline.cli import main
-from beam_pipeline.terminal.file_names import restart_in_utf8
 if __name__ == "__main__":
-    restart_in_utf8()
     for arguments in json.loads(sys.argv[1]):
         try:
-            main(arguments)
+            main([str(each) for each in arguments])
         except SystemExit as stop:
             if stop.code:
                 raise

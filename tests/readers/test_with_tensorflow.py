@@ -184,13 +184,10 @@ class TestScalars:
         }
         assert by_repr(examples(tf, out)) == by_repr(expected(holes, out))
 
-    @pytest.mark.parametrize(("form", "word"), [("gzip", "GZIP"), ("zlib", "ZLIB")])
-    def test_compressed_shards(
-        self, form: str, word: str, tf: Any, holes: Folder, tmp_path: Folder
-    ) -> None:
+    def test_compressed_shards(self, tf: Any, holes: Folder, tmp_path: Folder) -> None:
         """TensorFlow reads compressed shards if it is given the compression."""
-        convert(holes, tmp_path / "out", "--compression", form, "--shards", 2)
-        found = examples(tf, tmp_path / "out", word)
+        convert(holes, tmp_path / "out", "--compression", "gzip", "--shards", 2)
+        found = examples(tf, tmp_path / "out", "GZIP")
         assert by_repr(found) == by_repr(expected(holes, tmp_path / "out"))
 
     def test_the_printed_description_reads_every_row(

@@ -18,7 +18,6 @@ LIBRARY = {
     "transforms.storage": "errors core",
     "transforms.core": "errors",
     "transforms.core.tfrecord": "errors core",
-    "transforms.core.salvage": "errors core core.tfrecord",
     "transforms.core.example": "errors core core.tfrecord",
     "transforms.core.image": "errors core",
     "transforms.core.rows": "errors core core.example core.image",

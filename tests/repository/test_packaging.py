@@ -24,7 +24,7 @@ PROGRAM = """
 import collections.abc
 
 import beam_tfrecord as b
-from beam_tfrecord import FixedLenFeature, VarLenFeature, read_examples
+from beam_tfrecord import read_examples
 
 version: str = b.__version__
 report: b.Report = b.convert("photos", "out/photos", splits={"train": 0.9, "test": 0.1})
@@ -41,13 +41,7 @@ schema = b.Schema((b.Feature("height", b.Kind.FLOAT),))
 rows = b.rows_of([{"height": 1.5}, {"height": None}], schema)
 examples: list[bytes] = b.encode_examples(rows)
 rows = b.decode_examples(examples)
-description = {
-    "height": FixedLenFeature([], "float32", default_value=0.0),
-    "tags": VarLenFeature("string"),
-    "words": b.RaggedFeature("int64", "flat", [b.RowLengths("n")]),
-    "pairs": b.RaggedFeature("int64", "two", [b.UniformRowLength(2)]),
-}
-found: collections.abc.Iterator[dict[str, object]] = read_examples("out", description)
+found: collections.abc.Iterator[dict[str, object]] = read_examples("out")
 written = b.WriteTFRecords("out/numbers", file_name_suffix=".tfrecord", num_shards=2)
 shards: int = written.num_shards
 pattern: str = b.ReadTFRecords("out/*.tfrecord", validate=False).file_pattern

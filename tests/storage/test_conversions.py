@@ -15,7 +15,7 @@ from tests.storage.program import (
     read_files,
 )
 from tests.support.outputs import contents
-from transforms.core.example.parse import FixedLenFeature, read_examples
+from transforms.core.example.parse import read_examples
 
 
 def _download(server: Server, target: str, folder: Path) -> Path:
@@ -128,8 +128,7 @@ def test_tfds_reads_what_was_downloaded(
     folder = _download(server, "pets", tmp_path / "copy")
     assert "sound" in program.run("verify", folder).out
     builder = tfds.builder_from_directory(str(folder))
-    description = {"label": FixedLenFeature([], "int64")}
-    found = read_examples(str(folder), description, split="train")
+    found = read_examples(str(folder), split="train")
     assert len(list(found)) == 24
     rows = list(builder.as_dataset(split="train").as_numpy_iterator())
     assert len(rows) == 24

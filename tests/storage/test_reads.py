@@ -14,7 +14,7 @@ from tests.storage.program import Program, assert_same
 from tests.support.runs import convert
 from transforms import files
 from transforms.storage import remote, remote_reads
-from transforms.storage.limits import TooLargeError
+from transforms.storage.entries import TooLargeError
 
 _NAMES = ("in/plain", "in/with space+plus%and~", "in/é/한글", "in/empty")
 

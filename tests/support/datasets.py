@@ -9,6 +9,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from tests.support.tfrecords import write
 from transforms.core.example import messages
 from transforms.core.manifest import (
     MANIFEST_NAME,
@@ -22,7 +23,6 @@ from transforms.core.manifest import (
 from transforms.core.naming import ShardName
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
-from transforms.core.tfrecord import TFRecordWriter
 from transforms.publishing import target
 from transforms.sidecars import tfds
 
@@ -92,13 +92,8 @@ def write_records(
     path: pathlib.Path, records: Sequence[bytes], compression: str = "none"
 ) -> ShardFacts:
     """Writes one TFRecord file and returns its facts."""
-    with (
-        open(path, "wb", buffering=0) as file,
-        TFRecordWriter(file, compression=compression) as writer,
-    ):
-        for record in records:
-            writer.write(record)
-    facts = writer.facts()
+    stored, facts = write([*records], compression)
+    path.write_bytes(stored)
     return ShardFacts(
         path.name,
         facts.stored_bytes,

@@ -17,8 +17,7 @@ import apache_beam as beam
 from apache_beam.internal import pickler
 
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import Engine, Place
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import Engine, Place, RunHooks
 from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.features.vocabularies import keep_names
 from beam_pipeline.planning.plan import make_plan, prepare
@@ -30,9 +29,8 @@ from transforms.core.placing.placement import SplitSource
 from transforms.errors import BeamTFRecordError
 from transforms.publishing import target, work_folder
 from transforms.shards import decoder_pool
-from transforms.stages import catalogue, read, reuse, write
-from transforms.stages import list as listing
 from transforms.stages import place as placing_stage
+from transforms.stages import read, write
 from transforms.stages.commit import commit_dataset
 from transforms.stages.shard_counts import _MergeFacts
 from transforms.storage.paths import Access
@@ -104,16 +102,20 @@ def _run(job: Job) -> str:
     blocks = [
         _crossed(block)
         for number in source.inputs()
-        for block in listing._blocks(number, source, kept, None, Access())
+        for block in read._blocks(number, source, kept, None, Access())
     ]
     facts: list[Any] = []
     segments: list[Any] = []
     if job.resumes:
-        stage = reuse.ReuseBlocks(source, store, by_position)
-        looking = _crossed(reuse._LookUp(stage))
+        stage = placing_stage.ReuseBlocks(source, store, by_position)
+        looking = _crossed(placing_stage._LookUp(stage))
         blocks = _sorted(
             [out for b in blocks for out in looking.process(b)],
-            {reuse.FACTS: facts, reuse.REJECTS: facts, reuse.SEGMENTS: segments},
+            {
+                placing_stage.FACTS: facts,
+                placing_stage.REJECTS: facts,
+                placing_stage.SEGMENTS: segments,
+            },
         )
     reading = _crossed(
         read._ReadRows(
@@ -161,7 +163,7 @@ def _run(job: Job) -> str:
     for part, row in [*rows, *(each.value for each in windowed[write.CATALOGUE])]:
         parts.setdefault(part, []).append(_crossed(row))
     facts += [
-        catalogue._write((part, parts[part]), job.layout, store, shard_counts)
+        write._write_part((part, parts[part]), job.layout, store, shard_counts)
         for part in sorted(parts)
     ]
     return commit_dataset(

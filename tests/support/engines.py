@@ -9,10 +9,9 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.engines import cluster
-from beam_pipeline.engines.engine import Engine, Place
-from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.engine import Engine, Place, flag_given
 from beam_pipeline.engines.job_server import JobServerEngine
-from beam_pipeline.engines.table import ENGINES, engine_of
+from beam_pipeline.engines.presets import ENGINES, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
 __all__ = ["Chosen", "artifact_of", "choose"]

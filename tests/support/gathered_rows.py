@@ -25,7 +25,6 @@ from transforms.core.rows.record_columns import (
     record_schema,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.core.sparse import with_columns
 from transforms.gather.bundle import BundleRows, GatheredBundle
 from transforms.gather.cuts import Bounds
 from transforms.gather.exact_cuts import find_cuts
@@ -176,10 +175,7 @@ def _records(
     features = tuple(
         f for f in schema.features if f.kind is not Kind.IMAGE and not f.derived
     )
-    table = with_columns(number_labels(rows.table.take(rows.order), features, classes))
-    # Of what no row of a shard has, there is no column.
-    held = {*table.column_names}
-    features = tuple(f for f in features if f.name in held)
+    table = number_labels(rows.table.take(rows.order), features, classes)
     columns = record_columns(table, features)
     fields = record_schema(Schema(features))
     batch = pa.record_batch([columns[name] for name in fields.names], fields)

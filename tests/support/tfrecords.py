@@ -1,11 +1,14 @@
 """TFRecord files of a few records, and children with little memory that read them."""
 
+import dataclasses
 import io
 import os
 import subprocess
 import sys
 import textwrap
+import zlib
 
+import google_crc32c
 import pytest
 
 from transforms.core.tfrecord import FileFacts, TFRecordWriter
@@ -16,11 +19,18 @@ HOSTILE = [2**31, 2**32, 2**40, 2**47, 2**62, 2**63, 2**64 - 1]
 
 
 def write(records: list[bytes], compression: str = "none") -> tuple[bytes, FileFacts]:
+    """Returns a file and its facts; zlib is what the program reads, but not writes."""
     sink = io.BytesIO()
-    with TFRecordWriter(sink, compression=compression) as writer:
+    as_zlib = compression == "zlib"
+    with TFRecordWriter(sink, compression="none" if as_zlib else compression) as writer:
         for record in records:
             writer.write(record)
-    return sink.getvalue(), writer.facts()
+    stored, facts = sink.getvalue(), writer.facts()
+    if as_zlib:
+        stored = zlib.compress(stored)
+        size, crc = len(stored), google_crc32c.value(stored)
+        facts = dataclasses.replace(facts, stored_bytes=size, crc32c=crc)
+    return stored, facts
 
 
 # The peak of `resource.getrusage` is no use here: a child starts with its parent's.

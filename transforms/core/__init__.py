@@ -5,7 +5,6 @@ rows/       values of sources -> rows under a schema -> columns of records
 infer/      kinds of features, from texts and from typed columns
 placing/    row -> hash -> split, shard, order
 example/    tf.train.Example, to and from Arrow columns
-tfrecord/   the frame of TFRecord files
-salvage/    sound records in damaged files
+tfrecord/   the frame of TFRecord files, whole and damaged
 image/      encoded images: check, transform
 """

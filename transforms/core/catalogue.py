@@ -6,8 +6,6 @@
 | --------- | ------------- | ----------------------------------------------------- |
 | `_shard`  | int32         | number of the shard in its split, from 0              |
 | `_offset` | int64         | where the record begins in the file, its header first |
-| `_within` | int32         | of gzip members: where it begins in its member, which |
-|           |               | `_offset` locates then                                |
 | `_size`   | int32         | bytes of the payload                                  |
 | `_crc32c` | uint32        | of the payload, not masked                            |
 | `_origin` | dictionary    | where in the source it comes from, as in rejects      |
@@ -15,10 +13,11 @@
 | `_key`    | string        | what identifies its row                               |
 | others    | see `_type`   | features of one value, under their own names          |
 
-`_within` is there for gzip only, `_key` where rows have keys. A catalogue that was made
-from the shards alone lacks `_origin`, `_row` and `_key`. Of a file that is one
-compressed stream, `_offset` is null. Parquet has no timestamps in seconds: those are in
-milliseconds, and null beyond their range, some 292 million years.
+`_key` is there where rows have keys. A catalogue that was made from the shards alone
+lacks `_origin`, `_row` and `_key`. Of a compressed file, `_offset` is null. Version 0.2
+wrote `_within` for gzip: where the record begins in the gzip member at `_offset`.
+Parquet has no timestamps in seconds: those are in milliseconds, and null beyond their
+range, some 292 million years.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,7 +106,6 @@ def catalogue_schema(
     features: Sequence[Feature],
     classes: Mapping[str, pa.StringArray],
     *,
-    gzip: bool = False,
     origins: bool = False,
     keys: bool = False,
 ) -> pa.Schema:
@@ -117,7 +115,6 @@ def catalogue_schema(
       features: as `catalogue_features` returns them.
       classes: label feature -> its class names in the order of their ids. Labels
         without names keep their ids.
-      gzip: whether the shards are gzip files.
       origins: whether it is known where in the source each record comes from.
       keys: whether records have keys.
     """
@@ -125,7 +122,6 @@ def catalogue_schema(
     own = [
         ("_shard", pa.int32()),
         ("_offset", pa.int64()),
-        *([("_within", pa.int32())] if gzip else []),
         ("_size", pa.int32()),
         ("_crc32c", pa.uint32()),
         *([("_origin", text), ("_row", pa.int64())] if origins else []),
@@ -139,8 +135,6 @@ def own_columns(
     offsets: npt.NDArray[np.int64] | None,
     sizes: npt.NDArray[np.int64],
     crcs: npt.NDArray[np.uint32],
-    *,
-    addresses: npt.NDArray[np.uint64] | None = None,
 ) -> dict[str, pa.Array]:
     """Returns the own columns of n records of a shard.
 
@@ -150,23 +144,15 @@ def own_columns(
         because the file is compressed.
       sizes: bytes of each payload.
       crcs: CRC32C of each payload, not masked.
-      addresses: of a file of gzip members; see `gzip_members`.
     """
     count = len(sizes)
-    columns = {
+    nulls = pa.nulls(count, pa.int64())
+    return {
         "_shard": pa.array(np.full(count, shard, np.int32)),
-        "_offset": pa.nulls(count, pa.int64()),
-        "_within": pa.nulls(count, pa.int32()),
+        "_offset": nulls if offsets is None else pa.array(offsets),
         "_size": pa.array(sizes.astype(np.int32)),
         "_crc32c": pa.array(crcs),
     }
-    if addresses is not None:
-        columns["_offset"] = pa.array((addresses >> np.uint64(16)).view(np.int64))
-        within = addresses & np.uint64(0xFFFF)
-        columns["_within"] = pa.array(within.astype(np.int32))
-    elif offsets is not None:
-        columns["_offset"] = pa.array(offsets)
-    return columns
 
 
 def _type(feature: Feature, named: bool) -> pa.DataType:

@@ -11,7 +11,7 @@ class DerivedSettings:
 
         >>> made = DerivedSettings.of(True, None, compression="gzip", images=True)
         >>> made.index, made.text_index, made.catalogue
-        (True, False, True)
+        (False, False, True)
 
     Attributes:
       index: `index/SHARD.u64` for each shard.
@@ -40,16 +40,17 @@ class DerivedSettings:
         Args:
           index: where there are images, as text, too: DALI needs it.
           catalogue: None for where there are images.
-          compression: of the shards. A record of a zlib stream cannot be looked up,
-            and readers of indexes as text read plain files only.
+          compression: of the shards. A record of a compressed file cannot be looked
+            up.
           images: whether records have images.
           key: the feature that identifies rows; empty for none.
         """
         if catalogue is None:
             catalogue = images
+        is_plain = compression == "none"
         return cls(
-            index=index and compression != "zlib",
-            text_index=index and images and compression == "none",
+            index=index and is_plain,
+            text_index=index and images and is_plain,
             catalogue=catalogue,
             key=key if catalogue else "",
         )

@@ -12,8 +12,10 @@ Sources: `object_detection/protos/string_int_label_map.proto` of tensorflow/mode
 https://protobuf.dev/reference/protobuf/textformat-spec/
 """
 
-import re
-from collections.abc import Iterator, Mapping
+import functools
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from transforms.core.proto_text import quoted
 from transforms.errors import SpecError
@@ -23,27 +25,31 @@ __all__ = ["LABEL_MAP_NAME", "parse_label_map", "render_label_map"]
 LABEL_MAP_NAME = "label_map.pbtxt"
 # The proto's id is an int32.
 _MAX_ID = 2**31 - 1
-_TOKEN = re.compile(
-    r"""(?:\s|\#[^\n]*)+
-      |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-      |(?P<word>[A-Za-z0-9_.+-]+)
-      |(?P<mark>[{}<>\[\]:;,])""",
-    re.VERBOSE,
-)
-_ESCAPE = re.compile(
-    rb"\\(?:(?P<octal>[0-7]{1,3})|[xX](?P<hex>[0-9a-fA-F]{1,2})"
-    rb"|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|(?P<char>.))"
-)
-_CHARS = {
-    b"a": b"\a",
-    b"b": b"\b",
-    b"f": b"\f",
-    b"n": b"\n",
-    b"r": b"\r",
-    b"t": b"\t",
-    b"v": b"\v",
-}
-_QUOTED = b"\\'\"?"
+
+
+@functools.cache
+def _message() -> Any:
+    """Returns the class of StringIntLabelMap, of the fields that are read."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    package = "object_detection.protos"
+    file = descriptor_pb2.FileDescriptorProto(name="label_map.proto", package=package)
+    kind = descriptor_pb2.FieldDescriptorProto
+    item = file.message_type.add(name="Item")
+    item.field.add(name="name", number=1, type=kind.TYPE_STRING, label=1)
+    item.field.add(name="id", number=2, type=kind.TYPE_INT32, label=1)
+    file.message_type.add(name="StringIntLabelMap").field.add(
+        name="item",
+        number=1,
+        type=kind.TYPE_MESSAGE,
+        label=kind.LABEL_REPEATED,
+        type_name=f".{package}.Item",
+    )
+    # A pool of its own: TensorFlow's object_detection registers the same names.
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    found = pool.FindMessageTypeByName(f"{package}.StringIntLabelMap")
+    return message_factory.GetMessageClass(found)
 
 
 def render_label_map(names: Mapping[int, str]) -> bytes:
@@ -60,7 +66,7 @@ def render_label_map(names: Mapping[int, str]) -> bytes:
             f"Ids of a label map count from 1 to {_MAX_ID}; found {min(wrong)} for "
             f"{names[min(wrong)]!r}. Renumber the classes."
         )
-    _check_names(names)
+    _checked(names.items())
     return "".join(
         f"item {{\n  id: {number}\n  name: {quoted(names[number])}\n}}\n"
         for number in sorted(names)
@@ -75,116 +81,41 @@ def parse_label_map(data: bytes) -> dict[int, str]:
     Raises:
       SpecError: it is no label map, or ids or names repeat.
     """
+    # Imported here: few runs read a label map.
+    from google.protobuf import text_format
+
     try:
-        tokens = list(_tokens(data.decode("utf-8-sig")))
-        items = list(_items(tokens))
-    except (UnicodeDecodeError, ValueError, IndexError) as error:
+        text = data.decode("utf-8-sig")
+        with warnings.catch_warnings():
+            # Python only warns of an escape that it does not know.
+            warnings.simplefilter("error")
+            label_map = text_format.Parse(text, _message()(), allow_unknown_field=True)
+        if not label_map.item and text.strip():
+            raise ValueError("no item")
+        for item in label_map.item:
+            if not (item.HasField("id") and item.HasField("name")):
+                raise ValueError("an item without id or name")
+    except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
         raise SpecError(
-            f"A label map is text like: item {{ id: 1 name: 'cat' }}. Found: "
-            f"{error or 'its end inside of an item'}."
+            f"A label map is text like: item {{ id: 1 name: 'cat' }}. Found: {error}."
         ) from error
+    return _checked((item.id, item.name) for item in label_map.item)
+
+
+def _checked(items: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """Returns class id -> class name; raises SpecError where one of them repeats."""
     names: dict[int, str] = {}
+    ids: dict[str, int] = {}
     for number, name in items:
         if number in names:
             raise SpecError(
                 f"Ids of a label map must differ; {number} is both "
                 f"{names[number]!r} and {name!r}."
             )
-        names[number] = name
-    _check_names(names)
-    return names
-
-
-def _check_names(names: Mapping[int, str]) -> None:
-    ids: dict[str, int] = {}
-    for number, name in names.items():
         if name in ids:
             raise SpecError(
                 f"Names of a label map must differ; {ids[name]} and {number} are both "
                 f"{name!r}. Rename one."
             )
-        ids[name] = number
-
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yields (kind, token); raises ValueError."""
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            line = text.count("\n", 0, at) + 1
-            raise ValueError(f"{text[at : at + 20]!r} on line {line}")
-        if match.lastgroup is not None:
-            yield match.lastgroup, match[match.lastgroup]
-        at = match.end()
-    yield "end", ""
-
-
-def _items(tokens: list[tuple[str, str]]) -> Iterator[tuple[int, str]]:
-    at = 0
-    while tokens[at][0] != "end":
-        if tokens[at][1] in (",", ";"):
-            at += 1
-            continue
-        if tokens[at] != ("word", "item"):
-            raise ValueError(f"{tokens[at][1]!r} instead of item")
-        at += 2 if tokens[at + 1][1] == ":" else 1
-        fields, at = _fields(tokens, at)
-        if "id" not in fields or "name" not in fields:
-            raise ValueError("an item without id or name")
-        yield int(fields["id"]), fields["name"]
-
-
-def _fields(tokens: list[tuple[str, str]], at: int) -> tuple[dict[str, str], int]:
-    """Returns the plain fields of a message in braces, and where it ends."""
-    close = {"{": "}", "<": ">"}.get(tokens[at][1])
-    if close is None:
-        raise ValueError(f"{tokens[at][1]!r} instead of {{")
-    at += 1
-    fields: dict[str, str] = {}
-    while tokens[at][1] != close or tokens[at][0] != "mark":
-        kind, name = tokens[at]
-        if name in (",", ";"):
-            at += 1
-            continue
-        if kind != "word":
-            raise ValueError(f"{name!r} instead of a field")
-        at += 1
-        colon = tokens[at] == ("mark", ":")
-        at += colon
-        if tokens[at] in (("mark", "{"), ("mark", "<")):
-            _, at = _fields(tokens, at)
-            continue
-        if not colon:
-            raise ValueError(f"{name!r} without a value")
-        fields[name], at = _value(tokens, at)
-    return fields, at + 1
-
-
-def _value(tokens: list[tuple[str, str]], at: int) -> tuple[str, int]:
-    kind, value = tokens[at]
-    if kind == "word":
-        return value, at + 1
-    parts = []
-    while tokens[at][0] == "text":
-        parts.append(_unescaped(tokens[at][1]))
-        at += 1
-    if not parts:
-        raise ValueError(f"{value!r} instead of a value")
-    return b"".join(parts).decode(), at
-
-
-def _unescaped(quoted: str) -> bytes:
-    def plain(match: re.Match[bytes]) -> bytes:
-        if match["octal"]:
-            return bytes([int(match["octal"], 8) & 255])
-        if match["hex"]:
-            return bytes([int(match["hex"], 16)])
-        if code := match["short"] or match["long"]:
-            return chr(int(code, 16)).encode()
-        char = match["char"]
-        if char in _CHARS or char in _QUOTED:
-            return _CHARS.get(char, char)
-        raise ValueError(f"the escape {match[0].decode()!r}")
-
-    return _ESCAPE.sub(plain, quoted[1:-1].encode())
+        names[number], ids[name] = name, number
+    return names

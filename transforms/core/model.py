@@ -104,8 +104,7 @@ class Batch:
 
     Attributes:
       block: the block of the rows.
-      rows: an Arrow record batch under `Schema.row_schema`; n rows. Between the
-        program's own stages it may be packed (`transforms.core.packing`).
+      rows: an Arrow record batch under `Schema.row_schema`; n rows.
       numbers: int64 array of n: each row's 0-based number in its origin.
       origins: for blocks that span several origins (trees of files), a string
         array of n: each row's own origin. None: all are from `block.origin`.

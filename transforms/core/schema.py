@@ -21,7 +21,6 @@ __all__ = [
     "BOX_SIDES",
     "RAGGED_LENGTHS",
     "RAGGED_VALUES",
-    "Division",
     "Feature",
     "InexactIntegers",
     "Kind",
@@ -323,12 +322,6 @@ class Schema:
     _row_schema: "pa.Schema | None" = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
-    _packed_schema: "pa.Schema | None" = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
-    _divided: "tuple[tuple[str, ...], Division] | None" = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Every stage and bundle carries the schema. A feature of thousands takes some
@@ -373,29 +366,6 @@ class Schema:
             object.__setattr__(self, "_row_schema", pa.schema(fields))
         return self._row_schema
 
-    @property
-    def packed_schema(self) -> "pa.Schema":
-        """Arrow schema of such a batch once it is packed; see `core.packing`."""
-        from transforms.core.packing import packed_schema
-
-        if self._packed_schema is None:
-            found = packed_schema(self.row_schema)
-            object.__setattr__(self, "_packed_schema", found)
-        assert self._packed_schema is not None
-        return self._packed_schema
-
-    def divided(self, columns: tuple[str, ...]) -> "Division":
-        """Returns the features by whether they are made from some of the columns.
-
-        Args:
-          columns: of the source; the result is kept for the next call with the same.
-        """
-        if self._divided is None or self._divided[0] != columns:
-            found = Division.of(self, columns)
-            object.__setattr__(self, "_divided", (columns, found))
-        assert self._divided is not None
-        return self._divided[1]
-
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the features as plain JSON."""
         return [feature.to_json() for feature in self.features]
@@ -404,42 +374,6 @@ class Schema:
     def from_json(cls, data: list[dict[str, Any]]) -> Self:
         """Inverse of `to_json`."""
         return cls(tuple(Feature.from_json(item) for item in data))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Division:
-    """The features of a schema by whether they are made from some columns.
-
-        >>> schema = Schema((Feature("a", Kind.FLOAT), Feature("b", Kind.TEXT)))
-        >>> Division.of(schema, ("c", "a")).places
-        (1,)
-
-    Attributes:
-      names: of those that are.
-      places: for each of them the place of its column.
-      omits: whether all of them may be missing, and are left out then.
-      rest: all other features.
-    """
-
-    names: tuple[str, ...]
-    places: tuple[int, ...]
-    omits: bool
-    rest: Schema
-
-    @classmethod
-    def of(cls, schema: Schema, columns: tuple[str, ...]) -> Self:
-        """Divides the features of a schema."""
-        places = {name: place for place, name in enumerate(columns)}
-        found: list[Feature] = []
-        rest: list[Feature] = []
-        for feature in schema.features:
-            (found if feature.source_column in places else rest).append(feature)
-        return cls(
-            tuple(feature.name for feature in found),
-            tuple(places[feature.source_column] for feature in found),
-            all(feature.missing is Missing.OMIT for feature in found),
-            Schema(tuple(rest)),
-        )
 
 
 def _packed(features: tuple[Feature, ...]) -> bytes:

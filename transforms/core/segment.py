@@ -1,9 +1,8 @@
 """Segments: the rows of one batch that belong to one shard, as Arrow IPC messages.
 
 A segment is a single record-batch message without a schema: the schema is the same for
-a whole job, and every stage has it. The features' columns are packed where they are
-many: see `transforms.core.packing`. Beside them a segment holds these. Their names
-begin with a NUL character, which no feature's name has:
+a whole job, and every stage has it. Beside the features' columns a segment holds
+these. Their names begin with a NUL character, which no feature's name has:
 
     row     int64   each row's 0-based number in its origin
     origin  string  each row's origin; only if a block spans several origins
@@ -28,7 +27,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Segment
-from transforms.core.packing import packed_schema
 
 __all__ = [
     "KEY_COLUMN",
@@ -58,8 +56,8 @@ _values = operator.attrgetter(*(each.name for each in dataclasses.fields(Segment
 def segment_schema(
     row_schema: pa.Schema, *, many_origins: bool, keyed: bool = False
 ) -> pa.Schema:
-    """Returns the schema of a segment of rows under `row_schema`, packed or not."""
-    out = packed_schema(row_schema).append(pa.field(ROW_COLUMN, pa.int64()))
+    """Returns the schema of a segment of rows under `row_schema`."""
+    out = row_schema.append(pa.field(ROW_COLUMN, pa.int64()))
     if many_origins:
         out = out.append(pa.field(ORIGIN_COLUMN, pa.string()))
         out = out.append(pa.field(STAMP_COLUMN, pa.int64()))

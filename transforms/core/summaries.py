@@ -1,23 +1,18 @@
 """Facts about the values of all features of records, gathered chunk by chunk."""
 
-import dataclasses
 import math
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import FEW_ROWS
-from transforms.core.packing import Packed
 from transforms.core.schema import Kind, Schema
-from transforms.core.sparse import Cells
 from transforms.core.statistics import (
     Statistics,
     StatisticsTable,
     summarize_feature,
-    summarize_parts,
 )
 
 __all__ = ["Summaries"]
@@ -37,20 +32,18 @@ class Summaries:
 
     def __init__(self, schema: Schema) -> None:
         self._features = schema.stored
-        self._by_name = {feature.name: feature for feature in schema.stored}
         self._floats = [
             feature.name
             for feature in schema.stored
             if feature.kind is Kind.FLOAT and not feature.is_list
         ]
         self._known: dict[str, Statistics] = {}
-        # Of floats in short chunks, and of packed ones: whether there were some, how
-        # many rows had a value, and the values' range.
+        # Of floats in short chunks: whether there were some, how many rows had a value,
+        # and the values' range.
         self._present = np.zeros(len(self._floats), np.int64)
         self._low = np.full(len(self._floats), np.nan, np.float32)
         self._high = self._low.copy()
         self._has_short = np.zeros(len(self._floats), np.bool_)
-        self._places: dict[tuple[str, ...], npt.NDArray[np.int64]] = {}
 
     def add(self, columns: Mapping[str, pa.Array]) -> None:
         """Adds a chunk: record key -> n values, as the Example encoder is given them.
@@ -67,28 +60,6 @@ class Summaries:
                 continue
             if feature.record_keys[0] in columns:
                 self.add_facts(feature.name, summarize_feature(feature, columns))
-
-    def add_cells(self, cells: Cells) -> None:
-        """Adds the cells of a sparse column of a chunk, of features by their names."""
-        by_name = cells.by_name()
-        held = np.flatnonzero(np.diff(by_name.bounds))
-        features = [self._by_name[by_name.names[place]] for place in held.tolist()]
-        if not features:
-            return
-        bounds = np.append(by_name.bounds[held], by_name.bounds[-1])
-        counted = any(each.is_label for each in features)
-        found = summarize_parts(by_name.values, bounds, count_classes=counted)
-        for feature, facts in zip(features, found, strict=True):
-            if counted and not feature.is_label:
-                facts = dataclasses.replace(facts, classes={})
-            self.add_facts(feature.name, facts)
-
-    def add_missing(self, names: Container[str]) -> None:
-        """Notes that no row has a value of the features that are not among these."""
-        nothing = Statistics()
-        for feature in self._features:
-            if feature.record_keys[0] not in names:
-                self.add_facts(feature.name, nothing)
 
     def add_facts(self, name: str, facts: Statistics) -> None:
         """Adds facts about some values of a feature."""
@@ -110,18 +81,6 @@ class Summaries:
         names = [each.name for each in self._features if each.name in rows]
         return StatisticsTable.of_rows(names, [rows[name] for name in names])
 
-    def add_packed(self, packed: Packed) -> None:
-        """Adds packed floats of a chunk, of features by their names."""
-        if packed.names not in self._places:
-            place_of = {name: place for place, name in enumerate(self._floats)}
-            places = np.array([place_of[name] for name in packed.names])
-            self._places[packed.names] = places
-        valid = packed.valid()
-        cells, present = packed.cells, np.array(len(packed.lists))
-        if valid is not None:
-            cells, present = np.where(valid, cells, np.nan), valid.sum(axis=0)
-        self._add_cells(self._places[packed.names], cells, present)
-
     def _add_short(self, columns: list[pa.Array]) -> None:
         """Adds the columns of all floats."""
         batch = pa.RecordBatch.from_arrays(columns, self._floats)
@@ -132,23 +91,15 @@ class Summaries:
             # Some values are missing.
             values = batch.to_tensor(null_to_nan=True, row_major=False)
             present = np.array([len(column) - column.null_count for column in columns])
-        self._add_cells(np.arange(len(columns)), values.to_numpy(), present)
-
-    def _add_cells(
-        self,
-        places: npt.NDArray[np.int64],
-        cells: npt.NDArray[Any],
-        present: npt.NDArray[np.int64],
-    ) -> None:
-        """Adds n values of each of the floats at k places; NaN where one is missing."""
-        self._has_short[places] = True
-        if not len(cells):
+        self._has_short[:] = True
+        if not batch.num_rows:
             return
-        self._present[places] += present
+        self._present += present
+        cells = values.to_numpy()
         # NaN is no number: it loses against any.
         low, high = np.fmin.reduce(cells, axis=0), np.fmax.reduce(cells, axis=0)
-        self._low[places] = np.fmin(self._low[places], low)
-        self._high[places] = np.fmax(self._high[places], high)
+        self._low = np.fmin(self._low, low)
+        self._high = np.fmax(self._high, high)
 
 
 def _numbers(values: npt.NDArray[np.float32]) -> list[float | None]:

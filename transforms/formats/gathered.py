@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.model import Rejection
-from transforms.core.packing import Packed
 from transforms.core.placing.placement import origin_bases
 from transforms.formats.table import SMALL_BYTES, Complaint, RawRows
 from transforms.formats.table_rejects import reject_typed
@@ -107,7 +106,6 @@ def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
     size = 0
     for raw in raws:
         length = sum(column.nbytes for column in raw.columns.values())
-        length += raw.packed.lists.nbytes if raw.packed else 0
         if waiting and (size + length > most_bytes or not _alike(waiting[-1], raw)):
             yield _joined(waiting)
             waiting, size = [], 0
@@ -119,8 +117,6 @@ def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
 
 def _alike(one: RawRows, other: RawRows) -> bool:
     if _has_more(one) or _has_more(other) or one.columns.keys() != other.columns.keys():
-        return False
-    if (one.packed and one.packed.names) != (other.packed and other.packed.names):
         return False
     return all(
         column.type == other.columns[name].type
@@ -176,15 +172,7 @@ def _joined(raws: Sequence[RawRows]) -> RawRows:
                 for raw in raws
             ]
         ),
-        packed=_packed([raw.packed for raw in raws if raw.packed is not None]),
     )
-
-
-def _packed(each: Sequence[Packed]) -> Packed | None:
-    """Returns the packed columns of all pieces, which have the same names."""
-    if not each:
-        return None
-    return Packed(each[0].names, pa.concat_arrays([packed.lists for packed in each]))
 
 
 def _shifted(complaints: Iterable[Complaint], shift: int) -> list[Complaint]:

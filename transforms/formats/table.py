@@ -30,7 +30,6 @@ from transforms.core.model import (
     Reason,
     Rejection,
 )
-from transforms.core.packing import Packed
 from transforms.core.schema import Feature
 from transforms.errors import (
     BeamTFRecordError,
@@ -178,7 +177,6 @@ class RawRows:
     Attributes:
       block: the piece; `rows` counts all of its rows, also those refused.
       columns: the columns asked for, raw; n values each.
-      packed: more of them, which are float32 and were read as one; None for none.
       numbers: int64 array of n: each row's 0-based number in its origin.
       refused: rows that are not among the n: they cannot be read at all.
       reject: makes rejections of complaints about any row of the piece; None for
@@ -208,14 +206,6 @@ class RawRows:
     places: npt.NDArray[np.int64] | None = None
     stamps: pa.Int64Array | None = None
     positions: npt.NDArray[np.int64] | None = None
-    packed: Packed | None = None
-
-    def unpacked(self) -> "RawRows":
-        """Returns the rows with each column by itself."""
-        if self.packed is None:
-            return self
-        columns = {**self.columns, **self.packed.columns()}
-        return dataclasses.replace(self, columns=columns, packed=None)
 
     def only(self, names: Sequence[str]) -> "RawRows":
         """Returns the rows with these columns; InputError where one is not there."""
@@ -513,7 +503,7 @@ def file_notes(
     values: dict[str, dict[str, pa.Array]] = {}
     for file in files[:_COMPARED_FILES]:
         raws = [
-            raw.unpacked()
+            raw
             for block in reader.blocks(
                 file, block_bytes=SMALL_BYTES, limit_rows=_COMPARED_ROWS
             )

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
-from transforms.core.packing import with_packed
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
 from transforms.core.rows.coerce import plain_doubles, with_points
@@ -159,16 +158,8 @@ class RowSource(Source):
             return listing.rows(block.start, block.stop)
 
     def reading(self, raw: RawRows) -> Reading:
-        """Returns the typed rows of raw ones, and those that do not fit.
-
-        Rows are packed where raw ones are.
-        """
-        division = None
-        if raw.packed is not None:
-            division = self.schema.divided(raw.packed.names)
-            if raw.packed.numbers.null_count and not division.omits:
-                raw, division = raw.unpacked(), None
-        schema = self.schema if division is None else division.rest
+        """Returns the typed rows of raw ones, and those that do not fit."""
+        schema = self.schema
         count = len(raw.numbers)
         origins = raw.block.origin if raw.origins is None else raw.origins
         as_read = raw.columns
@@ -220,9 +211,6 @@ class RowSource(Source):
         place = functools.partial(_place, raw)
         roundings = roundings_of(columns, rows, schema, keep, place)
         contents = self._contents(raw, read, doubles)
-        if division is not None and raw.packed is not None:
-            packed = raw.packed.chosen(division.names, division.places)
-            rows = with_packed(rows, packed, self.schema.packed_schema)
         each_origin = raw.origins
         if each_origin is None and self.many_origins:
             each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)

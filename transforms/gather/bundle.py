@@ -44,13 +44,6 @@ from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
-from transforms.core.sparse import (
-    alike,
-    cells_of,
-    is_sparse_name,
-    row_of,
-    single_schema,
-)
 from transforms.errors import (
     EncodingError,
     ExampleError,
@@ -66,6 +59,7 @@ from transforms.gather.refused_rows import (
     values_as_json,
 )
 from transforms.gather.row_batches import (
+    MOST_CELLS,
     NO_ROW,
     Row,
     UnusableValueError,
@@ -73,7 +67,6 @@ from transforms.gather.row_batches import (
     batches_of,
     how_to_map,
     mappings_in,
-    may_be_sparse,
 )
 from transforms.gather.row_batches import table_batch as batch_of_table
 from transforms.gather.row_runs import RowRun, keep_pieces, pack_rows
@@ -230,13 +223,6 @@ class BundleRows:
         self._keys: list[RowRun] = []
         self._units: list[Fingerprints] = []
         self._examples: tuple[Feature, ...] | None = None
-        # Columns that more is done with than to store them.
-        self._looked_at = rule.images | {
-            *rule.labels,
-            rule.key_column,
-            rule.group_column,
-            rule.split_column,
-        }
         self._tables = SplitTables(
             table=rule.table and rule.table(), lock=rule.lock and rule.lock()
         )
@@ -386,9 +372,7 @@ class BundleRows:
         rule = self._rule
         # Beside 2.5 the key 1 is no less a whole number.
         whole = rule.integers | {rule.key_column, rule.group_column, rule.split_column}
-        return batches_of(
-            rows, images=rule.images, integers=whole, whole=self._looked_at
-        )
+        return batches_of(rows, images=rule.images, integers=whole)
 
     def _of_examples(self, payloads: list[bytes]) -> Iterable[pa.RecordBatch]:
         if self._examples is None:
@@ -397,20 +381,15 @@ class BundleRows:
         yield batch_of_table(rows_of_examples(payloads, self._examples))
 
     def _to_runs(self) -> None:
-        """Sorts and stores what has gathered, the rows of each schema by themselves."""
-        tables = [pa.Table.from_batches([batch]) for batch in self._batches]
+        """Sorts and stores what has gathered, rows of several types by themselves."""
+        groups = _fitting(self._batches)
         self._batches, self._bytes = [], 0
-        by_schema: dict[bytes, list[pa.Table]] = {}
-        for table in alike(tables, self._may_be_sparse) if tables else ():
-            by_schema.setdefault(single_schema(table.schema), []).append(table)
-        tables.clear()
-        for name in list(by_schema):
-            table = in_one_piece(pa.concat_tables(by_schema.pop(name)))
-            for rows in table.to_batches():
+        while groups:
+            tables = [pa.Table.from_batches([batch]) for batch in groups.pop(0)]
+            table = pa.concat_tables(tables, promote_options="default")
+            tables.clear()
+            for rows in in_one_piece(table).to_batches():
                 self._add_run(rows)
-
-    def _may_be_sparse(self, name: str, kind: pa.DataType) -> bool:
-        return name not in self._looked_at and may_be_sparse(name, kind)
 
     def _add_run(self, rows: pa.RecordBatch) -> None:
         rule = self._rule
@@ -510,7 +489,10 @@ class BundleRows:
         columns = rows.select([n for n in names if n != self._rule.split_column])
         hashes = content_hashes(hashed_images(columns), columns.schema.names)
         for place in np.flatnonzero(bad).tolist():
-            row = {name: python_value(x) for name, x in row_of(rows, place).items()}
+            row = {
+                name: python_value(column[place])
+                for name, column in zip(names, rows.columns, strict=True)
+            }
             rejection = refuse(
                 values_as_json(row),
                 fault(place),
@@ -545,16 +527,9 @@ class BundleRows:
         """
         columns = []
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            if is_sparse_name(name):
-                continue
             found = None if name in self._rule.texts else self._paths(name, column)
             if found is not None:
                 columns.append(found)
-        for cells in cells_of(rows):
-            for name, places, values in cells.by_name():
-                found = None if name in self._rule.texts else self._paths(name, values)
-                if found is not None:
-                    columns.append((places[found[0]], found[1]))
         if not columns:
             return None
         named = {path for _, paths in columns for path in paths if path}
@@ -589,6 +564,42 @@ class BundleRows:
             for path in column.fill_null("").to_pylist()
         ]
         return rows_of, paths
+
+
+def _fitting(batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+    """Returns batches in groups that have one type for each name.
+
+    Groups stay below `MOST_CELLS`, for batches may have other names each. Empty lists
+    may be of mappings, where names that a batch lacks are not missing: batches with
+    such are only beside those of the same names.
+    """
+    groups: list[tuple[dict[str, pa.DataType], list[pa.RecordBatch]]] = []
+    for batch in batches:
+        types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
+        for known, members in groups:
+            if known == types or _may_join(known, members, types, batch.num_rows):
+                known.update(types)
+                members.append(batch)
+                break
+        else:
+            groups.append((types, [batch]))
+    return [members for _, members in groups]
+
+
+def _may_join(
+    known: Mapping[str, pa.DataType],
+    members: Iterable[pa.RecordBatch],
+    types: Mapping[str, pa.DataType],
+    rows: int,
+) -> bool:
+    """Whether n rows of some types, of which a few names may be others, fit a group."""
+    empty = pa.list_(pa.null())
+    if empty in known.values() or empty in types.values():
+        return False
+    if any(known.get(name, kind) != kind for name, kind in types.items()):
+        return False
+    total = sum(member.num_rows for member in members) + rows
+    return total * len({**known, **types}) <= MOST_CELLS
 
 
 def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:

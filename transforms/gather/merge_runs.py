@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from transforms.core.sparse import joined, single_schema
 from transforms.gather.row_runs import RowRange, RowRun, keep_pieces, repack_rows
 from transforms.gather.shard_of_runs import Fetch, read_rows
 
@@ -83,11 +82,11 @@ def merge_ranges(
     by_schema: dict[bytes, list[pa.Table]] = {}
     for each in ranges:
         rows = read_rows(each, fetch)
-        by_schema.setdefault(single_schema(rows.schema), []).append(rows)
+        by_schema.setdefault(each.schema, []).append(rows)
     runs: list[RowRun] = []
     for schema in [*by_schema]:
         # What was read is not held while it is sorted.
-        rows = joined(by_schema.pop(schema)).combine_chunks()
+        rows = pa.concat_tables(by_schema.pop(schema)).combine_chunks()
         for batch in rows.to_batches():
             run, pieces = repack_rows(batch, split)
             number = len(runs)

@@ -9,11 +9,8 @@ rows meet: a batch says what its values are, and never makes them something else
 
 Integers join floats where float64 holds each of them, except in columns that are to
 hold integers alone. An empty mapping is missing. Numbers have 64 bits.
-
-Keys that few rows have become sparse columns (`transforms.core.sparse`).
 """
 
-import collections
 import dataclasses
 import itertools
 import json
@@ -32,9 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, numpy_mask, rows_holding
+from transforms.core.arrays import is_list, rows_holding
 from transforms.core.arrow_types import PYTHON, plain_type
-from transforms.core.infer.image_names import is_named_like_images
 from transforms.core.nesting import MAX_NESTING, check_key
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of
@@ -48,11 +44,11 @@ from transforms.core.rows.python_kinds import (
     shown,
 )
 from transforms.core.rows.scalars import is_image_struct
-from transforms.core.sparse import Cells, held_by_few, is_able
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 
 __all__ = [
+    "MOST_CELLS",
     "NO_ROW",
     "Row",
     "UnusableValueError",
@@ -60,7 +56,6 @@ __all__ = [
     "batches_of",
     "how_to_map",
     "mappings_in",
-    "may_be_sparse",
     "table_batch",
 ]
 
@@ -82,6 +77,8 @@ _NO_COLUMNS = (
     "Every row must have a column at least; found one without any. Leave it out."
 )
 _NESTED = frozenset(["array", "list", "mapping"])
+MOST_CELLS = 1 << 22
+"""Rows times columns of a batch: a missing value takes the room of a number."""
 _IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 Row = Mapping[str, Any]
@@ -281,7 +278,6 @@ def batches_of(
     *,
     images: Collection[str] = (),
     integers: Collection[str] = (),
-    whole: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows as batches of pure columns.
 
@@ -292,16 +288,21 @@ def batches_of(
       rows: n of them, at least one. A key that one lacks is missing there.
       images: columns whose arrays are pixels; they become PNG files.
       integers: columns whose integers and floats are kept apart.
-      whole: columns that are not sparse, as images are not.
 
     Raises:
       EncodingError: a row has no name or no value that a feature can hold.
     """
     if not all(rows):
         raise EncodingError(_NO_COLUMNS)
+    more = {"images": images, "integers": integers}
+    names = _names(rows)
+    if len(rows) > 1 and len(rows) * len(names) > MOST_CELLS:
+        middle = len(rows) // 2
+        yield from batches_of(rows[:middle], **more)
+        yield from batches_of(rows[middle:], **more)
+        return
     columns: dict[str, pa.Array] = {}
     mixed: list[str] = []
-    few = _Few()
 
     def column_of(name: str, values: list[Any]) -> pa.Array | None:
         array = _of_one_type(values, apart=name in integers)
@@ -316,20 +317,15 @@ def batches_of(
             mixed.append(name)
             return None
 
-    for name, values, places in _values(rows, _names(rows), {*images, *whole}):
+    for name, values in _values(rows, names):
         array = column_of(name, values)
-        if places is not None and array is not None:
-            if few.take(name, places, array):
-                continue
-            array = column_of(name, _at(values, places, len(rows)))
         if array is not None:
             columns[name] = array
     if not mixed:
-        yield few.beside(columns, len(rows))
+        yield _flat(columns)
         return
     if len(rows) == 1:
         raise _unusable(rows[0], mixed[0], is_image=mixed[0] in images)
-    more = {"images": images, "integers": integers, "whole": whole}
     for part in _alike(rows, mixed):
         if len(part) == len(rows):
             # Of one family each, and still no column: take them row by row.
@@ -339,109 +335,25 @@ def batches_of(
             yield from batches_of(part, **more)
 
 
-def may_be_sparse(name: str, kind: pa.DataType) -> bool:
-    """Whether a column may be sparse, which those that may be of images are not."""
-    is_text = pa.types.is_string(kind) or is_list(kind)
-    if is_text and is_named_like_images(name, is_list=is_list(kind)):
-        return False
-    return is_able(kind)
-
-
-class _Few:
-    """Keys that few of the rows have, and their values."""
-
-    def __init__(self) -> None:
-        self._by_type: dict[pa.DataType, list[tuple[str, Sequence[int], pa.Array]]] = {}
-        self._names: set[str] = set()
-
-    def take(self, name: str, places: Sequence[int], values: pa.Array) -> bool:
-        """Takes a key's values in the rows that have it; false if it must not."""
-        if not may_be_sparse(name, values.type):
-            return False
-        if is_list(values.type):
-            values = _flat({name: values}).column(name)
-        if values.null_count:
-            held = numpy_mask(values.is_valid())
-            places, values = np.asarray(places)[held].tolist(), values.drop_null()
-        values = _widest(values)
-        self._by_type.setdefault(values.type, []).append((name, places, values))
-        self._names.add(name)
-        return True
-
-    def beside(self, columns: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
-        """Returns a batch of n rows with these columns, too."""
-        if not self._names:
-            return _flat(columns)
-        batch = _flat(columns) if columns else None
-        arrays = [] if batch is None else [*batch.columns]
-        fields = [] if batch is None else [*batch.schema]
-        if any(field.name in self._names for field in fields):
-            raise _twice_named([*columns, *self._names])
-        for found in self._by_type.values():
-            cells = Cells.sorted(
-                [name for name, _, _ in found],
-                count,
-                np.concatenate([np.asarray(places) for _, places, _ in found]),
-                np.repeat(np.arange(len(found)), [len(v) for _, _, v in found]),
-                pa.concat_arrays([values for _, _, values in found]),
-            )
-            arrays.append(cells.column)
-            fields.append(cells.field)
-        said = None if batch is None else batch.schema.metadata
-        schema = pa.schema(fields, metadata=said)
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _at(values: list[Any], places: Sequence[int], count: int) -> list[Any]:
-    """Returns n values, None at other places than these."""
-    out: list[Any] = [None] * count
-    for place, value in zip(places, values, strict=True):
-        out[place] = value
-    return out
-
-
 def _values(
-    rows: Sequence[Row], names: Sequence[str], whole: Collection[str]
-) -> Iterator[tuple[str, list[Any], Sequence[int] | None]]:
-    """Yields each name with a value of each row; None where it is missing.
-
-    Of a name that few rows have, only the values that there are and their rows.
-    """
+    rows: Sequence[Row], names: Sequence[str]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yields each name with a value of each row; None where it is missing."""
     try:
         # Row by row, for many wide rows do not fit into the processor's cache. One name
         # alone would give values, not tuples of them.
         found = map(operator.itemgetter(*names, names[0]), rows)
         flat = list(itertools.chain.from_iterable(found))
     except KeyError:
-        few = _held_by_few(rows, names, whole)
-        # Not at once: missing values may be many times those that there are.
-        for name in names:
-            if name in few:
-                places, values = few[name]
-                yield name, values, places
-            else:
-                yield name, [row.get(name) for row in rows], None
+        # Faster than to ask each row for each name, where rows have few of them.
+        columns: dict[str, list[Any]] = {name: [None] * len(rows) for name in names}
+        for place, row in enumerate(rows):
+            for name, value in row.items():
+                columns[name][place] = value
+        yield from columns.items()
     else:
         for place, name in enumerate(names):
-            yield name, flat[place :: len(names) + 1], None
-
-
-def _held_by_few(
-    rows: Sequence[Row], names: Sequence[str], whole: Collection[str]
-) -> dict[str, tuple[list[int], list[Any]]]:
-    """Returns the names that few rows have: the rows, and the values."""
-    if not held_by_few(dict.fromkeys(names, 0), 1):
-        return {}
-    held = collections.Counter(itertools.chain.from_iterable(rows))
-    few = held_by_few(held, len(rows)).difference(whole)
-    found: dict[str, tuple[list[int], list[Any]]] = {name: ([], []) for name in few}
-    for place, row in enumerate(rows):
-        for name, value in row.items():
-            if value is not None and name in found:
-                places, values = found[name]
-                places.append(place)
-                values.append(value)
-    return found
+            yield name, flat[place :: len(names) + 1]
 
 
 def _of_one_type(values: list[Any], *, apart: bool) -> pa.Array | None:

@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.placing.placement import UInt64s
-from transforms.core.sparse import cells_of, is_sparse_name
 from transforms.gather.cuts import Bounds, Histogram, Longs, bin_of
 from transforms.gather.equal_rows import first_of_equals
 
@@ -133,13 +132,7 @@ def row_sizes(rows: pa.RecordBatch) -> Longs:
     A function of the values alone, not of how Arrow holds them.
     """
     out = np.full(rows.num_rows, _ROW_BYTES, np.int64)
-    for cells in cells_of(rows):
-        constants = [len(name.encode()) + _FEATURE_BYTES for name in cells.names]
-        each = np.array(constants, np.int64)[cells.places]
-        out += cells.sums(_value_sizes(cells.values) + each)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if is_sparse_name(name):
-            continue
         constant = len(name.encode()) + _FEATURE_BYTES
         sizes = _value_sizes(column)
         if column.null_count:

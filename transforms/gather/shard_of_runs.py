@@ -26,15 +26,6 @@ from transforms.core.rows.python_value import python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Schema, record_fields
 from transforms.core.segment import ROW_COLUMN
-from transforms.core.sparse import (
-    Cells,
-    cells_of,
-    has_sparse,
-    joined,
-    other_names,
-    row_of,
-    single_schema,
-)
 from transforms.errors import DamageError, InputError, bounded
 from transforms.gather.cuts import Cut, Longs
 from transforms.gather.refused_rows import refuse, values_as_json
@@ -45,13 +36,6 @@ from transforms.gather.row_runs import (
     OWN_COLUMNS,
     RowRange,
     rows_in_range,
-    schema_of,
-)
-from transforms.gather.sparse_rows import (
-    TypedCells,
-    rows_of_columns,
-    single_columns,
-    sparse_features,
 )
 
 __all__ = [
@@ -149,14 +133,16 @@ def gather_shard(
     share = _Share(*around, schema)
     for group in _read_together(ranges):
         # Joined once; else each use of a column would join its pieces again.
-        raw = in_one_piece(joined([read_rows(each, fetch) for each in group]))
+        parts = [read_rows(each, fetch) for each in group]
+        raw = in_one_piece(pa.concat_tables(parts))
+        del parts
         for table, refused in typed_rows(raw, schema, types):
             tables.append(share.of_rows(table))
             rejections += [each for value, each in refused if share.has_rejected(value)]
         del raw, table
     # A run without equal rows has no counts.
     # Popped, so that only what joins its columns holds it.
-    tables[:] = [joined(tables, _may_be_sparse(schema))]
+    tables[:] = [pa.concat_tables(tables, promote_options="default")]
     table = in_one_piece(tables.pop())
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
@@ -178,25 +164,12 @@ def gather_shard(
     return rows, rejections
 
 
-def _may_be_sparse(schema: Schema) -> Callable[[str, pa.DataType], bool]:
-    """Returns which columns of typed rows may be sparse, by name and type."""
-    features = sparse_features(schema).values()
-    able = {feature.name for each in features for feature in each}
-    return lambda name, _: name in able
-
-
 def _read_together(ranges: Sequence[RowRange]) -> Iterable[list[RowRange]]:
-    """Returns the ranges in groups of one Arrow schema, each of about 64 MiB.
-
-    Sparse columns of one schema may have other names than those of another.
-    """
+    """Returns the ranges in groups of one Arrow schema, each of about 64 MiB."""
     sizes: collections.Counter[bytes] = collections.Counter()
     groups: dict[tuple[bytes, int], list[RowRange]] = {}
-    known: dict[bytes, bytes] = {}
     for each in ranges:
-        if each.schema not in known:
-            known[each.schema] = single_schema(schema_of(each))
-        kind = known[each.schema]
+        kind = each.schema
         groups.setdefault((kind, sizes[kind] // _READ_BYTES), []).append(each)
         start, stop = each.place
         sizes[kind] += stop - start
@@ -307,57 +280,8 @@ def typed_rows(
       raw: rows of a run; the columns of `row_runs` are kept.
       schema, types: see `gather_shard`.
     """
-    features = sparse_features(schema) if has_sparse(raw.schema) else {}
-    for single in single_columns(raw, schema, features):
-        for joined_rows in _as_joined(single, types):
-            yield from _typed_beside(joined_rows, schema, types, features)
-
-
-def _typed_beside(
-    raw: pa.Table,
-    schema: Schema,
-    types: Mapping[str, Sequence[pa.DataType]],
-    features: Mapping[str, Sequence[Feature]],
-) -> Iterator[tuple[pa.Table, list[tuple[int, Rejection]]]]:
-    """Yields rows under the schema, those of sparse columns in sparse columns."""
-    if not has_sparse(raw.schema):
-        yield _typed(raw, schema, types)
-        return
-
-    def joining(name: str, kind: pa.DataType) -> pa.DataType | None:
-        return _joining(kind, types.get(name, ()))
-
-    found = TypedCells.of(raw, features, joining, _castable)
-    if not found.bad.any():
-        single = set(other_names(raw.schema))
-        # Empty lists of mappings are values of the features of their keys.
-        rest = [
-            feature
-            for feature in schema.features
-            if feature.derived
-            or feature.source_column in single
-            or feature.source_column not in features
-            or not single.isdisjoint(_parents(feature.source_column))
-        ]
-        yield _typed(raw, Schema(tuple(rest)), types, found.cells)
-        return
-    good = raw.filter(pa.array(~found.bad))
-    if len(good):
-        yield from _typed_beside(good, schema, types, features)
-    for columns in rows_of_columns(raw.filter(pa.array(found.bad))):
-        for rows in _as_joined(columns, types):
-            yield _typed(rows, schema, types)
-
-
-def _parents(name: str) -> Iterator[str]:
-    """Yields the names of the mappings that a name is in.
-
-    >>> list(_parents("a/b/c"))
-    ['a/b', 'a']
-    """
-    while "/" in name:
-        name = name.rpartition("/")[0]
-        yield name
+    for joined_rows in _as_joined(raw, types):
+        yield _typed(joined_rows, schema, types)
 
 
 def _as_joined(
@@ -421,14 +345,11 @@ def _typed(
     raw: pa.Table,
     schema: Schema,
     types: Mapping[str, Sequence[pa.DataType]],
-    cells: Sequence[Cells] = (),
 ) -> tuple[pa.Table, list[tuple[int, Rejection]]]:
-    """Returns rows under the schema, with cells of other features beside them."""
+    """Returns rows under the schema, and those that do not fit."""
     count = raw.num_rows
     columns = {
-        name: _whole(raw[name])
-        for name in other_names(raw.schema)
-        if name not in OWN_COLUMNS
+        name: _whole(raw[name]) for name in raw.column_names if name not in OWN_COLUMNS
     }
     strange = _strangers(columns, schema, types)
     columns |= _empty_lists(columns, schema)
@@ -439,7 +360,6 @@ def _typed(
     own[ROW_COLUMN] = pa.array(np.zeros(count, np.int64))
     pairs = [*zip(rows.schema, rows.columns, strict=True)]
     pairs += [(pa.field(name, column.type), column) for name, column in own.items()]
-    pairs += [(each.field, each.column) for each in cells]
     fields, arrays = zip(*pairs, strict=True)
     table = pa.Table.from_arrays([*arrays], schema=pa.schema(fields))
     if not misfits:
@@ -521,8 +441,8 @@ def _reason(feature: Feature) -> Reason:
 
 def _rejection(raw: pa.Table, place: int, misfit: Misfit) -> Rejection:
     values = {
-        name: python_value(value)
-        for name, value in row_of(raw, place).items()
+        name: python_value(column[place])
+        for name, column in zip(raw.column_names, raw.columns, strict=True)
         if name not in OWN_COLUMNS
     }
     return refuse(
@@ -631,9 +551,6 @@ def records_of(rows: pa.Table, schema: Schema) -> pa.LargeBinaryArray:
             column = _whole(rows[feature.name])
             columns[feature.name] = column
             fields.append(pa.field(feature.name, column.type))
-    for cells in cells_of(rows):
-        columns[cells.field.name] = cells.column
-        fields.append(cells.field)
     batch = pa.record_batch(
         [columns[field.name] for field in fields], schema=pa.schema(fields)
     )

@@ -32,7 +32,6 @@ from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumb
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
-from transforms.core.sparse import cells_of, is_sparse_name
 from transforms.errors import EncodingError, bounded
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 
@@ -206,14 +205,10 @@ def count_values(
         any_paths = texts is not None and name not in texts
         return _counts(name, column, name in images, any_paths)
 
-    columns: dict[str, dict[str, Counts]] = {}
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if not is_sparse_name(name):
-            columns[name] = {str(column.type): counts(name, column)}
-    for cells in cells_of(rows):
-        kind = str(cells.values.type)
-        for name, _, values in cells.by_name():
-            columns.setdefault(name, {})[kind] = counts(name, values)
+    columns = {
+        name: {str(column.type): counts(name, column)}
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    }
     return Tally(rows.num_rows, columns)
 
 

@@ -1,11 +1,8 @@
 """Make the catalogue of a split from shards that are already written."""
 
 import dataclasses
-import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from transforms import files
@@ -19,16 +16,14 @@ from transforms.core.catalogue_part import write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
-from transforms.core.tfrecord.compression import Compression, detect
-from transforms.core.tfrecord.gzip_members import Addresses, scan_members
-from transforms.errors import TFRecordError
+from transforms.core.tfrecord.compression import Compression
+from transforms.formats.tfrecord_files.cut import joined
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.storage.counted_sink import CountedSink
 
-__all__ = ["addresses_of", "rows_of_shard", "write_catalogue"]
+__all__ = ["rows_of_shard", "write_catalogue"]
 
-_HEAD_BYTES = 64
 # Each column of a batch takes some 50 us, however few rows the batch has. So large
 # records are decoded together, until they are as many or as long as this.
 _ROWS_TOGETHER = 512
@@ -65,8 +60,7 @@ def write_catalogue(
         for each in features
         if each.kind is Kind.LABEL and each.vocabulary
     }
-    gzip = any(shard.compression == "gzip" for shard in shards)
-    schema = catalogue_schema(features, classes, gzip=gzip)
+    schema = catalogue_schema(features, classes)
     ranges = part_ranges([shard.records or 0 for shard in shards])
     facts = []
     for index, (first, last) in enumerate(ranges):
@@ -88,9 +82,7 @@ def rows_of_shard(
 ) -> Iterator[Mapping[str, pa.Array]]:
     """Yields the columns of a shard's records, as `write_part` takes them.
 
-    The shard is read once, its checksums checked; a gzip file once more, for the places
-    of its members. Memory does not depend on its size, but for 8 bytes a record of a
-    gzip file.
+    The shard is read once, its checksums checked. Memory does not depend on its size.
 
     Args:
       path: of the shard.
@@ -104,20 +96,15 @@ def rows_of_shard(
     """
     # Labels as ids: names would be looked up for each record.
     rows = TypedRows(tuple(dataclasses.replace(f, vocabulary=None) for f in features))
-    addresses = addresses_of(path)
     with files.opened(path) as file:
         reader = TFRecordReader(file, allow_empty=True)
         for payloads in _together(reader.batches()):
-            first, count = payloads.first_record, len(payloads)
             plain = reader.compression is Compression.NONE
             columns = own_columns(
                 number,
                 payloads.offsets if plain else None,
                 payloads.lengths,
                 payloads.payload_crcs(),
-                addresses=None
-                if addresses is None
-                else addresses[first : first + count],
             )
             if features:
                 batch = rows.batch(payloads, path)
@@ -133,42 +120,7 @@ def _together(batches: Iterable[PayloadBatch]) -> Iterator[PayloadBatch]:
         waiting.append(batch)
         rows, size = rows + len(batch), size + len(batch.data)
         if rows >= _ROWS_TOGETHER or size >= _BYTES_TOGETHER:
-            yield _joined(waiting)
+            yield joined(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
-    if len(batches) == 1:
-        return batches[0]
-    sizes = [len(batch.data) for batch in batches]
-    bases = itertools.accumulate(sizes, initial=0)
-    starts = [batch.starts + base for batch, base in zip(batches, bases, strict=False)]
-    return PayloadBatch(
-        b"".join(batch.data for batch in batches),
-        np.concatenate(starts),
-        np.concatenate([batch.lengths for batch in batches]),
-        batches[0].first_record,
-        np.concatenate([batch.offsets for batch in batches]),
-        np.concatenate([batch.payload_crcs() for batch in batches]),
-    )
-
-
-def addresses_of(path: str) -> Addresses | None:
-    """Returns where the records of a gzip file are; None for other files.
-
-    Raises:
-      OSError: it cannot be read.
-      TFRecordError: it is damaged.
-    """
-    size = files.size_of(path)
-    head = files.read_range(path, 0, min(size, _HEAD_BYTES))
-    if detect(head, path=path) is not Compression.GZIP:
-        return None
-    try:
-        return scan_members(functools.partial(files.read_range, path), size, path=path)
-    except TFRecordError as error:
-        if error.kind == "too-long":
-            return None  # one stream
-        raise
+        yield joined(waiting)

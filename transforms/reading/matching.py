@@ -85,8 +85,9 @@ def _mask(condition: Condition, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
 
 def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:
     """Yields the records at ascending positions."""
-    if len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1:
-        yield from records.batches(int(wanted[0]), int(wanted[-1]) + 1)
+    are_neighbours = len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1
+    if are_neighbours or records.in_order_only:
+        yield from records.ascending(wanted)
         return
     for start in range(0, len(wanted), _TOGETHER):
         yield batch_of([*records.many(wanted[start : start + _TOGETHER])])

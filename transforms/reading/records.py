@@ -24,12 +24,6 @@ from transforms.core.tfrecord.frame import (
     length_crcs,
     mask,
 )
-from transforms.core.tfrecord.gzip_members import (
-    Addresses,
-    parse_addresses,
-    scan_members,
-    unpack_records,
-)
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.core.tfrecord.record_index import (
     index_file,
@@ -57,8 +51,6 @@ _IN_FLIGHT = 8
 _JOINED_BYTES = 1 << 23
 # Up to this many records, one by one costs less than operations over arrays.
 _ALONE = 16
-# Stored bytes of gzip members that are unpacked at once.
-_UNPACKED_TOGETHER = 1 << 20
 # Lengths are those of the index, which fits the file.
 _LONGEST = 1 << 62
 _CRC = struct.Struct("<I")
@@ -148,9 +140,6 @@ class Records:
         self._folder = Folder(path)
         self._has_said = False
         self._offsets: list[memoryview | None] = [None] * len(shards)
-        # Of files of gzip members; the other gzip files are those of one stream.
-        self._addresses: list[Addresses | None] = [None] * len(shards)
-        self._streams: set[int] = set()
         self._locks: ForkSafeLocks = {}
         counts = [shard.records for shard in shards]
         # Where each shard's records begin, and their number; known from the start
@@ -160,10 +149,9 @@ class Records:
             stated = (count or 0 for count in counts)
             self._starts = [0, *itertools.accumulate(stated)]
         self._headers: dict[int, bytes] = {}
-        # So few neighbours are read one by one: of a store and of compressed files, a
-        # record takes as long as several.
-        is_plain = all(shard.compression == "none" for shard in shards)
-        self._alone = _ALONE if is_plain and not self._folder.is_remote else 1
+        # So few neighbours are read one by one: of a store, a record takes as long as
+        # several.
+        self._alone = 1 if self._folder.is_remote else _ALONE
 
     def __len__(self) -> int:
         return self._all_starts()[-1]
@@ -175,15 +163,14 @@ class Records:
           TFRecordError: the record, or the index, is damaged.
           SourceError: the file is gone.
           DamageError: the dataset was replaced.
-          SpecError: the shards are compressed as one stream.
+          SpecError: the shards are compressed.
         """
         starts = self._starts or self._all_starts()
         shard = bisect.bisect_right(starts, position) - 1
         place = position - starts[shard]
         offsets = self._offsets[shard]
         if offsets is None:
-            if self._compression_of(shard) is not Compression.NONE:
-                return self._unpacked_record(shard, place)
+            self._check_plain(shard)
             offsets = self._located(shard)
         begin, end = offsets[place], offsets[place + 1]
         data = self._read(shard, begin, end)
@@ -211,11 +198,43 @@ class Records:
         """Whether the files are in a store."""
         return self._folder.is_remote
 
+    @functools.cached_property
+    def in_order_only(self) -> bool:
+        """Whether a file is compressed."""
+        return any(
+            self._compression_of(shard) is not Compression.NONE
+            for shard in range(len(self._shards))
+        )
+
+    def ascending(self, positions: Longs) -> Iterator[PayloadBatch]:
+        """Yields the records at ascending positions; reads those between them, too.
+
+        Raises TFRecordError, SourceError and DamageError as `[i]` does.
+        """
+        if not len(positions):
+            return
+        place, done = int(positions[0]), 0
+        for batch in self.batches(place, int(positions[-1]) + 1):
+            stop = int(np.searchsorted(positions, place + len(batch)))
+            chosen = positions[done:stop] - place
+            if len(chosen):
+                yield PayloadBatch(
+                    batch.data,
+                    batch.starts[chosen],
+                    batch.lengths[chosen],
+                    batch.first_record,
+                    batch.offsets[chosen],
+                )
+            place, done = place + len(batch), stop
+
     def many(self, positions: Longs) -> "Gathered":
         """Returns records in the order of their positions. Raises as `[i]` does.
 
         Neighbours are read together.
         """
+        if self.in_order_only:
+            for shard in range(len(self._shards)):
+                self._check_plain(shard)
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         is_first = np.diff(ascending, prepend=ascending[:1] - 2) > 1
@@ -259,8 +278,6 @@ class Records:
                 places = start - starts[shard], end - starts[shard]
                 if self._compression_of(shard) is Compression.NONE:
                     yield from self._between(shard, *places)
-                elif places[0] and self._addresses_of(shard) is not None:
-                    yield from self._unpacked(shard, *places)
                 else:
                     yield from self._inflated(shard, *places)
             start, shard = max(start, end), shard + 1
@@ -297,78 +314,15 @@ class Records:
                 raise self._damage(shard, place, offsets[place], found[1])
             yield PayloadBatch(data, starts, lengths, first, every[first:until])
 
-    def _unpacked_record(self, shard: int, place: int) -> bytes:
-        if self._addresses_of(shard) is None:
+    def _check_plain(self, shard: int) -> None:
+        """Raises SpecError where a shard is compressed."""
+        if self._compression_of(shard) is not Compression.NONE:
             raise SpecError(
-                f"Single records are read from files of many gzip members, or that are "
-                f"not compressed; {self._shards[shard].path} is one compressed stream. "
-                f"Iterate over the split, or convert with compression='gzip'."
+                f"Records in any order need shards that are not compressed; "
+                f"{self._shards[shard].path} is {self._compression_of(shard)}. Read "
+                f"the split in order, as in a loop over it, or convert the dataset "
+                f"with --compression none."
             )
-        (batch,) = self._unpacked(shard, place, place + 1)
-        return batch.payload(0)
-
-    def _unpacked(self, shard: int, first: int, last: int) -> Iterator[PayloadBatch]:
-        """Yields records of a file of gzip members, by places in it.
-
-        The offsets of a batch are addresses.
-        """
-        path, addresses = self._shards[shard].path, self._addresses[shard]
-        assert addresses is not None  # as `_addresses_of` found
-        size = int(addresses[-1]) >> 16
-        while first < last:
-            limit = addresses[first] + np.uint64(_UNPACKED_TOGETHER << 16)
-            until = int(np.searchsorted(addresses, limit, "right")) - 1
-            until = min(max(until, first + 1), last)
-            try:
-                data, offsets = unpack_records(
-                    lambda begin, end: self._read(shard, begin, min(end, size)),
-                    addresses[first : until + 1],
-                    path=path,
-                )
-            except TFRecordError as error:
-                raise self._replaced() or error from error
-            starts, lengths = offsets[:-1] + HEADER_BYTES, np.diff(offsets)
-            lengths -= OVERHEAD_BYTES
-            found = _wrong_length(data, starts, lengths)
-            if found is None and self._check:
-                found = first_damage(data, starts, lengths, _LONGEST)
-            every = addresses[first:until].view(np.int64)
-            if found is not None:
-                at = int(every[found[0]]) >> 16
-                raise self._damage(shard, first + found[0], at, found[1])
-            yield PayloadBatch(data, starts, lengths, first, every)
-            first = until
-
-    def _addresses_of(self, shard: int) -> Addresses | None:
-        """Returns where the records of a gzip file are; None where one stream has all.
-
-        By its index, or else the file is unpacked once.
-        """
-        if self._compression_of(shard) is not Compression.GZIP:
-            return None
-        with lock_of(self._locks):
-            if self._addresses[shard] is None and shard not in self._streams:
-                found = self._gzip_addresses(shard)
-                if found is None:
-                    self._streams.add(shard)
-                elif self._shards[shard].records is not None:
-                    self._check_number(shard, len(found) - 1)
-                self._addresses[shard] = found
-        return self._addresses[shard]
-
-    def _gzip_addresses(self, shard: int) -> Addresses | None:
-        path, name = self._shards[shard].path, self._names[shard]
-        size = self._folder.size_of(name)
-        found = self._index_of(name)
-        if found is not None:
-            data, index = found
-            return parse_addresses(data, path=index, size=size)
-        try:
-            return scan_members(functools.partial(self._read, shard), size, path=path)
-        except TFRecordError as error:
-            if error.kind == "too-long":
-                return None
-            raise self._replaced() or error from error
 
     def _inflated(self, shard: int, first: int, last: int) -> Iterator[PayloadBatch]:
         """Yields records of a compressed shard, by places in it, from its start."""
@@ -378,17 +332,10 @@ class Records:
         )
         try:
             for batch in reader.batches():
-                part = slice(
-                    max(first - batch.first_record, 0), last - batch.first_record
-                )
-                if len(batch.starts[part]):
-                    yield PayloadBatch(
-                        batch.data,
-                        batch.starts[part],
-                        batch.lengths[part],
-                        batch.first_record + part.start,
-                        batch.offsets[part],
-                    )
+                start = batch.first_record
+                part = batch.part(max(first - start, 0), last - start)
+                if len(part):
+                    yield part
                 if batch.first_record + len(batch) >= last:
                     return
         except (SourceError, TFRecordError) as error:
@@ -465,23 +412,16 @@ class Records:
 
     def _indexed(self, name: str, size: int) -> memoryview | None:
         """Returns the offsets of an index beside the shards; None for none."""
-        found = self._index_of(name)
-        if found is None:
-            return None
-        data, index = found
-        return parse_index(data, path=index, size=size)
-
-    def _index_of(self, name: str) -> tuple[memoryview, str] | None:
-        """Returns an index beside the shards, and its path; None for none."""
         if not self._folder.path:
             return None
         index = index_file(name)
         try:
-            return self._folder.mapped(index), self._folder.place(index)
+            data = self._folder.mapped(index)
         except SourceError as error:
             if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
                 return None
             raise
+        return parse_index(data, path=self._folder.place(index), size=size)
 
     def _check_number(self, shard: int, found: int) -> None:
         """Raises where a shard does not have the records that are stated."""

@@ -11,7 +11,6 @@ import pyarrow as pa
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
-from transforms.reading.arrow_stream import stream_of
 from transforms.reading.catalogue_rows import CatalogueRows
 from transforms.reading.condition import parse_condition
 from transforms.reading.matching import matching
@@ -174,20 +173,32 @@ class _Sequence:
 
     def _payloads(self, rows: int = _TOGETHER) -> Iterator[tuple[int, PayloadBatch]]:
         """Yields the place of a record, and the records from there, some at a time."""
-        selection, records = self._selection, self._split.records
-        if selection.follows_files:
-            places, place = selection.places, 0
-            for batch in records.batches(places.start, places.stop):
+        place = 0
+        in_order = self._in_order()
+        if in_order is not None:
+            for batch in in_order:
                 for start in range(0, len(batch), rows):
-                    part = _part(batch, start, start + rows)
+                    part = batch.part(start, start + rows)
                     yield place, part
                     place += len(part)
             return
-        place = 0
         for found in self._gathered(rows):
             for some in found.parts(rows, _BYTES_TOGETHER):
                 yield place, batch_of(some)
                 place += len(some)
+
+    def _in_order(self) -> Iterator[PayloadBatch] | None:
+        """Returns the records in the order of the files; None for another order.
+
+        Views that leave records out read those, too, where shards are compressed.
+        """
+        selection, records = self._selection, self._split.records
+        if selection.follows_files:
+            return records.batches(selection.places.start, selection.places.stop)
+        if not records.in_order_only or isinstance(selection.base, Shuffled):
+            return None
+        positions = selection.span(0, len(selection))
+        return records.ascending(positions) if np.all(np.diff(positions) > 0) else None
 
     def _gathered(self, rows: int = _TOGETHER) -> Iterator[Gathered]:
         """Yields the records of views in any order, some at a time."""
@@ -341,7 +352,8 @@ class View(_Sequence):
           condition: over features of the dataset, selected or not; see
             `transforms.reading.condition`. A comparison with a missing value is
             neither true nor false, and such rows are left out.
-          limit: at most this many rows; those behind them are not read.
+          limit: at most this many rows; those behind them are not read, unless shards
+            are compressed.
 
         Raises:
           SpecError: it is no condition; names the character and what to write.
@@ -353,7 +365,9 @@ class View(_Sequence):
         catalogue = self._split.catalogue
         if catalogue is None or not catalogue.has(found.columns):
             self._split.say_that_records_are_read(len(self))
-        step = _LIMITED_ROWS if limit is not None else max(len(self), 1)
+        step = max(len(self), 1)
+        if limit is not None and not self._split.records.in_order_only:
+            step = _LIMITED_ROWS
         chosen = np.empty(0, np.int64)
         for start in range(0, len(self), step):
             part = self._selection.span(start, min(start + step, len(self)))
@@ -390,10 +404,11 @@ class View(_Sequence):
         Args:
           requested_schema: a schema of the same columns, to which they are cast.
 
-        What `[i]` would raise is an error of the consumer's, with the same text.
+        What `[i]` would raise is an error of the consumer's. Its text begins with the
+        same message; pyarrow adds the traceback behind it.
         """
         reader = pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
-        return stream_of(reader, requested_schema)
+        return reader.__arrow_c_stream__(requested_schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -460,7 +475,7 @@ class RecordView(_Sequence):
         return self._getitem(index)
 
     def __iter__(self) -> Iterator[bytes]:
-        if self._selection.follows_files:
+        if self._in_order() is not None:
             yield from super().__iter__()
             return
         for found in self._gathered():
@@ -491,13 +506,3 @@ def _windows(base: Shuffled, places: range) -> list[tuple[int, int]]:
 
 def _many(records: Records, selection: Selection, span: tuple[int, int]) -> Gathered:
     return records.many(selection.span(*span))
-
-
-def _part(batch: PayloadBatch, start: int, stop: int) -> PayloadBatch:
-    return PayloadBatch(
-        batch.data,
-        batch.starts[start:stop],
-        batch.lengths[start:stop],
-        batch.first_record + start,
-        batch.offsets[start:stop],
-    )

@@ -106,7 +106,6 @@ def write_catalogue_part(
     schema = catalogue_schema(
         layout.catalogue_features,
         names,
-        gzip=layout.compression == "gzip",
         origins=True,
         keys=bool(layout.derived.key),
     )

@@ -1,24 +1,20 @@
 """Encode the rows of shards as records: of many small ones together."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Rejection
-from transforms.core.packing import unpack
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
     number_labels,
+    record_columns,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.core.sparse import cells_of
 from transforms.core.statistics import Statistics, summarize_feature_parts
-from transforms.core.summaries import Summaries
-from transforms.shards.chunk_records import ChunkRecords
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask
 
@@ -101,15 +97,14 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     table = number_labels(loaded.rows.table, features, job.classes)
     rows = dataclasses.replace(loaded.rows, table=table)
     table, positions = rows.take(0, len(rows))
-    table = unpack(table)
-    making = ChunkRecords(table, job.layout)
-    columns = making.columns(table)
-    framed = making.encoder.encode_framed(making.batch(table, columns))
+    columns = record_columns(table, features)
+    schema = job.layout.record_schema
+    batch = pa.record_batch([columns[name] for name in schema.names], schema)
+    framed = job.layout.encoder.encode_framed(batch)
     bounds = np.concatenate(([0], np.cumsum(loaded.lengths)))
     facts = {
         feature.name: summarize_feature_parts(feature, columns, bounds)
         for feature in job.layout.schema.stored
-        if feature.record_keys[0] in columns
     }
     places = framed.offsets[bounds].tolist()
     numbering = job.shard_counts.numbering
@@ -125,16 +120,8 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
         log.add(framed.offsets[first : last + 1], framed.buffer)
         repeated = repeated_keys(rows, job, first, last)
         own = {name: array.slice(first, count) for name, array in columns.items()}
-        log.add_rows(
-            placed, positions[first:last], functools.partial(making.value_of, part, own)
-        )
+        log.add_rows(placed, positions[first:last], own.__getitem__)
         statistics = {name: each[index] for name, each in facts.items() if count}
-        if making.is_sparse and count:
-            summaries = Summaries(job.layout.schema)
-            summaries.add_missing(making.keys)
-            for cells in cells_of(part):
-                summaries.add_cells(cells)
-            statistics |= summaries.facts
         encoded.append(
             EncodedShard(
                 framed=framed.buffer.slice(start, stop - start),

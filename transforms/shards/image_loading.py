@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from transforms.core import this_worker
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.packing import unpack
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
@@ -131,7 +130,6 @@ class ImageLoader:
         """Returns the next rows whose images a window holds."""
         offered = min(windows.most_rows(mean), self._most_rows)
         table, positions = self._rows.take(start, start + offered)
-        table = unpack(table)
         paths = table[self._images[0].name].to_pylist()
         column = windows.fill(paths, _stamps(table), _times)
         count = len(column)
@@ -142,7 +140,6 @@ class ImageLoader:
     ) -> "_Pending":
         """Begins to load rows; measures the first ones if that is due."""
         table, positions = self._rows.take(start, start + count)
-        table = unpack(table)
         load = _Load.of(table, self._images, self._root, self._policies)
         pending = _Pending(table, positions, len(self._images))
         at = 0

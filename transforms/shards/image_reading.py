@@ -15,7 +15,7 @@ from transforms.core.reasons import Fault
 from transforms.errors import SpecError, bounded
 from transforms.shards import decoder_pool
 from transforms.shards.loaded_images import LoadedImage
-from transforms.storage.limits import TooLargeError
+from transforms.storage.entries import TooLargeError
 from transforms.storage.paths import is_remote, plain, spellings, without_access
 from transforms.storage.visibility import unseen
 

@@ -1,14 +1,20 @@
-"""Derived image columns, checks of stated sizes, and box remapping."""
+"""Derived image columns, checks of stated sizes, box remapping, and fingerprints."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core import segment
 from transforms.core.image.exif import turns
 from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.policy import PreparedImage
-from transforms.core.model import Reason
+from transforms.core.model import Reason, ShardKey
+from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
+from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
 from transforms.core.statistics import Statistics
@@ -20,8 +26,16 @@ from transforms.shards.loaded_images import (
     derived_value,
     loaded_items,
 )
+from transforms.work.store import Store
 
-__all__ = ["boxes_moved", "bytes_of", "derived_columns", "faults", "image_facts"]
+__all__ = [
+    "boxes_moved",
+    "bytes_of",
+    "derived_columns",
+    "faults",
+    "image_facts",
+    "store_fingerprints",
+]
 
 
 def faults(
@@ -199,3 +213,39 @@ def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
                 derive = functools.partial(derived_value, feature.derived)
                 out[feature.name] = _column(feature, images, derive)
     return out
+
+
+def store_fingerprints(
+    key: ShardKey,
+    rows: ShardRows,
+    *,
+    values: Sequence[int],
+    positions: npt.NDArray[np.int64],
+    store: Store,
+) -> Fingerprints | None:
+    """Stores the fingerprints of the images of one shard; None where it has none.
+
+    Args:
+      key: the shard.
+      rows: of the shard.
+      values: n fingerprints; see `transforms.core.placing.leakage.fingerprint_image`.
+      positions: of their rows in `rows.table`; a row may have several images.
+      store: where to put them; a second attempt puts the same.
+    """
+    if not values:
+        return None
+    split, number = key
+    origins, numbers = rows.places(positions)
+    packed = pack_fingerprints(
+        np.array(values, np.uint64), np.zeros(len(values), np.int64), numbers, origins
+    )
+    # The rows of another attempt may be others.
+    name = f"images\0{split}\0{store.attempt}"
+    parts = [(packed.num_rows, segment.serialize(packed))]
+    (piece,) = store.put(name, number, parts)
+    return Fingerprints(
+        Subject.IMAGE,
+        (split,),
+        many_origins=True,
+        segment=dataclasses.replace(piece, origin=split),
+    )

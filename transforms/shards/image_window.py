@@ -2,25 +2,28 @@
 
     | file | file | file | ...  | free |        at most 16 MiB, used again and again
 
-A plain JPEG goes from the buffer to its shard without a copy; see `plain_jpegs`. What
+A plain JPEG goes from the buffer to its shard without a copy. What
 is unusual about a file, or cannot be read this way, is left to `load_image`.
 """
 
 import concurrent.futures
-import itertools
 from collections.abc import Iterator, Sequence
 
 import google_crc32c
 import numpy as np
 
 from transforms import files
-from transforms.core.image.notes import contradicts_suffix
-from transforms.core.image.plain_jpegs import PlainJpeg, find_plain_jpegs
 from transforms.core.image.policy import ImagePolicy
 from transforms.shards.allocation import spare_buffers
 from transforms.shards.image_reading import full_path, load_image, prepare
 from transforms.shards.load_pace import HERE, LoadTimes
-from transforms.shards.loaded_images import ImageColumn, LoadedImage, Payload
+from transforms.shards.loaded_images import (
+    ImageColumn,
+    LoadedImage,
+    Payload,
+    PlainJpeg,
+    plain_jpeg,
+)
 
 __all__ = ["ImageWindows"]
 
@@ -131,7 +134,6 @@ class _Window:
         stamps: Sequence[int],
     ) -> None:
         self._buffer = buffer
-        self._array = np.frombuffer(buffer, np.uint8)
         self._root = root
         self._policy = policy
         self._names = paths
@@ -178,46 +180,25 @@ class _Window:
             # The file is larger than the buffer.
             found = [(-1, 0)]
         rows = range(first, first + len(found))
-        ends = [self._end]
         for row, (size, stamp) in zip(rows, found, strict=True):
-            listed = self._stamps[row]
+            start = self._end
+            self._end = stop = start + max(size, 0)
+            name, listed = self._names[row], self._stamps[row]
             if size < 0 or listed not in (0, stamp) or size > self._policy.max_bytes:
-                name = self._names[row]
-                self._keep(row, load_image(name, listed, self._root, self._policy))
-            ends.append(ends[-1] + max(size, 0))
-        self._end = ends[-1]
-        bounds = [*itertools.pairwise(ends)]
-        plain = find_plain_jpegs(
-            self._buffer, bounds, max_pixels=self._policy.max_pixels
-        )
-        for row, (start, stop), sides in zip(rows, bounds, plain, strict=True):
-            name = self._names[row]
-            if (
-                sides
-                and row not in self._others
-                and not contradicts_suffix(name, "jpeg")
-            ):
-                self._plain.append(sides)
-                self._payloads.append(self._buffer[start:stop])
-                # google_crc32c takes no memoryview.
-                self._crcs.append(google_crc32c.value(self._array[start:stop]))
+                image = load_image(name, listed, self._root, self._policy)
+                assert image is not None
+                plain = None
             else:
-                payload = self._other(row, start, stop)
-                self._plain.append(None)
-                self._payloads.append(payload)
-                self._crcs.append(google_crc32c.value(payload))
+                data = bytes(self._buffer[start:stop])
+                image = LoadedImage(data, prepare(data, self._policy), name)
+                plain = plain_jpeg(image)
+            self._plain.append(plain)
+            if plain is None:
+                self._others[row] = image
+                self._other_bytes += len(image.data)
+                data = image.prepared.data if image.is_sound else b""
+                self._payloads.append(data)
+            else:
+                self._payloads.append(self._buffer[start:stop])
+            self._crcs.append(google_crc32c.value(data))
         return True
-
-    def _other(self, row: int, start: int, stop: int) -> bytes:
-        """Returns the payload of an image that is no plain JPEG."""
-        image = self._others.get(row)
-        if image is None:
-            data = bytes(self._buffer[start:stop])
-            image = LoadedImage(data, prepare(data, self._policy), self._names[row])
-            self._keep(row, image)
-        return image.prepared.data if image.is_sound else b""
-
-    def _keep(self, row: int, image: LoadedImage | None) -> None:
-        assert image is not None
-        self._others[row] = image
-        self._other_bytes += len(image.data)

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Union
+from typing import NamedTuple, Union
 
 import google_crc32c
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from transforms.core.image.check import ImageInfo
 from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.notes import ImageNote, SourceImage, contradicts_suffix
-from transforms.core.image.plain_jpegs import PlainJpeg
 from transforms.core.image.policy import PreparedImage
 from transforms.core.model import Reason, Rejection
 from transforms.core.placing.leakage import fingerprint_image, fingerprint_of
@@ -26,8 +25,10 @@ __all__ = [
     "Loaded",
     "LoadedImage",
     "Payload",
+    "PlainJpeg",
     "derived_value",
     "loaded_items",
+    "plain_jpeg",
 ]
 
 Payload = bytes | memoryview
@@ -107,6 +108,30 @@ def loaded_items(loaded: Loaded) -> "list[LoadedImage]":
     """Returns the images of a feature in a row: none, one or several."""
     each = loaded if isinstance(loaded, list) else [loaded]
     return [item for item in each if item is not None]
+
+
+class PlainJpeg(NamedTuple):
+    """The size of a JPEG that is stored as it is, of which nothing else is to be said.
+
+    Its depth is 1 or 3 channels.
+    """
+
+    height: int
+    width: int
+    depth: int
+
+
+def plain_jpeg(image: LoadedImage) -> PlainJpeg | None:
+    """Returns the size of an image that is a plain JPEG; else None."""
+    result = image.result
+    if (
+        isinstance(result, Fault)
+        or result.data is not image.data
+        or result.source.format != "jpeg"
+        or image.notes
+    ):
+        return None
+    return PlainJpeg(result.info.height, result.info.width, result.info.depth)
 
 
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}

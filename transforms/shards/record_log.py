@@ -14,7 +14,6 @@ import pyarrow as pa
 from transforms.core.catalogue import own_columns
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord import TFRecordWriter
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
 from transforms.core.tfrecord.record_index import (
     index_file,
@@ -35,8 +34,8 @@ class RecordLog:
     log = RecordLog(layout, shard=0)
     log.add(offsets, lambda: footers(buffer, offsets))
     log.add_rows(rows, positions, columns.__getitem__)
-    log.indexes("rows-train.tfrecord-00000-of-00001", writer)   # name -> bytes
-    log.piece(writer)                                           # an Arrow stream
+    log.indexes("rows-train.tfrecord-00000-of-00001")   # name -> bytes
+    log.piece()                                         # an Arrow stream
     """
 
     def __init__(self, layout: ShardLayout, shard: int) -> None:
@@ -97,17 +96,17 @@ class RecordLog:
         for name, parts in self._columns.items():
             parts.append(column_of(name))
 
-    def indexes(self, shard: str, writer: TFRecordWriter) -> dict[str, pa.Buffer]:
+    def indexes(self, shard: str) -> dict[str, pa.Buffer]:
         """Returns the indexes of a complete shard, by their names."""
         if not self._settings.index:
             return {}
-        addresses = self._addresses(writer)
-        found = {index_file(shard): pa.py_buffer(addresses)}
+        offsets = self._starts().view(np.uint64)
+        found = {index_file(shard): pa.py_buffer(offsets)}
         if self._settings.text_index:
-            found[text_index_file(shard)] = pa.py_buffer(text_index(addresses))
+            found[text_index_file(shard)] = pa.py_buffer(text_index(offsets))
         return found
 
-    def piece(self, writer: TFRecordWriter) -> pa.Buffer | None:
+    def piece(self) -> pa.Buffer | None:
         """Returns the shard's rows of the catalogue as an Arrow stream.
 
         None for no catalogue, and for a shard without records. Labels are class ids.
@@ -120,9 +119,6 @@ class RecordLog:
             starts[:-1] if self._compression == "none" else None,
             np.diff(starts) - OVERHEAD_BYTES,
             _joined(self._crcs, np.uint32),
-            addresses=(
-                self._addresses(writer)[:-1] if self._compression == "gzip" else None
-            ),
         )
         table = pa.table({**own, **self._of_rows(self._rows)})
         sink = pa.BufferOutputStream()
@@ -145,11 +141,6 @@ class RecordLog:
         for feature in self._features:
             found[feature.name] = _as_stored(whole[feature.name], feature)
         return found
-
-    def _addresses(self, writer: TFRecordWriter) -> npt.NDArray[np.uint64]:
-        if self._compression == "gzip":
-            return writer.gzip_addresses()
-        return self._starts().view(np.uint64)
 
     def _starts(self) -> _Offsets:
         """Returns where n records begin before compression, and where the last ends."""

@@ -33,7 +33,7 @@ class ShardLayout:
       name: of the dataset.
       schema: of the rows.
       sharding: where rows go; its seed decides their order.
-      compression: "none", "gzip" or "zlib".
+      compression: "none" or "gzip".
       root: folder that images are under.
       image_policy: what is done to images.
       many_origins: whether each row has an origin of its own.
@@ -155,7 +155,7 @@ def load_segments(
       store: where the segments are.
     """
     schema = segment.segment_schema(
-        layout.schema.packed_schema,
+        layout.schema.row_schema,
         many_origins=layout.many_origins,
         keyed=layout.sharding.keyed,
     )

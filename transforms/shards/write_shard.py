@@ -24,7 +24,6 @@ from transforms.core.model import (
     ShardFile,
 )
 from transforms.core.naming import ShardName
-from transforms.core.packing import packed_columns
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
@@ -33,20 +32,18 @@ from transforms.core.rows.record_columns import (
     record_columns,
     record_schema,
 )
+from transforms.core.rows.repeated_texts import with_dictionaries
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import PLACE_COLUMNS
-from transforms.core.sparse import cells_of
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory, return_freed_memory
-from transforms.shards.chunk_records import ChunkRecords, prepared
 from transforms.shards.encode_shards import (
     CHUNK_BYTES,
     EncodedShard,
     most_rows,
     repeated_keys,
 )
-from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import (
     boxes_moved,
@@ -54,6 +51,7 @@ from transforms.shards.image_rows import (
     derived_columns,
     faults,
     image_facts,
+    store_fingerprints,
 )
 from transforms.shards.loaded_images import (
     ImageColumn,
@@ -254,7 +252,7 @@ def _write_once(
         if task.size >= _LARGE_BYTES:
             return_freed_memory()
     name = os.path.basename(file.path)
-    indexes = log.indexes(name, writer)
+    indexes = log.indexes(name)
     shard = ShardFile(
         name=name,
         split=split,
@@ -283,7 +281,7 @@ def _write_once(
             positions=np.array([position for _, position in out.prints]),
             store=store,
         )
-    return _Content(shard, rejects.log, prints, indexes, log.piece(writer))
+    return _Content(shard, rejects.log, prints, indexes, log.piece())
 
 
 def _loaded(task: ShardTask, job: ShardJob) -> tuple[ShardRows, Iterable[Rejection]]:
@@ -372,30 +370,38 @@ def _write_rows(
     # Places are of no use here, and to take them in another order costs as much as
     # to take a column.
     stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
-    rows = dataclasses.replace(rows, table=prepared(rows.table.select(stored), layout))
-    making = ChunkRecords(rows.table, layout)
+    rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
+    encoder = _encoder_of(rows.table, layout)
+    schema = encoder.schema
     by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
-    size = max(min(most_rows(making.width), by_bytes), 1)
-    if making.is_sparse:
-        out.summaries.add_missing(making.keys)
+    size = max(min(most_rows(len(schema)), by_bytes), 1)
     # One chunk has no next one to be encoded meanwhile; a thread only costs then.
     alone = contextlib.nullcontext(writer) if len(rows) <= size else None
     with alone or _Behind(writer) as behind:
         for start in range(0, len(rows), size):
             chunk, positions = rows.take(start, start + size)
-            chunk = making.opened(chunk)
             out.count(chunk, layout.schema)
-            columns = making.columns(chunk)
-            values_of = functools.partial(making.value_of, chunk, columns)
-            out.log.add_rows(placed, positions, values_of)
-            for framed in making.encoder.framed_chunks(making.batch(chunk, columns)):
+            columns = record_columns(chunk, layout.schema.features)
+            out.log.add_rows(placed, positions, columns.__getitem__)
+            batch = pa.record_batch([columns[name] for name in schema.names], schema)
+            for framed in encoder.framed_chunks(batch):
                 out.log.add(framed.offsets, framed.buffer)
                 behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
             out.summaries.add(columns)
-            for packed in packed_columns(chunk):
-                out.summaries.add_packed(packed)
-            for cells in cells_of(chunk):
-                out.summaries.add_cells(cells)
+
+
+def _encoder_of(table: pa.Table, layout: ShardLayout) -> ExampleEncoder:
+    """Returns what encodes a shard's rows, some of whose texts may be dictionaries."""
+    kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
+    if not any(map(pa.types.is_dictionary, kinds.values())):
+        return layout.encoder
+    fields = [
+        field.with_type(kinds[field.name])
+        if pa.types.is_dictionary(kinds.get(field.name, field.type))
+        else field
+        for field in layout.record_schema
+    ]
+    return layout.encoder_of(pa.schema(fields))
 
 
 class _Behind:

@@ -7,16 +7,24 @@ publishes, repairs or points to a dataset uses this table and names no sidecar.
 import itertools
 from collections.abc import Mapping
 
+from transforms.core.label_map import LABEL_MAP_NAME, render_label_map
 from transforms.core.manifest import Manifest
-from transforms.sidecars import label_map as label_map_file
 from transforms.sidecars import tensorflow_metadata, tfds
 from transforms.sidecars.sidecar import Rendered, Sidecar
 
 __all__ = ["SIDECARS", "pointers_to", "render_sidecars"]
 
+
+def _label_map(_: Manifest, label_map: Mapping[int, str]) -> Rendered:
+    """Renders `label_map.pbtxt`, which the Object Detection API reads."""
+    if not label_map:
+        return Rendered({})
+    return Rendered({LABEL_MAP_NAME: render_label_map(label_map)})
+
+
 SIDECARS: tuple[Sidecar, ...] = (
     tfds.SIDECAR,
-    label_map_file.SIDECAR,
+    Sidecar(_label_map),
     tensorflow_metadata.SIDECAR,
 )
 

@@ -66,7 +66,7 @@ from transforms.storage import folders
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
 from transforms.work.store import Store
-from transforms.work.worker_facts import check_facts
+from transforms.work.worker_check import check_facts
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
 

@@ -1,4 +1,7 @@
-"""The stage `place`: a batch -> one segment for every shard that it touches."""
+"""The stages `place` and `reuse`: a batch -> a segment for every shard that it touches.
+
+`reuse` gives the segments of blocks that an earlier run has placed.
+"""
 
 import dataclasses
 import hashlib
@@ -14,6 +17,7 @@ import pyarrow as pa
 from transforms.core import segment
 from transforms.core.model import (
     Batch,
+    Block,
     PlaceFacts,
     Reason,
     Rejection,
@@ -22,7 +26,6 @@ from transforms.core.model import (
     ShardKey,
     task_of,
 )
-from transforms.core.packing import has_packed, pack, unpack
 from transforms.core.placing import placement
 from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
@@ -33,15 +36,25 @@ from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError
-from transforms.work.receipts import PieceDone, keep_piece
+from transforms.formats.source import Source
+from transforms.work.receipts import PieceDone, find_block, keep_piece
 from transforms.work.split_locks import open_assignments
 from transforms.work.store import Store
 
-__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "PlaceRows", "cut_batch"]
+__all__ = [
+    "FACTS",
+    "FINGERPRINTS",
+    "REJECTS",
+    "SEGMENTS",
+    "PlaceRows",
+    "ReuseBlocks",
+    "cut_batch",
+]
 
 FACTS = "facts"
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
+SEGMENTS = "segments"
 
 _NO_TABLES = SplitTables()
 # Rows of a batch that are looked at for frequent ones, and how many of these are kept.
@@ -87,7 +100,7 @@ def cut_batch(
     """Returns the rows of each shard touched, in source order, as `segment` has them.
 
     Args:
-      batch: n rows under `Schema.row_schema`, packed or not.
+      batch: n rows under `Schema.row_schema`.
       sharding: where rows go.
       splits: of the rows, none of them `NOWHERE`; by default what the rule says.
     """
@@ -95,8 +108,7 @@ def cut_batch(
         splits = split_rows(batch, sharding.rule, _NO_TABLES)
     keys = _order(batch, sharding)
     shards, index = _shards(batch, sharding, splits, keys)
-    features = pack(batch.rows)
-    columns = [*features.columns, pa.array(batch.numbers)]
+    columns = [*batch.rows.columns, pa.array(batch.numbers)]
     if batch.origins is not None:
         unknown = pa.array(np.zeros(len(batch.origins), np.int64))
         columns += [
@@ -106,7 +118,7 @@ def cut_batch(
     if sharding.keyed:
         columns.append(pa.array(keys))
     schema = segment.segment_schema(
-        features.schema,
+        batch.rows.schema,
         many_origins=batch.origins is not None,
         keyed=sharding.keyed,
     )
@@ -128,7 +140,7 @@ def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]
 def _rejection(batch: Batch, row: int) -> Rejection:
     origin = batch.block.origin if batch.origins is None else batch.origins[row].as_py()
     key = None if batch.keys is None else batch.keys[row].as_py()
-    values = unpack(pa.Table.from_batches([batch.rows.slice(row, 1)])).to_pylist()[0]
+    values = batch.rows.slice(row, 1).to_pylist()[0]
     raw = json.dumps(values, sort_keys=True, default=repr).encode()
     return Rejection(
         source=origin,
@@ -147,7 +159,7 @@ def _rejection(batch: Batch, row: int) -> Rejection:
 class PlaceRows(beam.PTransform):
     """Stores the rows of each batch as one segment for every shard touched.
 
-    Input: batches; at most one a piece of a block. Outputs: `segments`, packed and
+    Input: batches; at most one a piece of a block. Outputs: `segments`, as bytes and
     keyed by shard; `facts`, a PlaceFacts a batch; `rejects`, a RejectLog for each
     batch with rows that no split takes; `fingerprints`, of the rows' units, where
     asked for. A retry writes the same files again. Counters: rows_placed,
@@ -208,8 +220,7 @@ class _CutByShard(beam.DoFn):
         self.tables = SplitTables(table=table, lock=lock)
 
     def process(self, batch: Batch, strata: Segment | None = None) -> Iterator[Any]:
-        is_packed = has_packed(batch.rows.schema)
-        batch.check(self.schema.packed_schema if is_packed else self.schema.row_schema)
+        batch.check(self.schema.row_schema)
         block = batch.block
         if strata is not None and self.tables.strata is None:
             message = self.store.get(strata)
@@ -325,3 +336,62 @@ def _distinct(labels: pa.Array) -> pa.StringArray:
     while pa.types.is_list(labels.type):
         labels = labels.flatten()
     return labels.unique().drop_null()
+
+
+@dataclasses.dataclass
+class ReuseBlocks(beam.PTransform):
+    """Reuses what an earlier run stored for a block, if that is complete.
+
+    Input: blocks. Outputs: `fresh`, the blocks still to be read; for the others, what
+    `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
+    Counters: blocks_reused.
+
+    Attributes:
+      source: of the blocks.
+      store: the work folder that the earlier run left.
+      by_position: whether rows go by how much input is before them.
+    """
+
+    source: Source
+    store: Store
+    by_position: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[Block]) -> Any:
+        """Looks up each block by itself."""
+        return blocks | "Look up" >> (
+            beam.ParDo(_LookUp(self))
+            .with_output_types(Block)
+            .with_outputs(FACTS, REJECTS, SEGMENTS, FINGERPRINTS, main="fresh")
+        )
+
+
+class _LookUp(beam.DoFn):
+    def __init__(self, stage: ReuseBlocks) -> None:
+        super().__init__()
+        self.source = stage.source
+        self.store = stage.store
+        self.by_position = stage.by_position
+        self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
+
+    def setup(self) -> None:
+        self.store.check_worker()
+
+    def process(self, block: Block) -> Iterator[Any]:
+        input_digest = self.source.input_digest(block, by_position=self.by_position)
+        pieces = find_block(self.store, input_digest)
+        if pieces is None:
+            yield block
+            return
+        self.reused.inc()
+        for piece in pieces:
+            for fact in (piece.read, piece.placed):
+                yield beam.pvalue.TaggedOutput(FACTS, fact)
+            for log in piece.rejects:
+                yield beam.pvalue.TaggedOutput(REJECTS, log)
+            for key, each in piece.segments:
+                yield beam.pvalue.TaggedOutput(SEGMENTS, (key, segment.pack(each)))
+            if piece.fingerprints is not None:
+                yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)

@@ -1,4 +1,4 @@
-"""The stage `read`: a block -> its typed rows, and the rows that do not fit."""
+"""The stages `list` and `read`: a source -> its blocks -> their typed rows."""
 
 import dataclasses
 import pickle
@@ -16,12 +16,13 @@ from transforms.core.model import (
     RejectLog,
     task_of,
 )
-from transforms.core.packing import has_packed, unpack_batch
 from transforms.formats.source import Source
-from transforms.work.receipts import keep_block
+from transforms.storage.paths import Access
+from transforms.work.receipts import find_blocks, keep_block, keep_blocks
 from transforms.work.store import Store
+from transforms.work.worker_check import WorkerRules, check_worker
 
-__all__ = ["FACTS", "REJECTS", "ReadBlocks"]
+__all__ = ["FACTS", "REJECTS", "ListBlocks", "ReadBlocks"]
 
 FACTS = "facts"
 REJECTS = "rejects"
@@ -68,15 +69,12 @@ class ReadBlocks(beam.PTransform):
       store: where long reject logs go.
       remembered: whether to leave receipts of the blocks for later runs.
       by_position: whether rows go by how much input is before them.
-      packed: whether rows may be packed (`transforms.core.packing`), as `PlaceRows`
-        takes them, too.
     """
 
     source: Source
     store: Store
     remembered: bool = False
     by_position: bool = False
-    packed: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -97,7 +95,6 @@ class _ReadRows(beam.DoFn):
         self.store = stage.store
         self.remembered = stage.remembered
         self.by_position = stage.by_position
-        self.packed = stage.packed
         self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
@@ -141,7 +138,65 @@ class _ReadRows(beam.DoFn):
         if input_digest:
             piece = Piece(input_digest, number, facts, log)
             batch = dataclasses.replace(batch, piece=piece)
-        if not self.packed and has_packed(batch.rows.schema):
-            rows = unpack_batch(batch.rows, self.source.schema.row_schema)
-            batch = dataclasses.replace(batch, rows=rows)
         yield batch
+
+
+@dataclasses.dataclass
+class ListBlocks(beam.PTransform):
+    """Cuts the inputs of a source into blocks.
+
+    Input: the pipeline's begin. Output: every block of the source once, spread over
+    the workers. A retry gives the same blocks: they depend on the input alone.
+
+    Attributes:
+      source: what to list.
+      store: where the blocks of each input are kept for later runs; None for nowhere.
+      rules: what is asked of the workers; see `transforms.work.store.Store`.
+    """
+
+    source: Source
+    store: Store | None = None
+    rules: WorkerRules | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Block]:
+        """Fans out over the inputs, then over their blocks."""
+        return (
+            begin
+            | "Start" >> beam.Create([0])
+            | "Number inputs"
+            >> beam.FlatMap(_inputs, self.source, self.rules, Access())
+            | "Spread inputs" >> beam.Reshuffle()
+            | "Cut blocks"
+            >> beam.FlatMap(_blocks, self.source, self.store, self.rules, Access())
+            | "Spread blocks" >> beam.Reshuffle()
+        )
+
+
+def _inputs(
+    _start: int, source: Source, rules: WorkerRules | None, _access: Access
+) -> Iterator[int]:
+    # Where the access is unpickled, the places of the source can be reached.
+    check_worker(rules)
+    yield from source.inputs()
+
+
+def _blocks(
+    number: int,
+    source: Source,
+    store: Store | None,
+    rules: WorkerRules | None,
+    _access: Access,
+) -> Iterator[Block]:
+    check_worker(rules)
+    listed = None if store is None else source.listed_as(number)
+    if store is None or listed is None:
+        yield from source.blocks(number)
+        return
+    blocks = find_blocks(store, *listed)
+    if blocks is None:
+        blocks = list(source.blocks(number))
+        keep_blocks(store, *listed, blocks)
+    yield from blocks

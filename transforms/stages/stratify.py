@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from transforms.core import segment
 from transforms.core.model import Batch, Block, Segment
-from transforms.core.packing import column_of
 from transforms.core.placing.identity import LOCK, SPLIT, hash_texts, unit_hashes
 from transforms.core.placing.placement import SplitRule, UInt64s
 from transforms.core.placing.split_lock import Assignments
@@ -166,7 +165,7 @@ def hash_classes(
       rule: a stratified one.
       lock: rows that it knows are counted, and not hashed.
     """
-    encoded = class_names(column_of(batch.rows, rule.stratify_by)).dictionary_encode(
+    encoded = class_names(batch.rows.column(rule.stratify_by)).dictionary_encode(
         null_encoding="encode"
     )
     names, codes = encoded.dictionary, np.asarray(encoded.indices).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The stage `write`: the segments of a shard -> its finished file."""
+"""The stages `write` and `catalogue`: segments -> finished shards and catalogues."""
 
 import contextlib
 import dataclasses
@@ -11,12 +11,16 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
-from transforms.core.model import Reason, Segment, ShardFile, ShardKey
+from transforms.core.model import CataloguePart, Reason, Segment, ShardFile, ShardKey
 from transforms.core.placing.name_lists import load_classes
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.segment import in_source_order
 from transforms.errors import BeamTFRecordError
-from transforms.shards.catalogue_parts import CatalogueParts
+from transforms.shards.catalogue_parts import (
+    CatalogueParts,
+    PartKey,
+    write_catalogue_part,
+)
 from transforms.shards.shard_group import ShardGroup
 from transforms.shards.shard_job import (
     ShardJob,
@@ -27,7 +31,7 @@ from transforms.shards.shard_job import (
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
-__all__ = ["CATALOGUE", "FINGERPRINTS", "REJECTS", "WriteShards"]
+__all__ = ["CATALOGUE", "FINGERPRINTS", "REJECTS", "WriteCatalogue", "WriteShards"]
 
 CATALOGUE = "catalogue"
 FINGERPRINTS = "fingerprints"
@@ -201,3 +205,46 @@ def _input_digest(
         facts.append(dataclasses.astuple(layout.derived))
     text = json.dumps(facts).encode()
     return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+@dataclasses.dataclass
+class WriteCatalogue(beam.PTransform):
+    """Writes the parts of the catalogue.
+
+    Input: (part, (shard, its rows)). Output: a CataloguePart for each part. A retry
+    writes the same bytes under the same name.
+
+    Attributes:
+      layout: of the shards.
+      store: where the rows are, and the parts go.
+      shard_counts: the one ShardCounts of the job.
+    """
+
+    layout: ShardLayout
+    store: Store
+    shard_counts: beam.pvalue.AsSingleton
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(
+        self, rows: beam.PCollection[tuple[PartKey, tuple[int, Segment]]]
+    ) -> beam.PCollection[CataloguePart]:
+        """Gathers the rows of each part, and writes it."""
+        return (
+            rows
+            | "Group by part" >> beam.GroupByKey()
+            | "Write part"
+            >> beam.Map(_write_part, self.layout, self.store, self.shard_counts)
+        )
+
+
+def _write_part(
+    element: tuple[PartKey, Iterable[tuple[int, Segment]]],
+    layout: ShardLayout,
+    store: Store,
+    shard_counts: ShardCounts,
+) -> CataloguePart:
+    store.check_worker()
+    classes = load_classes(shard_counts.classes, store.get)
+    return write_catalogue_part(*element, layout=layout, store=store, classes=classes)

@@ -9,7 +9,7 @@ import contextlib
 import resource
 from collections.abc import Callable, Iterator, Sequence
 
-from transforms.storage.drafts import Draft
+from transforms.storage.entries import Draft
 from transforms.storage.retry import is_transient, naming, storing
 
 __all__ = ["discard_all", "most_drafts", "publish_together"]

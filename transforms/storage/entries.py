@@ -1,25 +1,32 @@
-"""Values that local and remote storage share: entries, stamps, sinks."""
+"""Values that local and remote storage share: entries, stamps, sinks, drafts."""
 
+import contextlib
 import dataclasses
 import errno
 import io
 import os
 import unicodedata
-from typing import IO, Literal, Protocol
+from collections.abc import Iterator
+from typing import IO, Literal, Protocol, TypeVar
 
 __all__ = [
     "HIDDEN_STARTS",
+    "Draft",
     "FileEntry",
     "Sink",
     "Standing",
+    "TooLargeError",
     "changed",
+    "discarded_on_error",
     "is_hidden",
     "stamp",
     "stamp_of",
+    "written",
 ]
 
 # What has a name: see `transforms.files.standing`.
 Standing = Literal["", "file", "folder", "other"]
+_Draft = TypeVar("_Draft", bound="Draft")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,3 +93,67 @@ class Sink(Protocol):
 
     def write(self, data: bytes | memoryview, /) -> int:
         """Writes all of `data`; returns its length, or raises OSError."""
+
+
+class Draft(Sink, Protocol):
+    """A file that is being written and does not have its name yet.
+
+    The steps are separate so that many files can be synced at the same time, and none
+    be renamed before all are durable.
+
+    Attributes:
+      path: the final name.
+    """
+
+    path: str
+
+    def sync(self) -> None:
+        """Ends the file and makes its content durable; raises OSError.
+
+        After a failure the file must be written again: the kernel may have dropped what
+        it could not write, and a second sync would succeed.
+        """
+
+    def publish(self) -> None:
+        """Gives a synced file its name, replacing what has it; raises OSError."""
+
+    def discard(self) -> None:
+        """Removes the file unless it has its name."""
+
+
+@contextlib.contextmanager
+def written(draft: _Draft) -> Iterator[_Draft]:
+    """Gives a draft to write to; syncs and publishes it, or discards it on an error."""
+    with discarded_on_error(draft):
+        yield draft
+        draft.sync()
+        draft.publish()
+
+
+@contextlib.contextmanager
+def discarded_on_error(draft: _Draft) -> Iterator[_Draft]:
+    """Gives a draft, and discards it where the block raises.
+
+    A failed write or sync does not say of what: its error gets the path.
+    """
+    try:
+        yield draft
+    except BaseException as error:
+        draft.discard()
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            raise OSError(error.errno, error.strerror, draft.path) from error
+        raise
+
+
+class TooLargeError(OSError):
+    """A file is larger than the limit.
+
+    Attributes:
+      size: of the file, in bytes.
+      modified_ns: when it was last written.
+    """
+
+    def __init__(self, path: str, size: int, modified_ns: int) -> None:
+        super().__init__(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        self.size = size
+        self.modified_ns = modified_ns

@@ -27,17 +27,18 @@ from typing import IO, TYPE_CHECKING, Any
 from transforms.core.regular_files import open_regular, open_stream
 from transforms.errors import BusyError, TargetError, source_error
 from transforms.storage import folders
-from transforms.storage.drafts import Draft, written
 from transforms.storage.entries import (
     HIDDEN_STARTS,
+    Draft,
     FileEntry,
     Standing,
+    TooLargeError,
     changed,
     is_hidden,
     stamp,
     stamp_of,
+    written,
 )
-from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import relative
 from transforms.storage.retry import is_transient, persistently
 

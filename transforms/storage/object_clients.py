@@ -12,8 +12,7 @@ import os
 from transforms.storage.gcs_client import GcsClient, gcs_errors
 from transforms.storage.object_store import Client, reason_of
 from transforms.storage.paths import parameters_of, split_remote
-from transforms.storage.s3_client import S3Client, s3_errors
-from transforms.storage.s3_reads import S3Reads
+from transforms.storage.s3_client import S3Client, S3Reads, s3_errors
 
 __all__ = ["client_of", "extra_of", "reads_of"]
 

@@ -15,9 +15,8 @@ from typing import Any
 
 from transforms.errors import StorageError
 from transforms.storage import object_clients
-from transforms.storage.entries import stamp
+from transforms.storage.entries import TooLargeError, stamp
 from transforms.storage.file_systems import asked, file_system
-from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import split_remote
 from transforms.storage.read_ahead import read_ahead
 from transforms.storage.remote_look import HDFS, Found, look

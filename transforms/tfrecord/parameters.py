@@ -33,13 +33,9 @@ COMPRESSIONS = {
     CompressionTypes.GZIP: Compression.GZIP,
     CompressionTypes.DEFLATE: Compression.ZLIB,
 }
-_SUFFIXES = {
-    ".gz": Compression.GZIP,
-    ".deflate": Compression.ZLIB,
-    ".zlib": Compression.ZLIB,
-}
-# By these Beam would choose a compression that no reader of TFRecord files knows.
-_FOREIGN_SUFFIXES = (".bz2", ".zst", ".zstd", ".xz", ".lzma")
+# By these Beam would choose a compression that no reader of TFRecord files knows, or
+# that of zlib streams, which are read only.
+_FOREIGN_SUFFIXES = (".bz2", ".zst", ".zstd", ".xz", ".lzma", ".deflate", ".zlib")
 
 
 def check_path(name: str, value: object) -> None:
@@ -116,19 +112,21 @@ def check_compression(compression_type: object) -> None:
 
 
 def compression_of(compression_type: str, name: str) -> Compression:
-    """Returns what the type asks for; AUTO goes by the end of the file's name."""
+    """Returns what files are written in; AUTO goes by the end of the file's name."""
     check_compression(compression_type)
+    if compression_type == CompressionTypes.DEFLATE:
+        raise SpecError(
+            "compression_type DEFLATE, a zlib stream, is read, not written. Take GZIP."
+        )
     if compression_type != CompressionTypes.AUTO:
         return COMPRESSIONS[compression_type]
     name = name.lower()
     if name.endswith(_FOREIGN_SUFFIXES):
         raise SpecError(
             f"Files that end in {os.path.splitext(name)[1]} would need a compression "
-            f"that no reader of TFRecord files knows. End them in .gz or .deflate, or "
-            f"set compression_type."
+            f"that is not written. End them in .gz, or set compression_type."
         )
-    found = [kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)]
-    return found[0] if found else Compression.NONE
+    return Compression.GZIP if name.endswith(".gz") else Compression.NONE
 
 
 def type_of(coder: coders.Coder) -> Any:

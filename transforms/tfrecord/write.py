@@ -125,8 +125,7 @@ class WriteTFRecords(beam.PTransform):
         many, empty ones if there are fewer records; at least one.
       shard_name_template: S and N stand for number and count of the file, one digit
         each at least; None is "-SSSSS-of-NNNNN", "" is one file without a number.
-      compression_type: UNCOMPRESSED, GZIP, DEFLATE (a zlib stream), or AUTO: by the
-        file's name, gzip for .gz, zlib for .deflate and .zlib.
+      compression_type: UNCOMPRESSED, GZIP, or AUTO: by the file's name, gzip for .gz.
 
     Raises:
       SpecError: when made, if a parameter is wrong.

@@ -32,10 +32,10 @@ from apache_beam.transforms import core, environments
 from apache_beam.typehints import typehints
 from apache_beam.utils import subprocess_server, thread_pool_executor
 
-from beam_pipeline.beam_internals import local_runner, runners, stand_ins
-from beam_pipeline.beam_internals.notebooks import plain_labels
+from beam_pipeline.beam_internals import loading, local_runner, runners
+from beam_pipeline.beam_internals.local_runner import plain_labels
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
-from beam_pipeline.engines.table import ENGINES
+from beam_pipeline.engines.presets import ENGINES
 from tests.support.stress import sizes
 from transforms.core.reasons import Reason
 from transforms.formats.source import Source
@@ -152,7 +152,7 @@ def test_shortcuts_of_two_builders() -> None:
     assert (core.get_function_args_defaults, PipelineOptions.view_as) == plain
 
 
-# notebooks.py
+# local_runner.py, in notebooks
 
 
 def test_notebooks_of_alter_label_if_ipython(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# stand_ins.py
+# loading.py, stand-ins
 
 
 def test_stand_ins_answer_as_beartype_does() -> None:
@@ -220,13 +220,13 @@ def test_stand_ins_answer_as_beartype_does() -> None:
     others: list[Any] = [list[int], list[object], int | None, Any, Reason, SupportsInt]
     for hint, other in itertools.product([*plain, *others], repeat=2):
         expected = beartype.door.is_subhint(hint, other)
-        assert stand_ins._is_subhint(hint, other) == expected, (hint, other)
-    assert all(map(stand_ins._is_plain, plain))
-    assert not any(map(stand_ins._is_plain, others))
+        assert loading._is_subhint(hint, other) == expected, (hint, other)
+    assert all(map(loading._is_plain, plain))
+    assert not any(map(loading._is_plain, others))
     with pytest.raises(beartype.roar.BeartypeDoorException):
         beartype.door.is_subhint("int", 3)
-    with pytest.raises(stand_ins._IncomparableError):
-        stand_ins._is_subhint("int", 3)
+    with pytest.raises(loading._IncomparableError):
+        loading._is_subhint("int", 3)
 
 
 def test_stand_ins_are_all_that_beam_needs() -> None:
@@ -251,7 +251,7 @@ import apache_beam as beam
 beam.Pipeline(runner="FnApiRunner") | beam.Create([1]) | beam.Map(len)
 from beartype import beartype
 from beartype.door import is_subhint
-assert "stand_ins" not in is_subhint.__module__
+assert "beam_internals" not in is_subhint.__module__
 import pyarrow.compute as pc
 assert pc.sort_indices([3, 1], sort_keys=[("", "ascending")]).to_pylist() == [1, 0]
 assert "memory_pool" in pc.sort_indices.__doc__

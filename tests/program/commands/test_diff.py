@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.comparison import both
+from beam_pipeline.comparison import rows as compared_rows
 from beam_pipeline.comparison.rows import (
     Asked,
     Rows,
@@ -200,8 +200,10 @@ def test_catalogues_are_compared_without_the_records(
             for split in ("train", "test")
         }
     by_key, by_content = diff(first, other, "--key", "id"), diff(first, other)
-    monkeypatch.setattr(both, "catalogues_of", lambda each: found[each.directory])
-    monkeypatch.setattr(both, "rows_read", None)
+    monkeypatch.setattr(
+        compared_rows, "catalogues_of", lambda each: found[each.directory]
+    )
+    monkeypatch.setattr(compared_rows, "rows_read", None)
     for options, wanted in ((("--key", "id"), by_key), ((), by_content)):
         told, counts = diff(first, other, *options)
         assert counts == wanted[1]

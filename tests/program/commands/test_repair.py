@@ -61,7 +61,7 @@ def test_a_sound_file_is_copied_byte_for_byte(
     assert names(tmp_path) == ["a", "b"]
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_damaged_file_gives_what_is_sound(
     compression: str, tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,7 +83,6 @@ def test_a_damaged_file_gives_what_is_sound(
             "to": end,
             "of": "file" if compression == "none" else "content",
             "reason": "data-crc",
-            "note": "",
         }
     ]
     assert found["files"][0]["status"] == "repaired"
@@ -110,6 +109,16 @@ def test_a_gzip_stream_cut_off_or_damaged(tmp_path: Folder) -> None:
     assert 145 <= len(kept) <= 150
     assert [each.kind for each in found] == ["truncated", "truncated"]
     assert {each.of for each in found} == {"file", "content"}
+
+
+def test_a_damaged_zlib_stream_is_an_error(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says what to do, and nothing is written."""
+    (tmp_path / "a").write_bytes(zlib.compress(PLAIN)[:-3])
+    assert repair(tmp_path / "a", tmp_path / "b") == 1
+    assert "Unpack what can be" in capsys.readouterr().out
+    assert names(tmp_path) == ["a"]
 
 
 def test_zeros_behind_a_gzip_stream_are_left_out(tmp_path: Folder) -> None:
@@ -199,17 +208,14 @@ def test_a_folder_and_a_glob(tmp_path: Folder) -> None:
 def test_a_damaged_dataset_loses_its_manifest(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """TFDS's files are written again with new numbers; the manifest is not copied."""
+    """Nothing is put beside the shards, as it may not be true of them."""
     write_dataset(tmp_path / "d", {"train": animals(4, 5, 3), "test": animals(2)})
     shard = tmp_path / "d" / SHARD
     shard.write_bytes(flipped(shard.read_bytes(), 150))
     assert repair(tmp_path / "d", tmp_path / "out") == 0
     assert "has no manifest.json" in capsys.readouterr().out
-    assert MANIFEST_NAME not in names(tmp_path / "out")
-    info = json.loads((tmp_path / "out/dataset_info.json").read_text())
-    assert [split["shardLengths"] for split in info["splits"]] == [
-        ["4", "4", "3"],
-        ["2"],
+    assert names(tmp_path / "out") == [
+        name for name in names(tmp_path / "d") if ".tfrecord-" in name
     ]
     assert verify.show(str(tmp_path / "out")) == 0
 

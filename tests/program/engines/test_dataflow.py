@@ -10,7 +10,7 @@ import tarfile
 
 import pytest
 
-from beam_pipeline.engines.worker_package import (
+from beam_pipeline.engines.dataflow_submission import (
     required_here,
     write_source_distribution,
 )

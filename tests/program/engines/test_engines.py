@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines import sign_on, spark_jobs
-from beam_pipeline.engines.java import JavaError, find_java
+from beam_pipeline.engines import spark_jobs, worker_boot
+from beam_pipeline.engines.cluster import JavaError, find_java
 from beam_pipeline.engines.worker_boot import write_worker
 from tests.support.engines import choose, living, put_jar, spec, write_java
 from transforms.errors import (
@@ -145,7 +145,7 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     assert done.returncode == 2
     assert "required: --provision_endpoint" in done.stderr
     # And has signed on before.
-    assert len(sign_on.absent(str(folder))) == 1
+    assert len(worker_boot.absent(str(folder))) == 1
 
 
 def test_workers_that_have_ended(tmp_path: Folder) -> None:
@@ -153,8 +153,8 @@ def test_workers_that_have_ended(tmp_path: Folder) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     for pid in (os.getpid(), gone.pid):
-        (tmp_path / f"{pid}{sign_on.SIGN_ON}").touch()
-    assert sign_on.absent(str(tmp_path)) == [gone.pid]
+        (tmp_path / f"{pid}{worker_boot.SIGN_ON}").touch()
+    assert worker_boot.absent(str(tmp_path)) == [gone.pid]
 
 
 def test_cluster_script_answers_before_anything_is_installed(cache: Folder) -> None:

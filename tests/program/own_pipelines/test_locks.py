@@ -13,13 +13,11 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.planning.features import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from tests.support.stress import sizes
-from transforms.core.example.description import FixedLenFeature
 from transforms.core.example.parse import read_examples
 from transforms.errors import CommitError, InputError, RaceError, SpecError
 from transforms.work import held_files
 
 Folder = pathlib.Path
-ID = {"id": FixedLenFeature([], "int64")}
 HALVES = {"train": 0.5, "test": 0.5}
 
 
@@ -28,8 +26,8 @@ def splits_of(dataset: Folder) -> dict[int, str]:
     out = {}
     for split in ("train", "test"):
         paths = sorted(map(str, dataset.glob(f"*-{split}.tfrecord-*")))
-        for row in read_examples(paths, ID) if paths else ():
-            out[row["id"]] = split
+        for row in read_examples(paths) if paths else ():
+            out[row["id"][0]] = split
     return out
 
 
@@ -191,7 +189,7 @@ def test_errors_of_locks_name_parameters(tmp_path: Folder) -> None:
     rows = [{"id": n} for n in range(9)]
     write_rows(rows, tmp_path / "out", key="id", splits=HALVES, split_lock=lock)
     others = {"a": 0.5, "b": 0.5}
-    with pytest.raises(SpecError, match=r"Name them in splits="):
+    with pytest.raises(SpecError, match=r"Name them in --splits"):
         WriteDataset(tmp_path / "other", key="id", splits=others, split_lock=lock)
     names = str(tmp_path / "names.lock")
     with pytest.raises(SpecError, match=r"Name the label with label\."):

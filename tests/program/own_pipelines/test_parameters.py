@@ -54,7 +54,7 @@ def test_parameters_are_settings_under_shorter_names() -> None:
         ({"label": ["a"]}, ["label", "['a']"]),
         ({"key": ""}, ["key", "''"]),
         ({"name": "a/b"}, ["name", "'a/b'"]),
-        ({"name": "a\nb"}, ["name=...", r"'a\nb'"]),
+        ({"name": "a\nb"}, ["name", r"'a\nb'"]),
         ({"shards": 2}, ["shards", "num_shards"]),
         ({"num_shards": 0}, ["num_shards", "1", "0"]),
     ],
@@ -62,11 +62,10 @@ def test_parameters_are_settings_under_shorter_names() -> None:
 def test_wrong_parameters_are_refused_at_construction(
     settings: dict[str, Any], named: list[str]
 ) -> None:
-    """The message names the parameter as Python has it, and what it cannot be."""
+    """The message names the parameter, and what it cannot be."""
     with pytest.raises(SpecError) as caught:
         WriteDataset("out/x", **settings)
     assert all(word in str(caught.value) for word in named)
-    assert "--" not in str(caught.value)
 
 
 def test_the_folder_of_images_is_that_of_the_caller() -> None:

@@ -5,7 +5,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import zlib
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from tests.support.outputs import (
 )
 from tests.support.runs import convert, process
 from tests.support.sources import write_csv
-from transforms.core.example.parse import VarLenFeature, read_examples
+from transforms.core.example.parse import read_examples
 from transforms.core.placing import identity, placement
 
 Folder = pathlib.Path
@@ -49,10 +48,15 @@ def test_fault_135_features_are_in_the_order_of_their_names(tmp_path: Folder) ->
 
 
 def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
-    """Where Python would read file names otherwise, the program reads UTF-8."""
+    """Where Python would read file names otherwise, the error says what to set."""
     pets(tmp_path / "pets")
     ascii_names = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
-    seen = process("plan", tmp_path / "pets", tmp_path / "out", env=ascii_names)
+    job = ("plan", tmp_path / "pets", tmp_path / "out")
+    said = process(*job, env=ascii_names)
+    assert said.returncode == 2
+    assert "Set PYTHONUTF8=1" in said.stderr
+    assert "Traceback" not in said.stderr
+    seen = process(*job, env=ascii_names | {"PYTHONUTF8": "1"})
     assert seen.returncode == 0, seen.stderr
     assert "\\uace0\\uc591\\uc774" in seen.stdout or "고양이" in seen.stdout
     code = "import sys, beam_pipeline; beam_pipeline.convert(*sys.argv[1:])"
@@ -68,26 +72,22 @@ def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_fault_137_compressed_shards(compression: str, tmp_path: Folder) -> None:
+def test_fault_137_compressed_shards(tmp_path: Folder) -> None:
     """No time, name or system is in them, and what is compressed is always the same."""
     path = measures(tmp_path / "measures.csv")
     convert(path, tmp_path / "plain")
     for out in ("one", "two"):
-        convert(path, tmp_path / out, "--compression", compression)
+        convert(path, tmp_path / out, "--compression", "gzip")
         # Under another name the second run would still give the same.
         os.utime(path, (1, 1))
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     (packed,) = (tmp_path / "one").glob("*.tfrecord-*")
     (plain,) = (tmp_path / "plain").glob("*.tfrecord-*")
     data = packed.read_bytes()
-    if compression == "gzip":
-        # Flags 0: no name; time 0; system 255, "unknown".
-        assert data[3:8] == bytes(5)
-        assert data[9] == 255
-        assert gzip.decompress(data) == plain.read_bytes()
-    else:
-        assert zlib.decompress(data) == plain.read_bytes()
+    # Flags 0: no name; time 0; system 255, "unknown".
+    assert data[3:8] == bytes(5)
+    assert data[9] == 255
+    assert gzip.decompress(data) == plain.read_bytes()
 
 
 def test_fault_138_floats_never_go_through_text(tmp_path: Folder) -> None:
@@ -100,8 +100,8 @@ def test_fault_138_floats_never_go_through_text(tmp_path: Folder) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"f": values}), path)
     convert(path, tmp_path / "out", "--no-shuffle")
-    found = read_examples(tmp_path / "out", {"f": VarLenFeature("float32")})
-    stored = np.concatenate([row["f"] for row in found])
+    found = read_examples(tmp_path / "out")
+    stored = np.array([row["f"][0] for row in found], np.float32)
     assert stored.view(np.uint32).tolist() == values.view(np.uint32).tolist()
     (feature,) = dataset(tmp_path / "out")["features"]
     assert np.float32(feature["min"]) == values.min()

@@ -45,9 +45,8 @@ from transforms.errors import (
 )
 from transforms.publishing import target
 from transforms.stages import place
-from transforms.stages.list import ListBlocks
 from transforms.stages.place import PlaceRows
-from transforms.stages.read import ReadBlocks
+from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.work.store import Store
 
 Folder = pathlib.Path

@@ -6,7 +6,6 @@ import itertools
 import os
 import pathlib
 import re
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -224,12 +223,9 @@ def test_read_by_beam_and_back(tmp_path: Folder) -> None:
         (".tfrecord", CompressionTypes.AUTO, bytes),
         (".gz", CompressionTypes.AUTO, gzip.decompress),
         (".GZ", CompressionTypes.AUTO, gzip.decompress),
-        (".deflate", CompressionTypes.AUTO, zlib.decompress),
-        (".zlib", CompressionTypes.AUTO, zlib.decompress),
         (".bz2", CompressionTypes.UNCOMPRESSED, bytes),
         (".gz", CompressionTypes.UNCOMPRESSED, bytes),
         ("", CompressionTypes.GZIP, gzip.decompress),
-        ("", CompressionTypes.DEFLATE, zlib.decompress),
     ],
 )
 def test_compression_by_suffix_or_by_name(
@@ -283,6 +279,9 @@ def test_shard_name_template(
         ({"shard_name_template": "-U-SS"}, "may not hold U"),
         ({"file_name_suffix": ".bz2"}, "compression"),
         ({"file_name_suffix": ".zst"}, "compression"),
+        ({"file_name_suffix": ".deflate"}, "compression"),
+        ({"file_name_suffix": ".zlib"}, "compression"),
+        ({"compression_type": CompressionTypes.DEFLATE}, "Take GZIP"),
         ({"compression_type": CompressionTypes.BZIP2}, "compression_type"),
         ({"compression_type": CompressionTypes.ZSTD}, "compression_type"),
         ({"compression_type": CompressionTypes.LZMA}, "compression_type"),

@@ -122,10 +122,9 @@ def test_every_column_has_its_type() -> None:
     ]
     classes = {"label": pa.array(["cat"])}
     assert catalogue_schema(features, classes) == pa.schema([*place, *facts, *others])
-    assert catalogue_schema([], {}, gzip=True, origins=True, keys=True) == pa.schema(
+    assert catalogue_schema([], {}, origins=True, keys=True) == pa.schema(
         [
             *place,
-            ("_within", pa.int32()),
             *facts,
             *(("_origin", text), ("_row", pa.int64()), ("_key", pa.string())),
         ]

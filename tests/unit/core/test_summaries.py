@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core import summaries as summaries_module
-from transforms.core.packing import Packed
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import merge_all, summarize_feature
 from transforms.core.summaries import Summaries
@@ -69,20 +68,3 @@ def test_features_without_columns_have_no_facts(names: list[str]) -> None:
     summaries = Summaries(schema)
     summaries.add({})
     assert summaries.facts == {}
-
-
-@given(st.lists(st.lists(st.tuples(FLOATS, FLOATS), max_size=5), max_size=4))
-def test_packed_floats_give_the_facts_of_columns(
-    chunks: list[list[tuple[float | None, float | None]]],
-) -> None:
-    """Of floats in another order than the schema's, some of them missing or NaN."""
-    schema = Schema(tuple(Feature(name, Kind.FLOAT) for name in ("x", "w", "y")))
-    wanted, found = Summaries(schema), Summaries(schema)
-    for chunk in chunks:
-        columns = {
-            name: pa.array([row[i] for row in chunk], pa.float32(), from_pandas=False)
-            for i, name in enumerate(("y", "x"))
-        }
-        wanted.add(columns)
-        found.add_packed(Packed.of(pa.RecordBatch.from_pydict(columns)))
-    assert repr(found.facts) == repr(wanted.facts)

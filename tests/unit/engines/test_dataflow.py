@@ -16,14 +16,13 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.engines import dataflow_checks
-from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.dataflow_checks import brings_workers
-from beam_pipeline.engines.engine import Place
-from beam_pipeline.engines.table import ENGINES
-from beam_pipeline.engines.worker_package import (
+from beam_pipeline.engines.dataflow_submission import (
     required_here,
     write_source_distribution,
 )
+from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.presets import DATAFLOW, ENGINES
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.version import __version__
 from tests.support.engines import PACKAGES, choose

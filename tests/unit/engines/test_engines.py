@@ -18,11 +18,10 @@ from apache_beam.options.pipeline_options import (
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
 from beam_pipeline.engines import cluster, spark_jobs, submission
-from beam_pipeline.engines.engine import Place
-from beam_pipeline.engines.flags import flag_given
-from beam_pipeline.engines.java import JavaError, find_java, version_in
+from beam_pipeline.engines.cluster import JavaError, find_java, version_in
+from beam_pipeline.engines.engine import Place, flag_given
 from beam_pipeline.engines.job_watch import Failure, lasting
-from beam_pipeline.engines.table import ENGINES, engine_of
+from beam_pipeline.engines.presets import ENGINES, engine_of
 from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.local import check_beam_flags

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline.engines.engine_words import EngineWords
+from beam_pipeline.engines.engine_words import EngineWords, ServerWords
 from beam_pipeline.engines.flink_jobs import cancel_job, words_of_job
-from beam_pipeline.engines.server_words import ServerWords
 from transforms.errors import RejectLimitError
 
 NOW = 2_000_000_000

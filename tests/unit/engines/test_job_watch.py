@@ -9,9 +9,13 @@ import pytest
 
 from beam_pipeline.engines import job_watch
 from beam_pipeline.engines.beam_errors import INSTALL, translated
-from beam_pipeline.engines.engine_words import EngineWords, last_error
+from beam_pipeline.engines.engine_words import (
+    EngineWords,
+    ServerWords,
+    last_error,
+    words_of_server,
+)
 from beam_pipeline.engines.job_watch import JobWatch
-from beam_pipeline.engines.server_words import ServerWords, words_of_server
 from transforms.core.this_worker import Worker
 from transforms.errors import BeamTFRecordError, RejectLimitError, WorkerError
 from transforms.work.reports import Reports

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from beam_pipeline.engines.server_words import server_words, telling, with_words_of
+from beam_pipeline.engines.engine_words import server_words, telling, with_words_of
 from transforms.errors import BeamTFRecordError, SourceError
 
 # As Spark 3.5.0 and Beam's job server of it print them.

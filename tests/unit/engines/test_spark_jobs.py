@@ -12,9 +12,8 @@ import pytest
 
 from beam_pipeline.engines import spark_jobs
 from beam_pipeline.engines.engine import Place
-from beam_pipeline.engines.engine_words import EngineWords
-from beam_pipeline.engines.server_words import ServerWords
-from beam_pipeline.engines.spark import SPARK
+from beam_pipeline.engines.engine_words import EngineWords, ServerWords
+from beam_pipeline.engines.presets import SPARK
 from beam_pipeline.engines.spark_jobs import reach_master, words_of_job
 from transforms.errors import UsageError, WorkerError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.engines.hooks import RunHooks
+from beam_pipeline.engines.engine import RunHooks
 from beam_pipeline.engines.stopping import stop
 from beam_pipeline.engines.submission import run_watched
 from beam_pipeline.running import local as runner

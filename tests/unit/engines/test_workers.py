@@ -14,12 +14,11 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 
 from beam_pipeline.cli import main
 from beam_pipeline.engines import places
-from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.engine_words import EngineWords
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.places import not_started
-from beam_pipeline.engines.table import ENGINES
+from beam_pipeline.engines.presets import DATAFLOW, ENGINES
 from beam_pipeline.engines.workers import (
     process_flags,
     refuse_starts,

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from transforms.core.model import Block
-from transforms.core.packing import Packed
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.gathered import gathered, run_files_of, run_stop
@@ -108,20 +107,3 @@ def test_columns_that_differ_are_not_joined() -> None:
     assert found[0].origins.to_pylist() == ["0", "0", "1", "1"]
     assert found[0].numbers.tolist() == [0, 1, 0, 1]
     assert len([*gathered(raws, most_bytes=20)]) == 4
-
-
-def test_packed_columns_are_joined() -> None:
-    """Where the pieces have packed columns of the same names."""
-
-    def raw(number: int, *names: str) -> RawRows:
-        columns = {name: pa.array([number, None], pa.float32()) for name in names}
-        packed = Packed.of(pa.RecordBatch.from_pydict(columns))
-        block = Block(f"{number}", 0, 9, rows=2)
-        return RawRows(block, {}, np.arange(2), packed=packed)
-
-    raws = [raw(0, "a", "b"), raw(1, "a", "b"), raw(2, "a", "c")]
-    found = [each.unpacked().columns for each in gathered(raws, most_bytes=BLOCK)]
-    assert [{n: c.to_pylist() for n, c in each.items()} for each in found] == [
-        {"a": [0, None, 1, None], "b": [0, None, 1, None]},
-        {"a": [2, None], "c": [2, None]},
-    ]

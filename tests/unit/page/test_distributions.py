@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from beam_pipeline.page.charts import histogram_of, spread_of
 from beam_pipeline.page.classes import ends_of
 from beam_pipeline.page.distributions import describe
-from beam_pipeline.page.histogram import histogram_of, spread_of
 from beam_pipeline.page.pictures import Picture, PictureClass, picture_bytes, within
 from beam_pipeline.page.thumbnails import (
     MOST_THUMBNAILS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.page.drift import drift_of_categories, drift_of_numbers
+from beam_pipeline.page.distributions import drift_of_categories, drift_of_numbers
 
 NUMBERS = st.lists(st.floats(-5, 5).map(lambda x: round(x, 1)), min_size=1, max_size=30)
 COUNTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 50), min_size=1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.planning.block_size import block_size
+from beam_pipeline.planning.sizes import block_size
 
 IMAGE_BYTES, SHARD_BYTES = 100_000, 150_000_000
 LEAST, MOST, MOST_SEGMENTS = 4096, 1 << 17, 200_000

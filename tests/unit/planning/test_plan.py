@@ -298,24 +298,6 @@ def test_digest_is_of_what_decides_bytes(tmp_path: Folder) -> None:
     assert plan(source, tmp_path / "out").digest != digest
 
 
-def test_digest_covers_the_size_of_gzip_members(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unfinished gzip shards of another size of members are not taken up."""
-    source = write_numbers(tmp_path / "rows.csv")
-    kinds = ("none", "zlib", "gzip")
-
-    def digests() -> list[tuple[str, str]]:
-        plans = [plan(source, tmp_path / "out", compression=kind) for kind in kinds]
-        return [(each.digest, each.work_digest) for each in plans]
-
-    before = digests()
-    monkeypatch.setattr("beam_pipeline.planning.plan.MEMBER_BYTES", 1 << 15)
-    after = digests()
-    assert after[:2] == before[:2]
-    assert not {*after[2]} & {*before[2]}
-
-
 def test_input_facts_are_of_no_place_or_order(tmp_path: Folder) -> None:
     """The same files elsewhere, listed in another order, are the same inputs."""
     for place in ("here", "there/deeper"):

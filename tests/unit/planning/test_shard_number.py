@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.planning.shard_number import choose_shards, shard_notes, shards_of
+from beam_pipeline.planning.sizes import choose_shards, shard_notes, shards_of
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.errors import SpecError
 

@@ -43,13 +43,10 @@ def test_keywords_are_as_the_table_says() -> None:
     assert set(keywords.Keywords.__annotations__) == NAMES
 
 
-def test_keywords_of_rows_are_as_the_table_says() -> None:
-    """`WriteDataset` has the settings that are not refused, and of the same types."""
-    path = ROOT / "beam_pipeline" / "own_pipelines" / "keywords.py"
-    written = script().write_keywords()
-    assert path.read_text("utf-8") == written
-    assert "    split_lock: str | None\n" in written
-    assert "delimiter" not in written
+def test_keywords_of_rows_are_those_that_it_takes() -> None:
+    """`WriteDataset` has the settings that are not refused."""
+    assert "split_lock" in keywords.WriteKeywords.__annotations__
+    assert "delimiter" not in keywords.WriteKeywords.__annotations__
 
 
 def test_convert_lists_every_setting() -> None:

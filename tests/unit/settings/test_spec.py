@@ -600,7 +600,7 @@ def test_flags_make_the_same_spec_as_yaml(
     flags = (
         "in out --format images --name n --splits a=1/3,b=2/3 --include *.jpg "
         "--include *.png --exclude x/* --limit 9 --shard-size 64MiB --seed 3 "
-        "--no-shuffle --compression zlib --preset tutorial --feature-name image=raw "
+        "--no-shuffle --compression gzip --preset tutorial --feature-name image=raw "
         "--feature-name depth= --image-check none --workers 2 --segments inline "
         "--max-reject-rate 0.25 --allow-empty --overwrite"
     ).split()
@@ -616,7 +616,7 @@ limit: 9
 shard_size: 64MiB
 seed: 3
 shuffle: false
-compression: zlib
+compression: gzip
 preset: tutorial
 feature_names: {image: raw, depth: ''}
 image_check: none

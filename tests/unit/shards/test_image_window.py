@@ -132,7 +132,7 @@ def test_a_window_loads_what_a_reader_of_single_images_loads(
             row += len(column)
             plain += sum(each is not None for each in column.plain)
     assert found == [_facts(image) for image in expected]
-    assert plain == (30 if window > 1000 else 0)
+    assert plain == (40 if window > 1000 else 0)
 
 
 def test_a_buffer_waits_for_the_writing_of_its_images(tmp_path: Path) -> None:

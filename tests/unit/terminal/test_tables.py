@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import rich.table
 
-from beam_pipeline.terminal.console import Console
-from beam_pipeline.terminal.tables import Table, new_table, print_table
+from beam_pipeline.terminal.console import Console, Table, new_table, print_table
 
 _ROWS = [
     ("id", "float", "1", ""),

@@ -38,10 +38,10 @@ from transforms.work.reports import Reports
 from transforms.work.worker_check import (
     VersionRules,
     WorkerRules,
+    check_facts,
     check_worker,
     digest_of,
 )
-from transforms.work.worker_facts import check_facts
 
 Folder = pathlib.Path
 
@@ -256,15 +256,12 @@ def begins_with_check(function: ast.FunctionDef) -> bool:
 @pytest.mark.parametrize(
     ("stage", "works"),
     [
-        ("list", {"_inputs", "_blocks"}),
-        ("reuse", {"_LookUp"}),
-        ("read", {"_ReadRows"}),
-        ("place", {"_CutByShard"}),
+        ("read", {"_inputs", "_blocks", "_ReadRows"}),
+        ("place", {"_LookUp", "_CutByShard"}),
         ("stratify", {"_HashClasses", "_share_out", "_cut", "_join"}),
         ("shard_counts", {"_MergeFacts"}),
-        ("write", {"_WriteFile"}),
+        ("write", {"_WriteFile", "_write_part"}),
         ("leak_check", {"check_leaks"}),
-        ("catalogue", {"_write"}),
         ("commit", {"_commit"}),
     ],
 )

@@ -11,14 +11,10 @@ Neighbouring bytes of fixed layout, prefixes and numbers, form a *run*: one temp
 repeated for all rows, into which columns are stored with a stride. Runs, values of
 varying size and the frame become one array of Arrow binary views, row by row, and one
 cast copies them all to their places. If a whole record is one run, as in tables of
-floats, the run is the result. Sparse columns (`transforms.core.sparse`) are a feature
-for each of their names; the time that they take goes by the cells that are there.
-So is a packed column (`transforms.core.packing`) of floats.
+floats, the run is the result.
 """
 
-import bisect
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -27,26 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import flattened, is_bytes
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.float_columns import FloatColumns, Step, steps_of
-from transforms.core.example.layouts import Layouts, interleaved
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
-from transforms.core.example.sparse_entries import (
-    Entries,
-    SparseEntries,
-    entry_bytes_before,
-    in_order,
-)
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
-from transforms.core.packing import (
-    has_packed,
-    names_of,
-    unpack_batch,
-    unpacked_schema,
-)
-from transforms.core.sparse import Cells, has_sparse, is_sparse_name, names_and_type
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.core.tfrecord.joined_crc import joined_crc
 from transforms.errors import EncodingError
@@ -61,12 +42,10 @@ __all__ = [
 
 # One pass over the columns encodes a chunk: large enough to spread the cost of the
 # pass, small enough to stay in the processor's cache.
-_CHUNK_ROWS = 1 << 13
+_CHUNK_ROWS = 1 << 14
 _CHUNK_BYTES = 1 << 24
 # Of thousands of columns more: a pass costs by their number then.
 _COLUMN_BYTES = 1 << 13
-# Of rows that are divided by their layout, there is a pass for each layout.
-_LAYOUTS_ROWS = 1 << 15
 
 # What surrounds the entries of a record.
 _Around = Literal["example", "frame"]
@@ -139,27 +118,7 @@ class ExampleEncoder:
         """
         self._schema = schema
         self._signature = _signature(schema)
-        self._sparse: list[SparseEntries] = []
         names = [*schema.names] if split_at is None else [*schema.names, split_at]
-        single = {name: index for index, name in enumerate(schema.names)}
-        for name in [*single] if has_sparse(schema) else ():
-            if is_sparse_name(name):
-                index = single.pop(name)
-                names.remove(name)
-                among, kind = names_and_type(schema.field(index))
-                names += among
-                if among and not pa.types.is_null(kind):
-                    self._sparse.append(SparseEntries(index, among, kind))
-        fields = [*schema]
-        self._packed: int | None = None
-        for index, field in enumerate(schema) if has_packed(schema) else ():
-            if (held := names_of(field)) is not None:
-                self._packed = index
-                names.remove(field.name)
-                del single[field.name]
-                names += held
-                single |= {name: len(fields) + i for i, name in enumerate(held)}
-                fields += [pa.field(name, field.type.value_type) for name in held]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise EncodingError(
@@ -168,9 +127,9 @@ class ExampleEncoder:
             )
         # The order of texts is that of their UTF-8 bytes.
         self._columns = [
-            (index, Column(fields[index]))
-            for _, index in sorted(single.items())
-            if not pa.types.is_null(fields[index].type)
+            (index, Column(field))
+            for index, field in sorted(enumerate(schema), key=lambda each: each[1].name)
+            if not pa.types.is_null(field.type)
         ]
         self._entry: Entry | None = None
         self._before = 0
@@ -184,10 +143,6 @@ class ExampleEncoder:
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
             self._row_bytes += size + MAX_VARINT_BYTES
-        # Places among the columns at which there are entries of sparse ones.
-        self._slots: dict[int, int] = {}
-        self._places: list[tuple[_Sizes, _Sizes]] = []
-        self._plan_slots()
         # Columns that have had missing values.
         self._lacking: set[int] = set()
         self._steps = self._new_steps()
@@ -196,62 +151,22 @@ class ExampleEncoder:
         self._varying = [
             index
             for index, column in self._columns
-            if index < len(types)
-            and (
-                pa.types.is_nested(types[index])
-                or pa.types.is_dictionary(types[index])
-                or column.kind is Kind.BYTES
-            )
+            if pa.types.is_nested(types[index])
+            or pa.types.is_dictionary(types[index])
+            or column.kind is Kind.BYTES
         ]
-        # Numbers, and texts and bytes in dictionaries.
-        self._may_have_layouts = (
-            split_at is None
-            and not self._sparse
-            and all(
-                pa.types.is_dictionary(types[index])
-                and is_bytes(types[index].value_type)
-                for index in self._varying
-            )
-        )
 
     @property
     def schema(self) -> pa.Schema:
         """The columns that batches must have."""
         return self._schema
 
-    @functools.cached_property
-    def _unpacked(self) -> "ExampleEncoder":
-        """Encodes packed columns with missing values, each by itself."""
-        return ExampleEncoder(
-            unpacked_schema(self._schema), split_at=self._split_at or None
-        )
-
-    def _plan_slots(self) -> None:
-        """Finds the ranks of sparse columns' names, and their slots."""
-        columns = [column.name for _, column in self._columns]
-        if self._entry is not None:
-            columns.insert(self._before, self._split_at)
-        ranked = sorted(name for each in self._sparse for name in each.names)
-        ranks = {name: rank for rank, name in enumerate(ranked)}
-        befores = [bisect.bisect(columns, name) for name in ranked]
-        self._slots = {place: slot for slot, place in enumerate(sorted(set(befores)))}
-        of_rank = np.array([self._slots[place] for place in befores], np.int64)
-        for each in self._sparse:
-            mine = np.array([ranks[name] for name in each.names], np.int64)
-            self._places.append((mine, of_rank[mine]))
-
     def _new_steps(self) -> list[Step | FloatColumns]:
         """Returns what adds the entries of all columns, in their order."""
-        bounds = set(self._slots)
-        if self._entry is not None:
-            # `split_at` is one of the places, and no column.
-            bounds = {place - (place > self._before) for place in bounds}
-            bounds.add(self._before)
         return steps_of(
             self._columns,
             self._schema,
-            packed=self._packed,
-            bounds=bounds,
+            bounds=set() if self._entry is None else {self._before},
             lacking=self._lacking,
         )
 
@@ -306,36 +221,9 @@ class ExampleEncoder:
 
         Raises EncodingError as `encode` does.
         """
-        if self._may_have_layouts:
-            for start, chunk in self._chunks(batch, _LAYOUTS_ROWS):
-                framed = self._framed_by_layout(chunk)
-                if framed is not None:
-                    yield framed
-                else:
-                    yield from self._framed(chunk, start)
-        else:
-            yield from self._framed(batch, 0)
-
-    def _framed(self, batch: pa.RecordBatch, first_row: int) -> Iterator[Framed]:
         for start, chunk in self._chunks(batch):
-            record = self._record(chunk, first_row + start, "frame")
-            data, offsets = record.finish()
+            data, offsets = self._record(chunk, start, "frame").finish()
             yield Framed(data.slice(0, int(offsets[-1])), offsets)
-
-    def _framed_by_layout(self, chunk: pa.RecordBatch) -> Framed | None:
-        """Returns the records of rows of few layouts; None for other rows."""
-        layouts = Layouts.of(chunk)
-        if layouts is None:
-            return None
-        parts = []
-        for positions, rows in layouts.parts():
-            try:
-                record = self._record(rows, 0, "frame")
-            except EncodingError:
-                # The message must say where the row is among all.
-                return None
-            parts.append((positions, record.finish()[0]))
-        return Framed(*interleaved(parts))
 
     def frame_around(
         self,
@@ -387,13 +275,9 @@ class ExampleEncoder:
             payload_crcs,
         )
 
-    def _chunks(
-        self, batch: pa.RecordBatch, most_rows: int = _CHUNK_ROWS
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
-        # The metadata of sparse and of packed columns name what they hold.
-        told = bool(self._sparse) or self._packed is not None
-        if not batch.schema.equals(self._schema, check_metadata=told):
+        if not batch.schema.equals(self._schema):
             found = _signature(batch.schema)
             if found != self._signature:
                 raise EncodingError(
@@ -402,10 +286,6 @@ class ExampleEncoder:
                     f"{_described(found)}; cast the batch or make another encoder"
                 )
         bounds = [max_bytes_before(batch.column(index)) for index in self._varying]
-        bounds += [
-            entry_bytes_before(_cells(batch, each), each.most_before_payload)
-            for each in self._sparse
-        ]
 
         def bytes_before(row: int) -> int:
             return row * self._row_bytes + sum(bound(row) for bound in bounds)
@@ -415,7 +295,7 @@ class ExampleEncoder:
         while start < batch.num_rows:
             # Binary search for the last row within the limit; at least one row.
             limit = bytes_before(start) + chunk_bytes
-            fits, stop = start + 1, min(start + most_rows, batch.num_rows)
+            fits, stop = start + 1, min(start + _CHUNK_ROWS, batch.num_rows)
             if bytes_before(stop) <= limit:
                 fits = stop
             while fits + 1 < stop:
@@ -442,13 +322,12 @@ class ExampleEncoder:
           around: what is put around the entries.
           left_out: sizes of the values of `split_at`, which are not among the rows.
         """
-        if self._packed is not None and _lacks(chunk.column(self._packed)):
-            rows = unpack_batch(chunk, self._unpacked.schema)
-            return self._unpacked._record(rows, first_row, around, left_out)
         record = Records(chunk.num_rows)
         place = 0
         for step in self._steps:
-            self._start(place, record, left_out)
+            if left_out is not None and place == self._before:
+                assert self._entry is not None
+                record.leave_out(self._entry, left_out)
             if isinstance(step, FloatColumns):
                 if not step.add(chunk, record):
                     self._lacking.update(_lacking(chunk))
@@ -461,8 +340,9 @@ class ExampleEncoder:
             if payload is not None:
                 record.add(column.entry, payload)
             place += 1
-        self._start(place, record, left_out)
-        self._add_cells(chunk, first_row, record)
+        if left_out is not None and place == self._before:
+            assert self._entry is not None
+            record.leave_out(self._entry, left_out)
         totals = record.totals
         largest = totals if isinstance(totals, int) else int(totals.max())
         if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
@@ -474,40 +354,6 @@ class ExampleEncoder:
             )
         record.surround(framed=around == "frame")
         return record
-
-    def _add_cells(
-        self, chunk: pa.RecordBatch, first_row: int, record: Records
-    ) -> None:
-        """Adds the entries of sparse columns."""
-        found: list[tuple[Entries, _Sizes, _Sizes]] = []
-        for each, (ranks, slots) in zip(self._sparse, self._places, strict=True):
-            cells = _cells(chunk, each)
-            entries = each.of(cells, first_row, record.buffers)
-            if entries is not None:
-                found.append((entries, ranks[cells.places], slots[cells.places]))
-        if found:
-            ranked = sum(len(ranks) for ranks, _ in self._places)
-            record.add_entries(in_order(found, ranked))
-
-    def _start(self, place: int, record: Records, left_out: _Sizes | None) -> None:
-        """Leaves what comes before a column, or in the end, to others."""
-        passed = self._entry is not None and place > self._before
-        if place + passed in self._slots:
-            record.leave_slot()
-        if left_out is not None and place == self._before:
-            assert self._entry is not None
-            record.leave_out(self._entry, left_out)
-            if place + 1 in self._slots:
-                record.leave_slot()
-
-
-def _cells(rows: pa.RecordBatch, entries: SparseEntries) -> Cells:
-    return Cells.of(rows.schema.field(entries.index), rows.column(entries.index))
-
-
-def _lacks(lists: pa.FixedSizeListArray) -> bool:
-    """Whether a value of a packed column is missing."""
-    return bool(flattened(lists, None)[1].null_count)
 
 
 def _lacking(batch: pa.RecordBatch) -> list[int]:
@@ -528,18 +374,8 @@ def _concatenated(chunks: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
 
 
 def _signature(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Returns the names and types of columns, of sparse ones those of their cells."""
-    if not (has_sparse(schema) or has_packed(schema)):
-        return list(zip(schema.names, schema.types, strict=True))
-    found = []
-    for field in schema:
-        names, kind = [field.name], field.type
-        if (held := names_of(field)) is not None:
-            names, kind = held, kind.value_type
-        if is_sparse_name(field.name):
-            names, kind = names_and_type(field)
-        found += [(name, kind) for name in names]
-    return found
+    """Returns the names and types of columns."""
+    return list(zip(schema.names, schema.types, strict=True))
 
 
 def _described(signature: list[tuple[str, pa.DataType]]) -> str:

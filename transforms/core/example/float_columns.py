@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import flattened, raw_values
 from transforms.core.example.payload import Column
 from transforms.core.example.records import Records
 from transforms.core.example.run import Table
@@ -32,15 +31,11 @@ class FloatColumns:
     """The entries of k float32 columns, one after another in the records.
 
     Args:
-      columns: the features, each with its index in the schema; of packed columns with
-        its place among these.
-      packed: the index of a packed column that holds them; None for columns of their
-        own.
+      columns: the features, each with its index in the schema.
     """
 
-    def __init__(self, columns: Sequence[Step], packed: int | None = None) -> None:
+    def __init__(self, columns: Sequence[Step]) -> None:
         self._indices = [index for index, _ in columns]
-        self._packed = packed
         template = bytearray()
         positions = []
         for _, column in columns:
@@ -56,10 +51,6 @@ class FloatColumns:
 
     def add(self, chunk: pa.RecordBatch, record: Records) -> bool:
         """Adds the entries to all records; false if a value is missing."""
-        if self._packed is not None:
-            cells = self._cells(chunk.column(self._packed))
-            record.add_table(self._template, Table(self._spans, cells))
-            return True
         columns = chunk.select(self._indices)
         try:
             cells = columns.to_tensor(row_major=True)
@@ -70,21 +61,11 @@ class FloatColumns:
         record.add_table(self._template, Table(self._spans, cells.to_numpy()))
         return True
 
-    def _cells(self, lists: pa.FixedSizeListArray) -> npt.NDArray[np.generic]:
-        """Returns n rows of k values from lists of a packed column, none missing."""
-        _, numbers = flattened(lists, None)
-        cells = raw_values(numbers).reshape(len(lists), -1)
-        first = self._indices[0]
-        if self._indices == [*range(first, first + len(self))]:
-            return cells[:, first : first + len(self)]
-        return cells[:, self._indices]
-
 
 def steps_of(
     columns: Sequence[Step],
     schema: pa.Schema,
     *,
-    packed: int | None = None,
     bounds: Collection[int] = (),
     lacking: Collection[int] = (),
 ) -> list[Step | FloatColumns]:
@@ -92,8 +73,7 @@ def steps_of(
 
     Args:
       columns: in the order of their entries.
-      schema: of all columns. An index from their number on is one in `packed`.
-      packed: the index of a packed column, if there is one.
+      schema: of all columns.
       bounds: positions in `columns` that no run crosses.
       lacking: indices in the schema of columns with missing values, which stay single.
     """
@@ -102,18 +82,13 @@ def steps_of(
     run: list[Step] = []
 
     def end_run() -> None:
-        if run and run[0][0] >= len(types):
-            places = [(index - len(types), column) for index, column in run]
-            out.append(FloatColumns(places, packed))
-        else:
-            out.extend([FloatColumns(run)] if len(run) >= _LEAST_COLUMNS else run)
+        out.extend([FloatColumns(run)] if len(run) >= _LEAST_COLUMNS else run)
         run.clear()
 
     for position, (index, column) in enumerate(columns):
-        is_packed = index >= len(types)
-        if position in bounds or (run and is_packed != (run[0][0] >= len(types))):
+        if position in bounds:
             end_run()
-        if is_packed or (types[index] == pa.float32() and index not in lacking):
+        if types[index] == pa.float32() and index not in lacking:
             run.append((index, column))
         else:
             end_run()

@@ -3,8 +3,7 @@
     length: 8  crc: 4  |  0a T: 2 to 6  |  entry  entry ...  |  crc of payload: 4
 
 Parts of the same bytes in every row, except for values at fixed positions, are runs;
-all other parts are one Arrow binary view a row. Entries of sparse columns, which a row
-has any number of, are in slots between the parts.
+all other parts are one Arrow binary view a row.
 """
 
 import itertools
@@ -18,7 +17,6 @@ from transforms.core.example.entry import Entry, PrefixLayout, Store, varint_sto
 from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.payload import Payload
 from transforms.core.example.run import Mask, Run, Table
-from transforms.core.example.sparse_entries import Entries
 from transforms.core.example.varint import Varints
 from transforms.core.example.views import (
     INLINE_BYTES,
@@ -40,18 +38,13 @@ __all__ = ["Records"]
 Sizes = npt.NDArray[np.int64]
 
 
-class _Slot:
-    """A place between parts, where a row has any number of entries."""
-
-
 class Records:
     """Collects the parts of n records, then joins them."""
 
     def __init__(self, rows: int) -> None:
         self.buffers = DataBuffers()
         self._rows = rows
-        self._parts: list[Run | Words | _Slot] = []
-        self._entries: Entries | None = None
+        self._parts: list[Run | Words] = []
         self._fixed = 0
         self._varying: Sizes | None = None
         self._needs_footers = False
@@ -96,17 +89,6 @@ class Records:
         run.template += template
         self._fixed += len(template)
 
-    def leave_slot(self) -> None:
-        """Leaves the next slot of `add_entries` at the end of every record."""
-        self._parts.append(_Slot())
-
-    def add_entries(self, entries: Entries) -> None:
-        """Adds entries of sparse columns; their places are the numbers of slots."""
-        self._entries = entries
-        sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(entries.sizes)))
-        ends = np.searchsorted(entries.rows, np.arange(self._rows + 1))
-        self._count(np.diff(sums[ends]), None)
-
     def surround(self, *, framed: bool) -> None:
         """Puts the Example around the entries and, if asked for, the frame, too."""
         totals = self.totals
@@ -124,8 +106,8 @@ class Records:
     def _frame(self, lengths: Sizes) -> None:
         """Puts the frame around records of n lengths, or one that all have."""
         crcs = None
-        if self._gap is None and self._entries is None:
-            crcs = record_crcs(self._fixed_parts, self._rows)
+        if self._gap is None:
+            crcs = record_crcs(self._parts, self._rows)
         header: list[Store] = [(0, lengths.astype("<u8")), (8, length_crcs(lengths))]
         self._prepend(bytearray(HEADER_BYTES), header)
         last = self._open_run(None)
@@ -156,8 +138,8 @@ class Records:
         """
         data, bounds = self._bounds()
         starts = self._starts(bounds)
-        places = [part is self._gap for part in self._fixed_parts]
-        gaps = bounds[self._places_of(places.index(True))]
+        gap = [part is self._gap for part in self._parts].index(True)
+        gaps = bounds[gap :: len(self._parts)][: self._rows]
         ends = starts[1:] - FOOTER_BYTES
         whole = data.to_pybytes()
         first = _crcs_of(whole, starts[:-1] + HEADER_BYTES, gaps)
@@ -181,64 +163,19 @@ class Records:
         data, bounds = self._bounds()
         return data, self._starts(bounds)
 
-    @property
-    def _fixed_parts(self) -> list[Run | Words]:
-        """The parts that are not slots."""
-        return [part for part in self._parts if not isinstance(part, _Slot)]
-
     def _bounds(self) -> tuple[pa.Buffer, Sizes]:
         """Returns the bytes of the records, and the bounds of the m parts, m + 1."""
-        parts = self._fixed_parts
+        parts = self._parts
         views = np.empty((self._rows, len(parts), 2), np.uint64)
         for index, part in enumerate(parts):
             views[:, index] = self._views(part) if isinstance(part, Run) else part
-        if self._entries is not None:
-            views = self._with_entries(views, self._entries)
         joined = join(views, self.buffers)
         bounds = np.frombuffer(joined.buffers()[1], np.int64, views.size // 2 + 1)
         return joined.buffers()[2], bounds
 
-    def _with_entries(self, fixed: Words, entries: Entries) -> Words:
-        """Returns the parts that every record has, and between them the entries."""
-        count, each = entries.views.shape[:2]
-        views = np.empty((fixed.size // 2 + count * each, 2), np.uint64)
-        theirs = self._entry_places(entries)
-        among = np.ones(len(views), np.bool_)
-        among[theirs] = False
-        views[theirs] = entries.views
-        views[among] = fixed.reshape(-1, 2)
-        return views.reshape(-1, 1, 2)
-
-    def _entry_places(self, entries: Entries) -> Sizes:
-        """Returns where the parts of m entries are among all parts: (m, their number).
-
-        Before an entry are the fixed parts of its row up to its slot, those of all rows
-        before, and all earlier entries.
-        """
-        is_slot = np.array([isinstance(part, _Slot) for part in self._parts])
-        before = np.cumsum(~is_slot)[is_slot]
-        count, each = entries.views.shape[:2]
-        firsts = entries.rows * len(self._fixed_parts) + before[entries.places]
-        firsts += np.arange(0, count * each, each)
-        places: Sizes = firsts[:, None] + np.arange(each)
-        return places
-
-    def _places_of(self, part: int) -> Sizes:
-        """Returns where a fixed part of each record is among all parts."""
-        width = len(self._fixed_parts)
-        places = np.arange(part, self._rows * width, width)
-        if self._entries is None:
-            return places
-        among = np.ones(self._rows * width + self._entries.views.size // 2, np.bool_)
-        among[self._entry_places(self._entries)] = False
-        return np.flatnonzero(among)[places]
-
     def _starts(self, bounds: Sizes) -> Sizes:
         """Returns where each of n records starts, and the end."""
-        if self._entries is None:
-            return bounds[:: len(self._fixed_parts)].copy()
-        # No slot is before the tag of the Example.
-        return np.append(bounds[self._places_of(0)], bounds[-1])
+        return bounds[:: len(self._parts)].copy()
 
     def _views(self, run: Run) -> Words:
         """Returns the run of every row as views (n, 2), of size 0 where absent."""

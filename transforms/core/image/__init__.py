@@ -1,9 +1,9 @@
 """Encoded images: inspect them, check that TensorFlow reads them, transform them.
 
-check.py     a file -> its facts or its fault; with jpeg.py, png.py and bmp.py
+check.py     a file -> its facts or its fault; with jpeg.py and png.py
 policy.py    a file and a policy -> the image to store; with plan.py, resize.py,
              exif.py, pixels.py, geometry.py and notes.py
-foreign.py   formats that TensorFlow does not read; with gif.py and webp.py
+foreign.py   formats that TensorFlow does not read
 choices.py   the choices and limits that settings offer
 png_encode.py    raw pixels -> PNG files
 """

@@ -4,9 +4,9 @@
                                                                  (-> Pillow)
 
 The oracle is `tf.io.decode_image` of TensorFlow 2.21. The walks read structure, not
-pixels: markers, tables, lengths and checksums to the end of the file. That takes some
-ten microseconds and finds more of the files that TensorFlow refuses than a full decode
-with Pillow. Large progressive JPEGs are also decoded with Pillow, because their sums of
+pixels: segments, lengths and checksums to the end of the file. That takes some ten
+microseconds and finds every file that is cut short. What they accept and Pillow
+decodes, TensorFlow decodes. Progressive JPEGs are always decoded, because their sums of
 coefficients can overflow.
 """
 
@@ -14,14 +14,13 @@ import dataclasses
 import io
 import re
 import struct
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
-from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
+from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin
 
-from transforms.core.image import bmp, jpeg, png
+from transforms.core.image import jpeg, png
 from transforms.core.image.choices import MAX_PIXELS, Check
 from transforms.core.image.exif import read_orientation
-from transforms.core.image.jpeg_headers import KnownHeaders
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
 
@@ -30,11 +29,7 @@ __all__ = [
     "ImageFacts",
     "ImageInfo",
     "check_image",
-    "known_headers",
 ]
-
-known_headers = KnownHeaders()
-"""Of the JPEGs that this process has accepted."""
 
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
@@ -86,9 +81,8 @@ def check_image(
 
     Args:
       data: the whole encoded file.
-      check: "structure" walks over the file to its end, and decodes progressive JPEGs
-        beyond 4 megapixels; "decode" decodes every file; "none" reads only the
-        dimensions.
+      check: "structure" walks over the file to its end, and decodes progressive
+        JPEGs; "decode" decodes every file; "none" reads only the dimensions.
       max_pixels: limit of height times width, checked before anything is decoded.
 
     Returns:
@@ -107,16 +101,15 @@ def check_image(
 
 
 def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
-    known = known_headers.find(data) if check != "none" else None
-    header, end = known or (jpeg.read_header(data), len(data))
+    header = jpeg.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
         return fault
+    end = len(data)
     if check != "none":
-        if known is None:
-            end = jpeg.walk(data)
-            known_headers.learn(data, header)
-        if check == "decode" or header.needs_decoding:
+        end = jpeg.walk(data, header)
+        # In progressive scans a sum of differences may overflow (JERR_BAD_DCT_COEF).
+        if check == "decode" or header.progressive:
             _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
     return ImageFacts(
         ImageInfo("jpeg", header.height, header.width, header.depth),
@@ -140,13 +133,12 @@ def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault
     fault = _refuse(header, max_pixels)
     if fault is not None:
         return fault
-    if check == "none":
-        extras = png.read_extras(data)
-    else:
-        extras = png.walk(data, header)
+    if check != "none":
+        png.walk(data, header)
         if check == "decode":
             png.check_rows(data, header)
             _decode(PngImagePlugin.PngImageFile, png.pixels_only(data))
+    extras = png.read_extras(data)
     return ImageFacts(
         ImageInfo("png", header.height, header.width, header.depth),
         png.read_orientation(data, extras),
@@ -158,46 +150,97 @@ def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault
 
 
 def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
-    header = bmp.read_header(data)
-    fault = _refuse(header, max_pixels)
+    """Opens a BMP with Pillow, and loads it unless `check` is "none".
+
+    TensorFlow reads uncompressed pixels of 8, 24 and 32 bits, and requires the file to
+    end with the last of them (`decode_image_op.cc`). Eight bits are one channel: it
+    ignores the palette.
+    """
+    try:
+        image = BmpImagePlugin.BmpImageFile(io.BytesIO(data))
+        offset, header_bytes, bits = _BMP_FIELDS.unpack_from(data)
+    except PILLOW_ERRORS as error:
+        if str(error).startswith(_RARE_BMP):
+            return _unsupported(str(error).removeprefix("Unsupported "))
+        raise DamageError(f"BMP: Pillow cannot open it: {error}") from error
+    codec, _, start, arguments = image.tile[0]
+    layout: str = ""
+    row_bytes: int = 0
+    if codec == "raw":
+        layout, row_bytes, _ = cast(tuple[str, int, int], arguments)
+    depth = _BMP_DEPTHS.get((bits, layout), 0)
+    has_masks = image.info["compression"] != 0
+    if (
+        not depth
+        or header_bytes < _WINDOWS_HEADER_BYTES
+        or (has_masks and data[54:66] != _BGRA_MASKS)
+    ):
+        return _unsupported(f"BMP of {bits} bits a pixel of this kind")
+    info = ImageInfo("bmp", image.height, image.width, depth)
+    fault = _refuse_pixels(info.height, info.width, max_pixels)
     if fault is not None:
         return fault
     if check != "none":
-        bmp.walk(data, header)
-        if check == "decode":
-            _decode(BmpImagePlugin.BmpImageFile, data)
-    return ImageFacts(
-        ImageInfo("bmp", header.height, header.width, header.depth),
-        1,
-        8,
-        header.depth,
-        1,
-        len(data),
-        bmp.has_colors(data, header),
-    )
+        expected = start + info.height * row_bytes
+        if not info.height * info.width or start != offset or expected != len(data):
+            raise DamageError(
+                f"BMP: {info.width} x {info.height} pixels from byte {offset} on need "
+                f"{expected} bytes, the file has {len(data)}"
+            )
+        _load(image)
+    return ImageFacts(info, 1, 8, depth, 1, len(data), has_palette=layout == "P")
 
 
-def _refuse(
-    header: jpeg.JpegHeader | png.PngHeader | bmp.BmpHeader, max_pixels: int
-) -> Fault | None:
+_BMP_FIELDS = struct.Struct("<10xII10xH")
+"""Offset of the pixels, size of the second header, bits a pixel."""
+
+_BMP_DEPTHS = {
+    (8, "L"): 1,
+    (8, "P"): 1,
+    (24, "BGR"): 3,
+    (32, "BGRX"): 4,
+    (32, "BGRA"): 4,
+}
+"""Bits a pixel and their layout in Pillow -> channels as TensorFlow decodes them."""
+
+_BGRA_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
+_WINDOWS_HEADER_BYTES = 40
+"""A shorter header is one of OS/2."""
+
+_RARE_BMP = (
+    "Unsupported BMP pixel depth",
+    "Unsupported BMP bitfields layout",
+    "Unsupported BMP compression",
+)
+
+
+def _refuse(header: jpeg.JpegHeader | png.PngHeader, max_pixels: int) -> Fault | None:
     """Returns a fault for too many pixels and for kinds that TensorFlow cannot read."""
     if header.unsupported:
         return _unsupported(header.unsupported)
+    return _refuse_pixels(header.height, header.width, max_pixels)
+
+
+def _refuse_pixels(height: int, width: int, max_pixels: int) -> Fault | None:
     limit = min(max_pixels, TENSORFLOW_MAX_PIXELS)
-    if header.height * header.width > limit:
-        return Fault(
-            Reason.TOO_MANY_PIXELS,
-            f"{header.width} x {header.height} pixels are more than {limit:,}",
-        )
-    return None
+    if height * width <= limit:
+        return None
+    return Fault(
+        Reason.TOO_MANY_PIXELS,
+        f"{width} x {height} pixels are more than {limit:,}",
+    )
+
+
+PILLOW_ERRORS = (
+    OSError,  # the stream is broken or ends early
+    SyntaxError,  # raised by plugins for a header that they do not understand
+    ValueError,  # sizes and modes that contradict each other
+    struct.error,  # a header ends within a number
+)
 
 
 def _decode(
-    plugin: type[
-        JpegImagePlugin.JpegImageFile
-        | PngImagePlugin.PngImageFile
-        | BmpImagePlugin.BmpImageFile
-    ],
+    plugin: type[JpegImagePlugin.JpegImageFile | PngImagePlugin.PngImageFile],
     data: bytes,
 ) -> None:
     """Decodes all pixels with one plugin of Pillow, and discards them.
@@ -209,14 +252,17 @@ def _decode(
       DamageError: Pillow cannot decode it.
     """
     try:
-        with plugin(io.BytesIO(data)) as image:
+        image = plugin(io.BytesIO(data))
+    except PILLOW_ERRORS as error:
+        raise DamageError(f"Pillow cannot decode it: {error}") from error
+    _load(image)
+
+
+def _load(image: ImageFile.ImageFile) -> None:
+    try:
+        with image:
             image.load()
-    except (
-        OSError,  # the stream is broken or ends early
-        SyntaxError,  # raised by plugins for a header that they do not understand
-        ValueError,  # sizes and modes that contradict each other
-        struct.error,  # a header ends within a number
-    ) as error:
+    except PILLOW_ERRORS as error:
         raise DamageError(f"Pillow cannot decode it: {error}") from error
 
 

@@ -6,9 +6,9 @@
 The list is closed. The plugin's class is called directly and never `Image.open`: so no
 file can choose a format that starts another program, as EPS does with Ghostscript.
 
-Headers of GIF, WebP and JPEG 2000 are read here first: the limits must hold before
-Pillow allocates anything, frames are counted without decoding one, and the size in the
-codestream of a JPEG 2000 may contradict the one that Pillow reads.
+The sizes of WebP and JPEG 2000 are read here first: the limits must hold before Pillow
+allocates anything, and the size in the codestream of a JPEG 2000 may contradict the one
+that Pillow reads.
 """
 
 import contextlib
@@ -26,7 +26,6 @@ from typing import Any, cast
 
 from PIL import Image, ImageFile, features
 
-from transforms.core.image import gif, webp
 from transforms.core.image.exif import read_orientation
 from transforms.errors import DamageError
 
@@ -133,24 +132,26 @@ def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
       UnsupportedKindError: it is a BMP of a rare kind.
       DamageError: the header is invalid.
     """
-    frames = 1
-    if name in ("gif", "webp"):
-        header = (gif if name == "gif" else webp).read_header(data)
-        _bound(header.height, header.width, max_pixels)
-        frames = header.frames
-    elif name == "jpeg2000":
+    if name == "jpeg2000":
         _bound_codestreams(data, max_pixels)
+    elif name == "webp":
+        _bound_canvas(data, max_pixels)
     plugin = _plugin(name)
     if plugin is None:
         raise DamageError(f"this installation has no decoder for {name}")
+    source = _Source(data)
     try:
+        with _without_warnings():
+            image = plugin(source)
         if name == "tiff":
-            with _without_warnings():
-                opened = _open_tiff(plugin(io.BytesIO(data)), max_pixels)
+            opened = _open_tiff(image, max_pixels)
         else:
-            image = plugin(io.BytesIO(data))
-            if name in ("avif", "heic"):
+            _bound(image.height, image.width, max_pixels)
+            frames = 1
+            if name in ("gif", "webp", "avif", "heic"):
                 frames = getattr(image, "n_frames", 1)
+            if (name == "gif" and source.has_ended) or _lacks_rows(data, image):
+                raise DamageError(f"{name}: truncated: it has {len(data)} bytes")
             opened = Opened(
                 format=name,
                 height=image.height,
@@ -160,8 +161,10 @@ def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
                 frames=frames,
                 image=image,
             )
-    except TooManyPixelsError:
+    except DamageError:
         raise
+    except Image.DecompressionBombError as error:
+        raise TooManyPixelsError(str(error)) from error
     except _DAMAGE as error:
         if str(error).startswith("Unsupported BMP"):
             raise UnsupportedKindError(
@@ -173,6 +176,30 @@ def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
     if opened.height < 1 or opened.width < 1:
         raise DamageError(f"{name}: {opened.width} x {opened.height} pixels")
     return opened
+
+
+class _Source(io.BytesIO):
+    """A file in memory, of which Pillow reads a GIF block by block.
+
+    Attributes:
+      has_ended: whether more bytes were asked for than there are.
+    """
+
+    has_ended = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads the next bytes."""
+        data = super().read(size)
+        self.has_ended |= size is not None and len(data) < size
+        return data
+
+
+def _lacks_rows(data: bytes, image: ImageFile.ImageFile) -> bool:
+    """Whether a BMP with run lengths is cut short; Pillow leaves missing rows black."""
+    return image.tile[:1] != [] and (
+        image.tile[0].codec_name == "bmp_rle"
+        and int.from_bytes(data[2:6], "little") > len(data)
+    )
 
 
 def load(opened: Opened) -> Image.Image:
@@ -205,7 +232,7 @@ def load(opened: Opened) -> Image.Image:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Suppresses Pillow's warnings about odd TIFF tags.
+    """Suppresses Pillow's warnings about odd TIFF tags, and about many pixels.
 
     Filters of warnings belong to the process, so only one thread may change them.
     """
@@ -288,6 +315,28 @@ def _bound_codestreams(data: bytes, max_pixels: int) -> None:
             f"components at byte {data.find(_SIZ)}"
         )
     _bound(bottom, right, max_pixels)
+
+
+# Sizes of the canvas: VP8X less one in 24 bits, VP8L less one and VP8 in 14 bits.
+_canvas = re.compile(
+    rb"RIFF....WEBPVP8(?:X.{8}(.{3})(.{3})|L.{4}/(.{4})| .{7}\x9d\x01\*(..)(..))",
+    re.DOTALL,
+).match
+
+
+def _bound_canvas(data: bytes, max_pixels: int) -> None:
+    """Checks the size of a WebP, for which Pillow allocates when it opens the file."""
+    found = _canvas(data)
+    if found is None:
+        raise DamageError("webp: there is no image in it")
+    numbers = [int.from_bytes(each, "little") for each in found.groups(b"")]
+    width, height, both, lossy_width, lossy_height = numbers
+    if found[1]:
+        _bound(height + 1, width + 1, max_pixels)
+    elif found[3]:
+        _bound((both >> 14 & 0x3FFF) + 1, (both & 0x3FFF) + 1, max_pixels)
+    else:
+        _bound(lossy_height & 0x3FFF, lossy_width & 0x3FFF, max_pixels)
 
 
 def _siz_fields(data: bytes) -> tuple[int, ...]:

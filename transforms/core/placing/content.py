@@ -45,7 +45,6 @@ from transforms.core.arrays import is_list, offsets_of, raw_values
 from transforms.core.placing.identity import hash_texts
 from transforms.core.placing.placement import UInt64s, origin_bases, splitmix64
 from transforms.core.rows.coerce import DECIMAL, INTEGER, NUMBER_WORD, trimmed, zero_led
-from transforms.core.sparse import Cells, cells_of, other_names
 
 __all__ = ["content_hashes", "hashed_images", "holds_images", "image_mask"]
 
@@ -120,18 +119,13 @@ def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
 
     Args:
       rows: the source's own columns.
-      names: of the columns that count; missing ones add nothing, and of sparse columns
-        all names count.
+      names: of the columns that count; missing ones add nothing.
     """
-    places = {name: place for place, name in enumerate(other_names(rows.schema))}
-    if len(places) < rows.num_columns:
-        places = {name: rows.schema.get_field_index(name) for name in places}
+    places = {name: place for place, name in enumerate(rows.schema.names)}
     columns = [
         (_base_of(name), rows.column(places[name])) for name in names if name in places
     ]
     out = np.zeros(rows.num_rows, np.uint64)
-    for cells in cells_of(rows):
-        out += cells.sums(_of_cells(cells))
     for start in range(0, rows.num_rows, _ROWS):
         part = out[start : start + _ROWS]
         for base, column in columns:
@@ -210,7 +204,7 @@ def _is_binary(kind: pa.DataType) -> bool:
     )
 
 
-def _mixed(base: np.uint64 | UInt64s, words: _Words) -> UInt64s:
+def _mixed(base: np.uint64, words: _Words) -> UInt64s:
     """Returns the summands of n values of one column."""
     values, present = words
     with np.errstate(over="ignore"):
@@ -218,12 +212,6 @@ def _mixed(base: np.uint64 | UInt64s, words: _Words) -> UInt64s:
     if present is not None:
         found *= present
     return found
-
-
-def _of_cells(cells: Cells) -> UInt64s:
-    """Returns the summands of the cells of sparse columns."""
-    bases = np.fromiter(map(_base_of, cells.names), np.uint64, len(cells.names))
-    return _mixed(bases[cells.places], _words(cells.values))
 
 
 def _words(array: pa.Array) -> _Words:

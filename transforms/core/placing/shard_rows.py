@@ -19,7 +19,6 @@ from transforms.core.segment import (
     PLACE_COLUMNS,
     ROW_COLUMN,
 )
-from transforms.core.sparse import cells_of, joined
 
 __all__ = ["ShardCounts", "ShardRows"]
 
@@ -87,7 +86,7 @@ class ShardRows:
         ('a.csv', 2)
 
     Attributes:
-      table: the segments' rows in source order, packed; a column of long values is in
+      table: the segments' rows in source order; a column of long values is in
         several chunks, any other in one.
       order: positions in `table`, in the order of the records.
       origins: each segment's origin, for rows without a column of origins.
@@ -141,14 +140,8 @@ class ShardRows:
         counts = [shard.table.num_rows for shard in shards]
         places = [0, *itertools.accumulate(counts)]
         tables = [shard.table for shard in shards]
-        # Sparse columns of the same name and type may hold other features.
-        sparse = {name for t in tables for cells in cells_of(t) for name in cells.names}
-        if sparse:
-            table = joined(tables, lambda name, _kind: name in sparse)
-        else:
-            table = pa.concat_tables(tables, promote_options="default")
         return cls(
-            in_one_piece(table),
+            in_one_piece(pa.concat_tables(tables, promote_options="default")),
             np.concatenate(
                 [shard.order + at for shard, at in zip(shards, places, strict=False)]
             ),
@@ -170,10 +163,7 @@ class ShardRows:
         return dataclasses.replace(self, table=self.table.select(names))
 
     def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Returns the rows from `start` to `stop` of the order, and their positions.
-
-        They are packed as those of the table are.
-        """
+        """Returns the rows from `start` to `stop` of the order, and their positions."""
         positions = self.order[start:stop]
         where = pa.array(positions)
         columns = [
@@ -315,16 +305,14 @@ def _taken(
 ) -> pa.ChunkedArray:
     """Returns the values of a column of several chunks at positions.
 
-    Large values are not copied: each is in a chunk of its own. Others are copied twice,
-    as are the lists of a packed column.
+    Large values are not copied: each is in a chunk of its own. Others are copied twice.
     """
     chunks = column.chunks
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
     found = np.searchsorted(ends, positions, side="right")
     places = positions - (ends - lengths)[found]
-    is_packed = pa.types.is_fixed_size_list(column.type)
-    if not is_packed and _is_large("", column):
+    if _is_large("", column):
         pieces = [
             chunks[chunk].slice(place, 1)
             for chunk, place in zip(found.tolist(), places.tolist(), strict=True)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from transforms.core.model import Batch
-from transforms.core.packing import column_of
 from transforms.core.placing.identity import LOCK, SPLIT, key_hashes, unit_hashes
 from transforms.core.placing.placement import (
     SplitRule,
@@ -168,6 +167,6 @@ def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
 def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     if tables.strata is None:
         raise EncodingError("A stratified split needs the classes to be counted first.")
-    classes = class_names(column_of(batch.rows, rule.stratify_by))
+    classes = class_names(batch.rows.column(rule.stratify_by))
     index = tables.strata.split_of(classes, _hashes(batch, rule))
     return Splits(rule.names, index)

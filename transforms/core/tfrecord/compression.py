@@ -5,13 +5,14 @@
     zlib stream   78 xx   deflate data   adler32 of the content (4, BE)
 
 A TFRecord file is compressed as a whole, never record by record; several gzip
-members in a row are one stream (`gzip_members`). Sources: RFC 1950, 1951 and 1952.
+members in a row are one stream, of which this program writes one member. zlib streams
+are read only. Sources: RFC 1950, 1951 and 1952.
 """
 
 import enum
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from transforms.core.tfrecord.frame import HEADER_BYTES, header
 from transforms.errors import SpecError, TFRecordError
@@ -19,8 +20,8 @@ from transforms.errors import SpecError, TFRecordError
 __all__ = [
     "STEP_BYTES",
     "Compression",
+    "Deflater",
     "Inflater",
-    "ZlibDeflater",
     "detect",
     "is_frame_header",
     "parse_compression",
@@ -32,8 +33,13 @@ STEP_BYTES = 1 << 20
 # tiny members in a row that copy is the whole cost.
 _INPUT_BYTES = 1 << 16
 
+# Part of the format of output: another level gives other bytes.
 _LEVEL = 6
 _GZIP_MAGIC = b"\x1f\x8b"
+# mtime 0, no name, no extra flags, operating system 255 "unknown": the bytes are a
+# function of the content (and of the zlib that deflates it).
+_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_GZIP_TRAILER = struct.Struct("<II")
 
 _UNSUPPORTED = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -193,16 +199,31 @@ class Inflater:
         )
 
 
-class ZlibDeflater:
-    """Makes a zlib stream that depends on the content alone."""
+class Deflater:
+    """Makes one gzip member.
+
+    The bytes depend on the content alone, not on how it is divided among calls.
+    """
 
     def __init__(self) -> None:
-        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, 15)
+        # The header and the trailer are made here: zlib's own state the system.
+        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
+        self._crc32 = 0
+        self._size = 0
 
-    def add(self, data: bytes) -> bytes:
-        """Returns stored bytes that are ready once `data` is added; often b""."""
-        return self._deflate.compress(data)
+    def add(self, data: bytes | memoryview) -> Iterator[bytes]:
+        """Adds `data`; yields stored bytes that are ready, about 1 MiB at a time."""
+        view = memoryview(data)
+        for start in range(0, len(view), STEP_BYTES):
+            part = view[start : start + STEP_BYTES]
+            if not self._size:
+                yield _GZIP_HEADER
+            self._crc32 = zlib.crc32(part, self._crc32)
+            self._size += len(part)
+            yield self._deflate.compress(part)
 
     def finish(self) -> bytes:
         """Returns the last stored bytes."""
-        return self._deflate.flush()
+        header = b"" if self._size else _GZIP_HEADER
+        trailer = _GZIP_TRAILER.pack(self._crc32, self._size & 0xFFFFFFFF)
+        return header + self._deflate.flush() + trailer

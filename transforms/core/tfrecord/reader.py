@@ -110,14 +110,15 @@ class PayloadBatch:
             self, data=self.data[low:high], starts=self.starts - low
         )
 
-    def first(self, count: int) -> "PayloadBatch":
-        """Returns the first payloads, at most `count` of them."""
+    def part(self, start: int, stop: int) -> "PayloadBatch":
+        """Returns the payloads at `start` to `stop`, or to the last."""
         return PayloadBatch(
             self.data,
-            self.starts[:count],
-            self.lengths[:count],
-            self.first_record,
-            self.offsets[:count],
+            self.starts[start:stop],
+            self.lengths[start:stop],
+            self.first_record + start,
+            self.offsets[start:stop],
+            None if self.crcs is None else self.crcs[start:stop],
         )
 
     def to_list(self) -> list[bytes]:

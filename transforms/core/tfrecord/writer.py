@@ -8,16 +8,15 @@ from typing import Protocol, Self, runtime_checkable
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
 from transforms.core.tfrecord.compression import (
     Compression,
-    ZlibDeflater,
+    Deflater,
     parse_compression,
 )
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header
-from transforms.core.tfrecord.gzip_members import MemberDeflater
 from transforms.core.tfrecord.joined_crc import joined_crc
+from transforms.errors import SpecError
 
 __all__ = ["FileFacts", "GatheringSink", "Sink", "TFRecordWriter"]
 
@@ -74,17 +73,18 @@ class TFRecordWriter:
 
     Args:
       sink: anything with `write(bytes)` that takes all it is given.
-      compression: "none", "gzip" or "zlib", of the whole file.
+      compression: "none" or "gzip", of the whole file.
+
+    Raises:
+      SpecError: the compression is another.
     """
 
     def __init__(self, sink: Sink, *, compression: str = "none") -> None:
         self._sink = sink
-        self._compression = parse_compression(compression)
-        self._deflater: MemberDeflater | ZlibDeflater | None = None
-        if self._compression is Compression.GZIP:
-            self._deflater = MemberDeflater()
-        elif self._compression is Compression.ZLIB:
-            self._deflater = ZlibDeflater()
+        kind = parse_compression(compression)
+        if kind is Compression.ZLIB:
+            raise SpecError("zlib streams are read, not written. Write gzip.")
+        self._deflater = Deflater() if kind is Compression.GZIP else None
         self._parts: list[bytes] = []
         self._buffered = 0
         self._closed = False
@@ -130,8 +130,7 @@ class TFRecordWriter:
           size: bytes of all pieces.
           crc32c: CRC32C of all pieces.
         """
-        plain = self._compression is Compression.NONE
-        if not plain or not isinstance(self._sink, GatheringSink):
+        if self._deflater is not None or not isinstance(self._sink, GatheringSink):
             self.write_framed(b"".join(pieces), records=records)
             return
         self._flush()
@@ -162,16 +161,6 @@ class TFRecordWriter:
             crc32c=self.crc32c,
             payload_bytes=self.payload_bytes,
         )
-
-    def gzip_addresses(self) -> npt.NDArray[np.uint64]:
-        """Returns the n + 1 addresses of `gzip_members` of a complete gzip file.
-
-        Raises:
-          ValueError: before `close`, or the file is not gzip.
-        """
-        if not isinstance(self._deflater, MemberDeflater) or not self._complete:
-            raise ValueError("addresses are those of a complete gzip file")
-        return self._deflater.addresses()
 
     def __enter__(self) -> Self:
         return self
@@ -207,7 +196,8 @@ class TFRecordWriter:
     def _store(self, data: bytes) -> None:
         if self._closed:
             raise ValueError("the writer is closed")
-        self._emit(data if self._deflater is None else self._deflater.add(data))
+        for stored in (data,) if self._deflater is None else self._deflater.add(data):
+            self._emit(stored)
 
     def _emit(self, stored: bytes) -> None:
         if len(stored):

@@ -17,9 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import raw_values
-from transforms.core.packing import LEAST_PACKED
 from transforms.core.rows.float32 import FLOAT32_EXACT
-from transforms.formats.csv.cells import parse_cells
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.records import Records, parse_plain
 
@@ -45,7 +43,7 @@ def parse_floats(
     Args:
       data: the records; no header, no byte order mark.
       names: the names of the file's columns.
-      wanted: the distinct columns to return, in this order; many floats are packed.
+      wanted: the distinct columns to return, in this order.
       floats: those of them that are to be float32.
       dialect: how the file is written.
     """
@@ -58,12 +56,9 @@ def parse_floats(
     if _has_leading_zeros(np.frombuffer(data, np.uint8)):
         return None
     try:
-        records = parse_cells(data, names, wanted, floats, dialect)
-        if records is None:
-            kinds = dict.fromkeys(wanted, pa.string())
-            kinds |= dict.fromkeys(floats, pa.float32())
-            packed = floats if len(floats) >= LEAST_PACKED else ()
-            records = parse_plain(data, names, kinds, dialect, packed=packed)
+        kinds = dict.fromkeys(wanted, pa.string())
+        kinds |= dict.fromkeys(floats, pa.float32())
+        records = parse_plain(data, names, kinds, dialect)
     except pa.ArrowInvalid:
         return None
     return records if _are_plain(_values_of(records), data) else None
@@ -95,9 +90,6 @@ def _has_leading_zeros(data: npt.NDArray[np.uint8]) -> bool:
 
 def _values_of(records: Records) -> npt.NDArray[np.float32]:
     """Returns the values of all floats that are there."""
-    if records.packed is not None:
-        numbers = records.packed.numbers
-        return raw_values(numbers.drop_null() if numbers.null_count else numbers)
     columns = [c for c in records.columns if pa.types.is_float32(c.type)]
     numbers = pa.concat_arrays(columns)
     return raw_values(numbers.drop_null() if numbers.null_count else numbers)

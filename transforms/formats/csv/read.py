@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block, Reason, Rejection, Skipped
-from transforms.core.packing import Packed
 from transforms.core.rows.column import Mask, not_utf8
 from transforms.errors import ConservationError, InputError, bounded, shortened
 from transforms.formats.csv.dialect import (
@@ -62,9 +61,8 @@ def read_raw(
       columns: the names of all columns of the file.
       wanted: the names of the columns to return.
       beside: and of other columns to return.
-      floats: those of the columns wanted that are returned as float32, many of them
-        packed, where no rule for texts may find anything else in them than plain
-        numbers.
+      floats: those of the columns wanted that are returned as float32, where no rule
+        for texts may find anything else in them than plain numbers.
 
     Raises:
       InputError: the file has no column of a wanted name.
@@ -76,7 +74,6 @@ def read_raw(
             f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
         )
     source = _Source(data, block, dialect)
-    packed: Packed | None = None
     # The parser counts records only if it parses a column.
     asked = [*wanted, *beside] or columns[:1]
     records = None
@@ -86,11 +83,6 @@ def read_raw(
     if records is None:
         records, texts = _texts(source, columns, asked)
     else:
-        packed = records.packed
-        if packed is not None:
-            held = frozenset(packed.names)
-            asked = [name for name in asked if name not in held]
-            wanted = [name for name in wanted if name not in held]
         texts = {n: (c, None) for n, c in zip(asked, records.columns, strict=True)}
     if len(records) != block.rows:
         raise ConservationError(
@@ -139,7 +131,6 @@ def read_raw(
         refused,
         source.rejections,
         skipped={str(reason): count for reason, count in skipped.items() if count},
-        packed=packed,
     )
 
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from transforms.core.packing import Packed
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.scan import Scan, pieces_of, with_tabs
 
@@ -44,7 +43,6 @@ class Records:
     Attributes:
       columns: for each column asked for, n texts; null where the cell is blank and
         not quoted.
-      packed: those asked for that are packed floats, and not among the columns.
       indices: int64 array of n: the position of each among the r.
       miscounted: of others: position and number of fields.
       end_marks: positions of the rest, which are a lone Ctrl-Z: what DOS wrote at the
@@ -55,7 +53,6 @@ class Records:
     indices: npt.NDArray[np.int64]
     miscounted: tuple[tuple[int, int], ...]
     end_marks: tuple[int, ...] = ()
-    packed: Packed | None = None
 
     def __len__(self) -> int:
         """The number r of records, those of another length included."""
@@ -128,26 +125,19 @@ def parse_plain(
     names: Sequence[str],
     types: Mapping[str, pa.DataType],
     dialect: CsvDialect,
-    *,
-    packed: Sequence[str] = (),
 ) -> Records:
     """Parses whole records of UTF-8 text, all of which have the right length.
 
     Args:
       data, names, dialect: as for `parse`.
       types: of the columns to return.
-      packed: those of them that are returned as one.
 
     Raises:
       pyarrow.ArrowInvalid: a record is of another length, or a cell of another type.
     """
     table = _table_of(protected(data, dialect), names, types, _parse_options(dialect))
     indices = np.arange(table.num_rows, dtype=np.int64)
-    if not packed or not len(indices):
-        return Records(_columns(table), indices, ())
-    (numbers,) = table.select(packed).combine_chunks().to_batches()
-    rest = table.drop_columns([*packed])
-    return Records(_columns(rest), indices, (), packed=Packed.of(numbers))
+    return Records(_columns(table), indices, ())
 
 
 def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:

@@ -21,7 +21,7 @@ from transforms.core.image.policy import ImagePolicy, header_size, too_many_byte
 from transforms.core.reasons import Fault, Reason
 from transforms.formats.detection.fields import list_of
 from transforms.formats.table import RawRows, TableSample
-from transforms.storage.limits import TooLargeError
+from transforms.storage.entries import TooLargeError
 from transforms.storage.paths import spellings
 from transforms.storage.visibility import unseen
 

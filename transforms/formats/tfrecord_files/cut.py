@@ -212,6 +212,10 @@ def joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
         np.concatenate([batch.lengths for batch in batches]),
         batches[0].first_record,
         np.concatenate([batch.offsets for batch in batches]),
+        # Those of long records are not in the data.
+        None
+        if all(batch.crcs is None for batch in batches)
+        else np.concatenate([batch.payload_crcs() for batch in batches]),
     )
 
 

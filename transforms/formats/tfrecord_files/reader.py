@@ -187,7 +187,7 @@ class TFRecordFiles(TableReader):
                 return
         data = files.read_range(file.path, block.start, block.stop, stamp=block.stamp)
         payloads = payloads_between(data, file.path, block.start, block.first_row)
-        yield self.raw(block, payloads.first(block.rows), columns)
+        yield self.raw(block, payloads.part(0, block.rows), columns)
 
     def _unpacked(
         self, file: SourceFile, block: Block, stream: BinaryIO, columns: Sequence[str]
@@ -195,7 +195,7 @@ class TFRecordFiles(TableReader):
         rows = used = 0
         for payloads in unpacked(stream, file.path, PIECE_BYTES):
             if block.rows:
-                payloads = payloads.first(block.rows - rows)
+                payloads = payloads.part(0, block.rows - rows)
             now = min(stream.tell(), block.stop)
             start = int(payloads.offsets[0])
             piece = dataclasses.replace(

@@ -1,38 +1,20 @@
-"""Our parser against TensorFlow's two, on valid and on mutated messages.
+"""Our parser against protobuf's `tf.train.Example`, on valid and on mutated messages.
 
-`tf.train.Example.FromString` is protobuf: verdict and values are the same. The op
-behind `tf.io.parse_example` has a parser of its own. Where both read a message they
-read the same values; they differ in two classes of messages, which no writer
-makes:
-
-1. It reads what is no message: cut ones, damage in what was not asked for, keys that
-   are not UTF-8. protobuf refuses them, and so does ours.
-2. It refuses what is one: unknown fields or groups, two types in one feature, a field
-   twice. protobuf reads them, and so does ours.
-
-The op also reads beyond the end of a few mutated messages, which may end its process;
-so it runs in one of its own, and what it has not answered is counted.
+Verdict and values are the same.
 """
 
 import random
 import struct
 from typing import Any
 
-import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 
 from tests.conftest import Headline
-from tests.readers.core.example.parse_example_child import CRASHED, parsed_elsewhere
 from tests.support.fuzzing import mutated
 from tests.support.stress import sizes
-from transforms.core.example.decoder import decode_examples, message, parse_example
+from transforms.core.example.decoder import decode_examples, parse_example
 from transforms.core.example.messages import Example
-from transforms.core.example.parse import (
-    FixedLenFeature,
-    VarLenFeature,
-    parse_single_example,
-)
 from transforms.errors import ExampleError
 
 TOKENS = (
@@ -119,66 +101,3 @@ def test_verdict_and_values_are_those_of_tensorflows_message(
     headline(
         "H13", f"tf.train.Example: {total:,} messages, {accepted:,} valid, 0 differ"
     )
-
-
-@pytest.mark.parametrize("total", sizes(300, 100_000))
-def test_values_are_those_of_parse_example_wherever_both_read(
-    total: int, tf: Any, headline: Headline
-) -> None:
-    """Bit by bit; where one refuses, the message is of the classes above."""
-    ours_of = {
-        "one": FixedLenFeature((), "int64", 7),
-        "i": VarLenFeature("int64"),
-        "f": VarLenFeature("float32"),
-        "글": VarLenFeature("string"),
-    }
-    both = only_theirs = only_ours = crashes = 0
-    answers = parsed_elsewhere(data for _, data in cases(total))
-    for (case, data), theirs in zip(cases(total), answers, strict=True):
-        try:
-            ours = parse_single_example(data, ours_of)
-        except ExampleError:
-            ours = None
-        if isinstance(theirs, str):
-            assert theirs == CRASHED
-            crashes += 1
-        elif ours is None:
-            if theirs is not None:
-                only_theirs += 1
-                assert is_no_message(data), (case, data)
-        elif theirs is None:
-            only_ours += 1
-            assert holds_more_than_values(data), (case, data)
-        else:
-            both += 1
-            assert theirs["one"] == int(ours["one"]), (case, data)
-            for name in ("i", "f", "글"):
-                values = theirs[name]
-                assert len(values) == len(ours[name]), (case, data)
-                if name == "글":
-                    assert list(values) == list(ours[name]), (case, data)
-                else:
-                    assert np.asarray(values).tobytes() == ours[name].tobytes(), case
-    assert both > total // 3
-    assert crashes <= total // 10_000 + 1
-    headline(
-        "H13",
-        f"tf.io.parse_example: {both:,} of {total:,} read by both, 0 differ; class 1 "
-        f"{only_theirs}, class 2 {only_ours}; it crashed over {crashes}",
-    )
-
-
-def is_no_message(data: bytes) -> bool:
-    """Class 1: protobuf does not parse it."""
-    try:
-        message(data)
-    except ExampleError:
-        return True
-    return False
-
-
-def holds_more_than_values(data: bytes) -> bool:
-    """Class 2: it is longer, or shorter, than what a writer makes of its values."""
-    parsed = message(data)
-    parsed.DiscardUnknownFields()
-    return len(parsed.SerializeToString()) != len(data)

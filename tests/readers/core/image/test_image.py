@@ -53,16 +53,17 @@ def test_corpus_is_large_enough(verdicts: list[Verdict]) -> None:
     assert 1000 < sum(v.shape is None for v in broken) < len(broken) - 1000
 
 
-@pytest.mark.parametrize("check", sizes("structure", "decode"))
-def test_no_accepted_file_fails_in_tensorflow(
-    verdicts: list[Verdict], check: Check
-) -> None:
-    """What the check lets through, TensorFlow decodes."""
-    assert [
-        (v.kind, v.damage, info)
-        for v in verdicts
-        if v.shape is None and isinstance(info := check_image(v.data, check), ImageInfo)
-    ] == []
+def test_no_accepted_file_fails_in_tensorflow(verdicts: list[Verdict]) -> None:
+    """What `--image-check decode` lets through, TensorFlow decodes.
+
+    So it is of the default check, but for bytes that are wrong within a JPEG.
+    """
+    failed = [v for v in verdicts if v.shape is None]
+    accepted = [v for v in failed if isinstance(check_image(v.data), ImageInfo)]
+    assert [v.kind for v in accepted if not v.kind.startswith("jpeg")] == []
+    assert [v.kind for v in accepted if v.damage in ("truncate", "drop")] == []
+    decoded = [check_image(v.data, "decode") for v in failed]
+    assert [info for info in decoded if isinstance(info, ImageInfo)] == []
 
 
 @pytest.mark.parametrize("check", sizes("structure", "decode", "none"))

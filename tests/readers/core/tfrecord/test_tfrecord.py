@@ -2,8 +2,6 @@
 
 import gzip
 import pathlib
-import shutil
-import subprocess
 
 import apache_beam as beam
 import pytest
@@ -29,13 +27,12 @@ def test_tensorflow_reads_what_we_write(
     assert list(dataset.as_numpy_iterator()) == RECORDS
 
 
-def test_readers_read_all_members_of_a_gzip_file(tmp_path: pathlib.Path) -> None:
+def test_readers_read_a_whole_gzip_file(tmp_path: pathlib.Path) -> None:
     """TensorFlow, Beam and gzip itself read to the last of many records."""
     tensorflow = pytest.importorskip("tensorflow")
     records = [bytes([k % 251]) * 1000 for k in range(1000)]
     path = tmp_path / "a.tfrecord.gz"
     path.write_bytes(write(records, "gzip")[0])
-    assert path.read_bytes().count(b"\x1f\x8b\x08\0") >= 15
     dataset = tensorflow.data.TFRecordDataset(str(path), compression_type="GZIP")
     assert list(dataset.as_numpy_iterator()) == records
     with tensorflow.io.gfile.GFile(str(path), "rb") as file:
@@ -43,33 +40,6 @@ def test_readers_read_all_members_of_a_gzip_file(tmp_path: pathlib.Path) -> None
     with beam.Pipeline("BundleBasedDirectRunner") as pipeline:
         read = pipeline | beam.io.ReadFromTFRecord(str(path))
         assert_that(read, equal_to(records))
-
-
-_READ_IN_JAVA = """
-import java.io.*;
-import java.util.zip.GZIPInputStream;
-
-class Read {
-  public static void main(String[] arguments) throws IOException {
-    var file = new FileInputStream(arguments[0]);
-    System.out.write(new GZIPInputStream(file).readAllBytes());
-    System.out.flush();
-  }
-}
-"""
-
-
-def test_java_reads_all_members_of_a_gzip_file(tmp_path: pathlib.Path) -> None:
-    """GZIPInputStream, as Hadoop and Spark use it, goes on behind a member."""
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("there is no java")
-    records = [bytes([k % 251]) * 1000 for k in range(300)]
-    path, source = tmp_path / "a.tfrecord.gz", tmp_path / "Read.java"
-    path.write_bytes(write(records, "gzip")[0])
-    source.write_text(_READ_IN_JAVA)
-    found = subprocess.run([java, source, path], capture_output=True, check=True)
-    assert found.stdout == write(records, "none")[0]
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])

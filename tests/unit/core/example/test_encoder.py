@@ -39,7 +39,6 @@ from transforms.core.example.messages import (
     Int64List,
 )
 from transforms.core.example.varint import Varints, varint, varint_size
-from transforms.core.sparse import with_sparse
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
 
@@ -116,32 +115,6 @@ def assert_encodes(batch: pa.RecordBatch, split_at: Any = None) -> None:
     assert framed.buffer.to_pybytes() == b"".join(records)
     assert framed.offsets.dtype == np.int64
     assert framed.offsets.tolist() == [0, *itertools.accumulate(map(len, records))]
-    if batch.num_rows:
-        assert_encodes_sparse(batch, expected)
-
-
-def _is_chosen(chosen: Any, name: str, _: pa.DataType) -> bool:
-    return bool(chosen(name))
-
-
-def assert_encodes_sparse(batch: pa.RecordBatch, expected: list[bytes]) -> None:
-    """Compares what a batch gives whose columns are sparse, all or every second."""
-    for chosen in (batch.schema.names, batch.schema.names[::2]):
-        able = frozenset(chosen).__contains__
-        table = with_sparse(
-            pa.Table.from_batches([batch]),
-            functools.partial(_is_chosen, able),
-            held=dict.fromkeys(batch.schema.names, 0),
-            least=1,
-        )
-        if not table.num_columns:
-            continue
-        (rows,) = table.combine_chunks().to_batches()
-        encoder = ExampleEncoder(rows.schema)
-        assert encoder.encode(rows).to_pylist() == expected
-        assert encoder.encoded_bytes(rows) == sum(map(len, expected))
-        framed = encoder.encode_framed(rows)
-        assert framed.buffer.to_pybytes() == b"".join(map(frame, expected))
 
 
 def with_nulls_over_values(array: pa.Array, present: npt.NDArray[Any]) -> pa.Array:
@@ -695,3 +668,26 @@ def test_encoding_does_not_change_the_batch() -> None:
     copy = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
     ExampleEncoder(batch.schema).encode_framed(batch)
     assert batch.equals(copy)
+
+
+def test_a_dictionary_gives_the_records_of_its_texts() -> None:
+    """Its values are the texts, whether they are few or many."""
+    rng = np.random.default_rng(5)
+    columns = {"x": pa.array(rng.standard_normal(20_000, np.float32))}
+    for count in (3, 4_000):
+        texts = [f"{'t' * (number % 20)}{number}" for number in range(count)]
+        words = pa.array(texts).take(pa.array(rng.integers(0, count, 20_000)))
+        plain = pa.record_batch(columns | {"text": words})
+        encoded = pa.record_batch(columns | {"text": words.dictionary_encode()})
+        found = [ExampleEncoder(b.schema).encode_framed(b) for b in (plain, encoded)]
+        assert found[0].buffer.equals(found[1].buffer)
+
+
+@pytest.mark.parametrize("row", [7_655, 40_000])
+def test_an_error_names_the_row_in_the_batch(row: int) -> None:
+    """Not its place in a chunk."""
+    numbers = np.array([1, 200] * 25_000, np.uint64)
+    numbers[row - 1] = 2**63
+    batch = pa.record_batch({"number": numbers})
+    with pytest.raises(EncodingError, match=f"row {row} of the batch"):
+        ExampleEncoder(batch.schema).encode_framed(batch)

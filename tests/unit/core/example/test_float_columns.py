@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from transforms.core.example import float_columns
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.example.float_columns import FloatColumns
-from transforms.core.packing import Packed
 from transforms.core.tfrecord.frame import footer
-from transforms.errors import EncodingError
 
 FLOATS = st.floats(width=32)
 COLUMNS = {
@@ -94,46 +92,7 @@ def test_a_missing_value_makes_its_column_a_single_one() -> None:
     assert found.buffer.equals(wanted.buffer)
 
 
-def _packed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns a batch with its float32 columns packed, however few they are."""
-    kinds = zip(batch.schema.names, batch.schema.types, strict=True)
-    floats = [name for name, kind in kinds if kind == pa.float32()]
-    if not floats:
-        return batch
-    packed = Packed.of(batch.select(floats))
-    rest = batch.drop_columns(floats)
-    schema = pa.schema([*rest.schema, packed.field])
-    return pa.RecordBatch.from_arrays([*rest.columns, packed.lists], schema=schema)
-
-
-@given(batches(), st.integers(0, 2))
-def test_packed_columns_give_the_records_of_columns(
-    batch: pa.RecordBatch, start: int
-) -> None:
-    """Among columns of any names and types, with missing values and without."""
-    packed = _packed(batch)
-    wanted, found = ExampleEncoder(batch.schema), ExampleEncoder(packed.schema)
-    for rows, others in (
-        (batch.slice(start), packed.slice(start)),
-        (batch, packed),
-    ):
-        one, other = wanted.encode_framed(rows), found.encode_framed(others)
-        assert one.buffer.to_pybytes() == other.buffer.to_pybytes()
-        assert one.offsets.tolist() == other.offsets.tolist()
-
-
-def test_packed_columns_of_other_names_are_refused() -> None:
-    """The names of what a batch holds are those that the encoder was made for."""
-    one, other = (
-        _packed(pa.record_batch({name: pa.array([1.0], pa.float32())}))
-        for name in ("a", "b")
-    )
-    with pytest.raises(EncodingError, match="found b: float"):
-        ExampleEncoder(one.schema).encode(other)
-
-
-@pytest.mark.parametrize("form", ["single", "packed"])
-def test_checksums_where_texts_are_between_many_floats(form: str) -> None:
+def test_checksums_where_texts_are_between_many_floats() -> None:
     """Short runs of floats in many rows: each checksum is that of its record."""
     rows = 400
     values = np.random.default_rng(1).random((600, rows), np.float32)
@@ -141,8 +100,7 @@ def test_checksums_where_texts_are_between_many_floats(form: str) -> None:
     for index in range(50, 600, 50):
         columns[f"c{index:03}"] = pa.array([f"n{row % 7}" for row in range(rows)])
     batch = pa.RecordBatch.from_pydict(columns)
-    given = _packed(batch) if form == "packed" else batch
-    framed = ExampleEncoder(given.schema).encode_framed(given)
+    framed = ExampleEncoder(batch.schema).encode_framed(batch)
     data = framed.buffer.to_pybytes()
     for start, stop in itertools.pairwise(framed.offsets.tolist()):
         assert data[stop - 4 : stop] == footer(data[start + 12 : stop - 4])

@@ -1,23 +1,13 @@
-"""Reading examples without TensorFlow: its own parser is the oracle."""
+"""Reading the examples of files and datasets without TensorFlow."""
 
 import pathlib
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.support.examples import Values, ints, serialise
+from tests.support.examples import ints
 from tests.support.kinds import write_kinds
-from tests.support.parse_cases import ABSENT, FLOATS, TWO, as_lists
-from transforms.core.example.parse import (
-    FixedLenFeature,
-    RaggedFeature,
-    RowLengths,
-    UniformRowLength,
-    VarLenFeature,
-    parse_single_example,
-    read_examples,
-)
+from transforms.core.example.parse import read_examples
 from transforms.core.manifest import Account, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
@@ -26,57 +16,8 @@ from transforms.errors import (
     BeamTFRecordError,
     ExampleError,
     SourceError,
-    SpecError,
     TFRecordError,
 )
-
-
-def test_default_replaces_an_absent_feature() -> None:
-    """The tutorial's way to read: scalars with defaults."""
-    description = {
-        "feature0": FixedLenFeature([], "int64", 0),
-        "feature2": FixedLenFeature([], "string", ""),
-        "feature3": FixedLenFeature([], "float32", 0.5),
-    }
-    found = parse_single_example(ints(feature0=4), description)
-    assert found == {"feature0": 4, "feature2": b"", "feature3": 0.5}
-    assert [type(value) for value in found.values()] == [np.int64, bytes, np.float32]
-
-
-def test_defaults_are_not_shared() -> None:
-    """Changing a returned array changes no later one."""
-    description = {"a": FixedLenFeature([2], "int64", [1, 2])}
-    parse_single_example(b"", description)["a"][0] = 9
-    assert parse_single_example(b"", description)["a"].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (ABSENT, "'a' is required, but absent"),
-        (FLOATS, "'a' must be a list of int64 .* found a float_list"),
-        (TWO, r"'a' must have 1 values \(shape \[\]\); found 2"),
-    ],
-)
-def test_errors_name_feature_and_finding(values: Values, message: str) -> None:
-    """Of a scalar feature of integers."""
-    description = {"a": FixedLenFeature([], "int64")}
-    with pytest.raises(ExampleError, match=message):
-        parse_single_example(serialise(values), description)
-
-
-@pytest.mark.parametrize("dtype", ["int32", np.float64, bool, None, 3, "tf.int64"])
-def test_types_that_no_example_holds(dtype: Any) -> None:
-    """The message lists the three that there are."""
-    with pytest.raises(SpecError, match="int64, float32 or string"):
-        VarLenFeature(dtype)
-
-
-def test_strings_keep_trailing_zeros() -> None:
-    """They are objects, not NumPy's fixed-width bytes."""
-    data = serialise({"a": ("bytes_list", [b"x\0"])})
-    found = parse_single_example(data, {"a": FixedLenFeature([1], "string")})
-    assert found["a"].tolist() == [b"x\0"]
 
 
 def write_shard(path: pathlib.Path, values: list[int], **options: Any) -> ShardFacts:
@@ -139,17 +80,6 @@ def test_an_empty_file_has_no_examples(
     assert list(read_examples([tmp_path / "x", tmp_path / "y"])) == [{"a": [3]}]
 
 
-def test_description_applies_to_every_example(tmp_path: pathlib.Path) -> None:
-    """Also its defaults."""
-    write_shard(tmp_path / "x", [1, 2])
-    description = {
-        "a": FixedLenFeature([], "int64"),
-        "b": FixedLenFeature([], "float32", 0.5),
-    }
-    found = list(read_examples(tmp_path / "x", description))
-    assert found == [{"a": 1, "b": 0.5}, {"a": 2, "b": 0.5}]
-
-
 def test_error_names_file_and_record(tmp_path: pathlib.Path) -> None:
     """Of a record that is no Example, and of one that does not fit."""
     path = tmp_path / "x"
@@ -208,44 +138,6 @@ def test_missing_shard_is_an_error(tmp_path: pathlib.Path) -> None:
         list(read_examples(tmp_path, split="test"))
 
 
-def test_ragged_features_of_one_key_and_of_two() -> None:
-    """A feature's own key where none is named; what is absent is empty."""
-    spec = RaggedFeature("int64", partitions=[RowLengths("n")])
-    plain = RaggedFeature("int64")
-    payloads = [ints(a=[1, 2, 3], n=[1, 2]), b"", ints(a=[4], n=[0, 1])]
-    found = [parse_single_example(data, {"a": spec})["a"] for data in payloads]
-    assert as_lists(found) == [[[1], [2, 3]], [], [[], [4]]]
-    found = [parse_single_example(data, {"a": plain})["a"] for data in payloads]
-    assert as_lists(found) == [[1, 2, 3], [], [4]]
-
-
-@pytest.mark.parametrize(
-    ("values", "lengths"),
-    [([1, 2], [1]), ([1, 2], [3]), ([1], [2, -1]), ([], [1]), ([1], [2**63 - 1, 2])],
-)
-def test_row_lengths_that_do_not_add_up(values: list[int], lengths: list[int]) -> None:
-    """An error, also where their sum would wrap; TensorFlow may give other rows."""
-    spec = RaggedFeature("int64", "v", [RowLengths("n")])
-    with pytest.raises(ExampleError, match="'a' must have row lengths of 0 or more"):
-        parse_single_example(ints(v=values, n=lengths), {"a": spec})
-
-
-def test_rows_of_equal_length_need_all_their_values() -> None:
-    """A number of values that is no multiple names what it is."""
-    spec = RaggedFeature("int64", partitions=[UniformRowLength(2)])
-    with pytest.raises(ExampleError, match="rows of 2 items; found 3 items"):
-        parse_single_example(ints(a=[1, 2, 3]), {"a": spec})
-
-
-def test_partitions_are_checked_at_once() -> None:
-    """Before any example is read."""
-    with pytest.raises(SpecError, match="length must be an int of 1 or more"):
-        UniformRowLength(0)
-    wrong: Any = ["n"]
-    with pytest.raises(SpecError, match="partitions must be RowLengths"):
-        RaggedFeature("int64", partitions=wrong)
-
-
 def test_dataset_of_every_shape_is_read_back(tmp_path: pathlib.Path) -> None:
     """Lists, ragged lists, boxes and tensors of a dataset, without TensorFlow."""
     features = [
@@ -267,21 +159,10 @@ def test_dataset_of_every_shape_is_read_back(tmp_path: pathlib.Path) -> None:
     ]
     write_kinds(tmp_path / "out", rows, features)
     values, lengths = features[2].record_keys
-    description = {
-        "vector": FixedLenFeature([2], "float32"),
-        "words": VarLenFeature("string"),
-        "ragged": RaggedFeature("int64", values, [RowLengths(lengths)]),
-        "box/xmax": RaggedFeature("float32"),
-        "pixels": FixedLenFeature([], "string"),
-    }
-    first, second = read_examples(tmp_path / "out", description)
-    assert first["vector"].tolist() == [0.5, 1.0]
-    assert first["words"].tolist() == [b"a", "글".encode()]
-    assert as_lists(first["ragged"]) == [[1], [], [2, 3]]
-    assert first["box/xmax"].tolist() == [0.5]
-    assert np.frombuffer(first["pixels"], np.uint8).tolist() == [1, 2, 3]
-    assert as_lists([second["words"], second["ragged"], second["box/xmax"]]) == [
-        [],
-        [],
-        [],
-    ]
+    first, second = read_examples(tmp_path / "out")
+    assert first["vector"] == [0.5, 1.0]
+    assert first["words"] == [b"a", "글".encode()]
+    assert (first[values], first[lengths]) == ([1, 2, 3], [1, 0, 2])
+    assert first["box/xmax"] == [0.5]
+    assert first["pixels"] == [b"\1\2\3"]
+    assert second == {"vector": [1.5, 2.0], "pixels": [b"\0\0\0"]}

@@ -360,6 +360,47 @@ def test_fault_83_several_images_in_a_file(kind: str) -> None:
     np.testing.assert_array_equal(np.asarray(found), np.asarray(still))
 
 
+def bmp_of_runs() -> bytes:
+    """A BMP of 256 colors in runs (BI_RLE8), each of one pixel."""
+    palette = b"".join(bytes([i, 255 - i, i // 2, 0]) for i in range(256))
+    row = b"".join(bytes([1, 3 * x]) for x in range(40)) + b"\0\0"
+    pixels = row * 20 + b"\0\1"
+    start = 54 + len(palette)
+    head = b"BM" + struct.pack("<III", start + len(pixels), 0, start)
+    head += struct.pack("<IiiHHIIiiII", 40, 40, 20, 1, 8, 1, len(pixels), 0, 0, 0, 0)
+    return head + palette + pixels
+
+
+_PHOTO = picture(height=60, width=90)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        saved(_PHOTO, "GIF"),
+        saved(_PHOTO.quantize(16), "GIF", interlace=1, comment=b"a;" * 40),
+        frames("GIF"),
+        saved(_PHOTO, "WEBP"),
+        saved(_PHOTO.convert("RGBA"), "WEBP", lossless=True),
+        frames("WEBP"),
+        saved(_PHOTO, "WEBP", icc_profile=bytes(300)),
+        saved(_PHOTO, "BMP"),
+        saved(_PHOTO.quantize(200).resize((92, 60)), "BMP"),
+        make_bmp(16, width=12, height=40),
+        bmp_of_runs(),
+    ],
+)
+@pytest.mark.parametrize("check", ["structure", "decode"])
+def test_a_gif_webp_or_bmp_that_is_cut_short(
+    data: bytes, check: Literal["structure", "decode"]
+) -> None:
+    """Wherever a file ends early, it is refused."""
+    policy = ImagePolicy(check=check, animation="first")
+    prepared(data, policy)
+    for size in range(len(data) - 1, 20, -10):
+        assert reason(data[:size], policy) is Reason.DAMAGED_IMAGE
+
+
 @pytest.mark.parametrize("kind", ["WEBP", "TIFF", "JPEG2000", "AVIF", "PPM", "GIF"])
 def test_fault_84_formats_that_tensorflow_does_not_read(kind: str) -> None:
     """Encoded as PNG without loss, or refused: the policy says."""

@@ -26,7 +26,7 @@ from transforms.core.placing.leakage import (
     pack_fingerprints,
 )
 from transforms.core.placing.shard_rows import ShardRows
-from transforms.shards.image_fingerprints import store_fingerprints
+from transforms.shards.image_rows import store_fingerprints
 from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.work.store import Store
 

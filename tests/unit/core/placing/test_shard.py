@@ -15,7 +15,6 @@ from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
-from transforms.core.sparse import with_columns, with_sparse
 from transforms.errors import EncodingError
 
 LAYOUTS = st.lists(
@@ -331,19 +330,18 @@ _SOME_KEYS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9), max_s
 
 
 @given(st.lists(st.lists(_SOME_KEYS, min_size=1, max_size=8), min_size=1, max_size=4))
-def test_joined_shards_keep_the_names_of_their_cells(
+def test_joined_shards_keep_the_values_of_their_rows(
     shards: list[list[dict[str, int]]],
 ) -> None:
-    """Whichever columns are sparse in each shard, each row has the values it had."""
+    """Whichever columns each shard has, each row has the values it had."""
     made = []
     for rows in shards:
         held = sorted({name for row in rows for name in row})
         columns = {name: pa.array([row.get(name) for row in rows]) for name in held}
         table = pa.table({"row": pa.array(range(len(rows))), **columns})
-        sparse = with_sparse(table, lambda name, _kind: name != "row", least=1)
         order = np.arange(len(rows))
-        made.append(ShardRows(sparse, order, ("",), np.zeros(1, np.int64)))
-    found = with_columns(ShardRows.joined(made).table).to_pylist()
+        made.append(ShardRows(table, order, ("",), np.zeros(1, np.int64)))
+    found = ShardRows.joined(made).table.to_pylist()
     for row in found:
         del row["row"]
     assert [{k: v for k, v in row.items() if v is not None} for row in found] == [

@@ -12,7 +12,6 @@ from transforms.core.model import Block
 from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Schema
-from transforms.formats.csv import cells, floats
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.floats import parse_floats
 from transforms.formats.csv.read import read_raw
@@ -45,7 +44,7 @@ def facts(data: bytes, typed: bool, dialect: CsvDialect) -> list[Any]:
     starts, _ = scan.advance(data)
     block = Block("f.csv", 0, len(data), rows=starts.count())
     names = FLOATS if typed else ()
-    raw = read_raw(data, block, dialect, NAMES, NAMES, (), names).unpacked()
+    raw = read_raw(data, block, dialect, NAMES, NAMES, (), names)
     count = len(raw.numbers)
     rows, misfits = conform(raw.columns, SCHEMA, count, "f.csv", texts_checked=True)
     keep = np.ones(count, np.bool_)
@@ -72,20 +71,8 @@ def facts(data: bytes, typed: bool, dialect: CsvDialect) -> list[Any]:
     ]
 
 
-@pytest.fixture(params=["single", "typed", "cells"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How floats are parsed: into columns, or packed in one of the two ways."""
-    chosen: str = request.param
-    if chosen != "single":
-        monkeypatch.setattr(floats, "LEAST_PACKED", 2)
-        monkeypatch.setattr(cells, "LEAST_PACKED", 2)
-    if chosen == "cells":
-        monkeypatch.setattr(cells, "_MOST_OTHERS", 1)
-    return chosen
-
-
 @pytest.mark.parametrize("seeds", sizes(range(3), range(200)), ids=str)
-def test_rows_are_those_of_texts(seeds: range, way: str) -> None:
+def test_rows_are_those_of_texts(seeds: range) -> None:
     """Rows, rejects and counts of rounded values are equal, whatever the cells are."""
     typed = 0
     for seed in range(seeds.start, 40 * seeds.stop):
@@ -110,7 +97,7 @@ def test_rows_are_those_of_texts(seeds: range, way: str) -> None:
         assert facts(data, True, dialect) == facts(data, False, dialect), data
         names = FLOATS
         found = parse_floats(data, NAMES, NAMES, names, dialect)
-        typed += found is not None and (found.packed is None) == (way == "single")
+        typed += found is not None
     assert typed
 
 
@@ -134,48 +121,6 @@ def test_what_a_rule_must_look_at_stays_text(cell: str) -> None:
     """The block is read by the rules for texts."""
     data = f"1.5,{cell},3,x\n".encode()
     assert parse_floats(data, NAMES, NAMES, FLOATS, CsvDialect()) is None
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("wanted", [(4, 0, 2), (0, 1, 2, 3), (3, 1, 0, 4)])
-def test_cells_go_to_their_columns(
-    wanted: tuple[int, ...], end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Floats and texts are in any order, and other columns are left out."""
-    monkeypatch.setattr(cells, "LEAST_PACKED", 2)
-    monkeypatch.setattr(cells, "_MOST_OTHERS", 1)
-    table = [["1.5", "", "2.5", "x", "-3"], ["0.5", "4", "", "", "7"]]
-    data = "".join(",".join(row) + end for row in table).encode()
-    names = ("a", "b", "c", "d", "e")
-    asked = [names[place] for place in wanted]
-    numbers = tuple(name for name in asked if name != "d")
-    found = cells.parse_cells(data, names, asked, numbers, CsvDialect())
-    assert found is not None
-    assert found.packed is not None
-    assert found.packed.names == numbers
-    assert {n: c.to_pylist() for n, c in found.packed.columns().items()} == {
-        name: [float(x) if (x := row[names.index(name)]) else None for row in table]
-        for name in numbers
-    }
-    texts = [["x", None]] if "d" in asked else []
-    assert [column.to_pylist() for column in found.columns] == texts
-    assert found.indices.tolist() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(b"1,2,3\n1,2\n1,2,3,4\n", b"1,2,3\n\n4,5,6\n", b'1,2,"3"\n', b""),
-        *(b"1,2\r3,4\n", b"1\r,2,3\n", b"\xef\xbb\xbf1,2,3\n"),
-    ],
-)
-def test_records_of_more_than_cells(
-    data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines of other lengths, quotes and lone line ends are left to the parser."""
-    monkeypatch.setattr(cells, "LEAST_PACKED", 2)
-    names = ("a", "b", "c")
-    assert cells.parse_cells(data, names, names, names, CsvDialect()) is None
 
 
 def test_names_that_are_numbers() -> None:

@@ -1,13 +1,13 @@
-"""Rows with a few of many keys: as others in every byte, but no larger than that."""
+"""Rows with a few of many keys: all values come back, however rows are batched."""
 
+import contextlib
 import pathlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +15,9 @@ from hypothesis import strategies as st
 from beam_pipeline import open_dataset
 from tests.support.gathered_rows import gather
 from tests.support.own_pipelines import write_rows
-from transforms.core import sparse
-from transforms.core.sparse import cells_of, other_names
 from transforms.errors import BeamTFRecordError
-from transforms.gather import bundle
+from transforms.gather import bundle, row_batches
 from transforms.gather.row_batches import batches_of
-from transforms.gather.row_runs import pack_rows
 
 Row = dict[str, Any]
 
@@ -51,7 +48,7 @@ _FEATURES: Mapping[str, Mapping[str, Any]] = {
 
 
 @st.composite
-def sparse_rows(draw: st.DrawFn) -> list[Row]:
+def rows_of_some_keys(draw: st.DrawFn) -> list[Row]:
     """Draws rows whose values are mostly, but not always, of their column's kind."""
     kinds = {name: draw(st.sampled_from([*_KINDS])) for name in "abcdefgh"}
     odd = draw(st.integers(0, 8)) == 0
@@ -66,6 +63,16 @@ def sparse_rows(draw: st.DrawFn) -> list[Row]:
     return rows
 
 
+@contextlib.contextmanager
+def smaller_batches(most_cells: int) -> Iterator[None]:
+    """Lets batches of rows have at most this many rows times columns."""
+    with (
+        mock.patch.object(row_batches, "MOST_CELLS", most_cells),
+        mock.patch.object(bundle, "MOST_CELLS", most_cells),
+    ):
+        yield
+
+
 def outcome(parts: Sequence[Sequence[Row]], **given: Any) -> Any:
     """Returns all that rows become, or why they become nothing."""
     try:
@@ -75,22 +82,20 @@ def outcome(parts: Sequence[Sequence[Row]], **given: Any) -> Any:
 
 
 @given(
-    sparse_rows(),
-    st.sampled_from([0.3, 1.0]),
-    st.sampled_from([1, 2, 4]),
+    rows_of_some_keys(),
+    st.sampled_from([1, 10, 40]),
     st.sampled_from([1, 3]),
     st.sampled_from(["", "key", "features"]),
     st.randoms(),
 )
-def test_the_form_of_columns_decides_nothing(
+def test_the_size_of_batches_decides_nothing(
     rows: list[Row],
-    most_held: float,
-    least: int,
+    most_cells: int,
     bundles: int,
     given: str,
     shuffler: Any,
 ) -> None:
-    """Schema, records, rejects and errors are those of rows in single columns."""
+    """Schema, records, rejects and errors are those of rows in one batch."""
     said: dict[str, Any] = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 2}
     if given == "key":
         said["key"] = "#"
@@ -99,9 +104,8 @@ def test_the_form_of_columns_decides_nothing(
     parts: list[list[Row]] = [[] for _ in range(bundles)]
     for row in rows:
         shuffler.choice(parts).append(row)
-    with mock.patch.object(sparse, "LEAST_COLUMNS", 1_000):
-        expected = outcome([rows], **said)
-    with mock.patch.multiple(sparse, LEAST_COLUMNS=least, MOST_HELD=most_held):
+    expected = outcome([rows], **said)
+    with smaller_batches(most_cells):
         assert outcome(parts, **said) == expected
 
 
@@ -115,14 +119,14 @@ def generated(count: int, keys: int, each: int = 10) -> list[Row]:
 
 
 def test_rows_of_many_keys_come_back() -> None:
-    """Also as many as are sparse without any patch, in bundles of all sizes."""
+    """In bundles and batches of all sizes."""
     rows = generated(400, 300)
     said = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 3}
-    with mock.patch.object(sparse, "LEAST_COLUMNS", 1_000):
-        expected = gather([rows], **said).facts
+    expected = gather([rows], **said).facts
     parts = [rows[:1], rows[1:3], rows[3:100], rows[100:101], rows[101:]]
-    assert gather([rows], **said).facts == expected
     assert gather(parts, **said).facts == expected
+    with smaller_batches(5_000):
+        assert gather(parts, **said).facts == expected
 
 
 @pytest.mark.parametrize("shards", [2, 7])
@@ -140,35 +144,12 @@ def test_rows_of_small_shards_keep_their_keys(
         assert held == {name: float(np.float32(x)) for name, x in expected.items()}
 
 
-def test_batches_hold_what_is_there() -> None:
-    """Of 2,000 keys a batch has one column, with a cell for each value."""
+def test_batches_of_many_keys_are_small() -> None:
+    """Their columns have room for each key in each row."""
     rows = [{"id": n, **row} for n, row in enumerate(generated(500, 2_000))]
-    (batch,) = batches_of(rows)
-    assert other_names(batch.schema) == ["id"]
-    (cells,) = cells_of(batch)
-    assert len(cells.places) == 5_000
-    assert batch.num_columns == 2
-    some = cells.names[:100]
-    (whole,) = batches_of(rows, whole=some)
-    assert other_names(whole.schema) == ["id", *some]
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("keys", [500, 3_000])
-def test_memory_goes_by_values(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,000 rows of 3,000 keys in single columns are 6 million cells, 48 MB."""
-    largest = 0
-
-    def noted(rows: pa.RecordBatch, *given: Any) -> Any:
-        nonlocal largest
-        largest = max(largest, rows.nbytes)
-        return pack_rows(rows, *given)
-
-    monkeypatch.setattr(bundle, "pack_rows", noted)
-    rows = generated(2_000, keys)
-    before = pa.total_allocated_bytes()
-    found = gather([rows])
-    assert sum(map(len, found.records.values())) == len(rows)
-    # 12 bytes a cell, and 4 a row.
-    assert largest < len(rows) * 10 * 16
-    assert pa.total_allocated_bytes() - before < 20e6
+    with smaller_batches(100_000):
+        batches = list(batches_of(rows))
+    assert sum(batch.num_rows for batch in batches) == len(rows)
+    assert max(batch.num_rows * batch.num_columns for batch in batches) <= 100_000
+    ids = [value for batch in batches for value in batch["id"].to_pylist()]
+    assert sorted(ids) == list(range(len(rows)))

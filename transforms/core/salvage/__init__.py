@@ -1,1 +1,0 @@
-"""Sound records in damaged TFRecord files. Serves `repair` alone."""

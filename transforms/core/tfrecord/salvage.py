@@ -1,0 +1,259 @@
+"""Copy every sound record of a damaged TFRecord file.
+
+    header ok, payload ok      kept
+    header ok, payload not     skipped as a whole, if a header follows it or the file
+                               ends there
+    else                       skipped up to the next record whose header and payload
+                               have the right checksums
+
+Checksums alone decide. So where a payload holds framed records and is damaged, these
+may count as records of the file. A whole record is lost if a damaged one claims it, and
+a header or the end of the file follows it.
+
+A damaged gzip stream is unpacked up to its first fault.
+
+Each byte is read a bounded number of times, and a few steps of 1 MiB are held at once.
+"""
+
+import dataclasses
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.tfrecord.chunk import boundaries, first_damage
+from transforms.core.tfrecord.compression import is_frame_header
+from transforms.core.tfrecord.frame import (
+    DEFAULT_MAX_RECORD_BYTES,
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    header,
+    length_crcs,
+    mask,
+)
+
+__all__ = ["Kept", "Salvage", "Skipped", "header_places", "unpack"]
+
+# Returns the bytes from one offset to another, both within the content.
+Fetch = Callable[[int, int], bytes]
+
+# Behind damage the steps start small, because more damage may be near.
+_FIRST_STEP_BYTES = 1 << 16
+_STEP_BYTES = 1 << 20
+_STORED_BYTES = 1 << 16
+# How many times the content's bytes may be read in vain, of records that a sound header
+# claims. Only crafted files need more than once.
+_MAX_READS = 16
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+(_EMPTY_CRC,) = _CRC.unpack_from(header(0), _LENGTH.size)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """Sound records: bytes [start, stop) of the content, framing included.
+
+    Attributes:
+      start, stop: where they are.
+      records: how many.
+    """
+
+    start: int
+    stop: int
+    records: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Skipped:
+    """Bytes [start, stop) of the content that are left out.
+
+    Attributes:
+      start, stop: where they are.
+      kind: a word of `frame.DAMAGE_KINDS`.
+    """
+
+    start: int
+    stop: int
+    kind: str
+
+
+class Salvage:
+    """Walks over the bytes of some content.
+
+    Args:
+      fetch: of the content.
+      size: of it.
+    """
+
+    def __init__(self, fetch: Fetch, size: int) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._reads_left = _MAX_READS * size
+
+    def __iter__(self) -> Iterator[Kept | Skipped]:
+        """Yields what is kept and what is skipped, in order and without a gap."""
+        position = 0
+        while position < self._size:
+            for stop, records in self._runs(position):
+                yield Kept(position, stop, records)
+                position = stop
+            if position < self._size:
+                skipped = self._damaged(position)
+                yield skipped
+                position = skipped.stop
+
+    def _runs(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yields (end, records) of sound records, up to the first damaged one.
+
+        They follow one another from `position` on.
+        """
+        step = _FIRST_STEP_BYTES
+        while position < self._size:
+            data = self._fetch(position, min(position + step, self._size))
+            starts, lengths, _ = boundaries(data)
+            if not len(starts):
+                end = self._end_of_record(position)
+                if end is None:
+                    return
+                yield end, 1
+                position = end
+            else:
+                damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
+                good = len(starts) if damage is None else damage[0]
+                if good:
+                    position += int(starts[good - 1] + lengths[good - 1]) + FOOTER_BYTES
+                    yield position, good
+                if damage is not None:
+                    return
+            step = min(2 * step, _STEP_BYTES)
+
+    def _damaged(self, position: int) -> Skipped:
+        """Returns the bytes from a damaged record to the next one."""
+        length = self._length_at(position)
+        if length is not None:
+            end = position + length + OVERHEAD_BYTES
+            if end == self._size or self._length_at(end) is not None:
+                return Skipped(position, end, "data-crc")
+            kind = "data-crc" if end < self._size else "truncated"
+        elif position + OVERHEAD_BYTES > self._size:
+            kind = "truncated"
+        else:
+            data = self._fetch(position, position + HEADER_BYTES)
+            kind = "too-long" if is_frame_header(data) else "length-crc"
+        return Skipped(position, self._next_record(position + 1), kind)
+
+    def _next_record(self, start: int) -> int:
+        """Returns where the next sound record begins, or the end of the content."""
+        step = _FIRST_STEP_BYTES
+        while start < self._size and self._reads_left > 0:
+            stop = min(start + step, self._size)
+            data = self._fetch(start, min(stop + HEADER_BYTES - 1, self._size))
+            for place in header_places(data, self._size - start).tolist():
+                if self._end_of_record(start + place) is not None:
+                    return start + int(place)
+                self._reads_left -= self._length_at(start + place) or 0
+                if self._reads_left <= 0:
+                    break
+            start = stop
+            step = min(2 * step, _STEP_BYTES)
+        return self._size
+
+    def _length_at(self, position: int) -> int | None:
+        """Returns the length in a sound header within the limit; None for others."""
+        if position + OVERHEAD_BYTES > self._size:
+            return None
+        data = self._fetch(position, position + HEADER_BYTES)
+        if not is_frame_header(data):
+            return None
+        (length,) = _LENGTH.unpack_from(data)
+        return int(length) if length <= DEFAULT_MAX_RECORD_BYTES else None
+
+    def _end_of_record(self, position: int) -> int | None:
+        """Returns where the record at a position ends; None: it is damaged."""
+        length = self._length_at(position)
+        if length is None or position + length + OVERHEAD_BYTES > self._size:
+            return None
+        crc, start = 0, position + HEADER_BYTES
+        stop = start + length
+        for begin in range(start, stop, _STEP_BYTES):
+            data = self._fetch(begin, min(begin + _STEP_BYTES, stop))
+            crc = google_crc32c.extend(crc, data)
+        end = stop + FOOTER_BYTES
+        return end if self._fetch(stop, end) == _CRC.pack(mask(crc)) else None
+
+
+def header_places(data: bytes, room: int) -> npt.NDArray[np.int64]:
+    """Returns where in `data` sound headers of records that fit begin, ascending.
+
+    Args:
+      data: n bytes.
+      room: bytes from the start of `data` to the end of the file, n or more.
+    """
+    count = len(data) - HEADER_BYTES + 1
+    largest = min(DEFAULT_MAX_RECORD_BYTES, room - OVERHEAD_BYTES)
+    if count <= 0 or largest < 0:
+        return np.empty(0, np.int64)
+    lengths: npt.NDArray[np.uint64] = np.ndarray((count,), "<u8", data, 0, (1,))
+    crcs: npt.NDArray[np.uint32] = np.ndarray((count,), "<u4", data, _LENGTH.size, (1,))
+    # Zeros are frequent in files with holes, and their checksum is known.
+    plausible = (lengths <= np.uint64(largest)) & (
+        (lengths != 0) | (crcs == _EMPTY_CRC)
+    )
+    places = np.flatnonzero(plausible)
+    places = places[crcs[places] == length_crcs(lengths[places])]
+    ends = places + lengths[places].astype(np.int64) + OVERHEAD_BYTES
+    fitting: npt.NDArray[np.int64] = places[ends <= room]
+    return fitting
+
+
+def unpack(fetch: Fetch, size: int, write: Callable[[bytes], object]) -> Skipped | None:
+    """Unpacks a gzip stream up to its first fault.
+
+    Args:
+      fetch: of the stored bytes.
+      size: of them.
+      write: takes the content, at most 1 MiB a call.
+
+    Returns:
+      The stored bytes from the fault on, None for no fault. A stream that only ends
+      early has none of them.
+    """
+    inflate, is_new = zlib.decompressobj(31), True
+    for start in range(0, size, _STORED_BYTES):
+        stop = min(start + _STORED_BYTES, size)
+        data = fetch(start, stop)
+        while data:
+            before = inflate.copy()
+            try:
+                write(inflate.decompress(data, _STEP_BYTES))
+            except zlib.error:
+                at = stop - len(data)
+                if is_new and at:
+                    return Skipped(at, size, "trailing")
+                # An error discards what the call had unpacked in front of it.
+                at += _write_before_fault(before, data, write)
+                return Skipped(at, size, "compression")
+            is_new = inflate.eof
+            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+            if inflate.eof:
+                inflate = zlib.decompressobj(31)
+    write(inflate.flush())
+    return None if is_new else Skipped(size, size, "truncated")
+
+
+# zlib does not export the class of its objects, hence the quotes.
+def _write_before_fault(
+    inflate: "zlib._Decompress", data: bytes, write: Callable[[bytes], object]
+) -> int:
+    """Writes what is unpacked in front of a fault; returns where in `data` that is."""
+    for place in range(len(data)):
+        try:
+            write(inflate.decompress(data[place : place + 1]))
+        except zlib.error:
+            return place
+    return len(data)
