@@ -228,9 +228,8 @@ def loader(table: Table) -> None:
         return
     images = pathlib.Path(os.environ.get("BEAM_TFRECORD_TEST_DATA", "")) / "clothing"
     few = images if images.is_dir() else data.images_of(600)
-    options = ("--index", "text", "--shards")
     for source, count in ((few, 2), (data.images_of(IMAGES), 4)):
-        folder = dataset(source, f"loaded-{source.name}", *options, str(count))
+        folder = dataset(source, f"loaded-{source.name}", "--shards", str(count))
         made = _datasets(folder)
         size = f"{len(split(folder)):,} images"
         for title, unit, side in (

@@ -90,7 +90,6 @@ def _tables(made: str) -> dict[str, Case]:
             "--label-column word --vocabulary-lock words.txt --key-column id "
             "--split-lock splits.lock --splits a=0.9,b=0.1",
         ),
-        "index-as-text": _converts(small, "--index text --catalogue full"),
         "no-sidecars": _converts(small, "--no-index --no-catalogue"),
         "bad-cells": _converts(
             f"{made}/bad.csv",

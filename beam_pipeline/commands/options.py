@@ -90,27 +90,6 @@ def _flags() -> list[_Flag]:
 
 _SOURCE = click.Argument(["source"], required=False, type=LOCATION)
 _FLAGS = _flags()
-_SHORT = [setting for setting in SETTINGS.values() if setting.alone or setting.aliases]
-
-
-def _in_full(arguments: Sequence[str]) -> list[str]:
-    """Returns arguments with a value for each flag that may be given without one.
-
-    --catalogue is --catalogue=scalars unless one of its values follows, and --no-index
-    is --index=none.
-    """
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    out = [*arguments]
-    for setting in _SHORT:
-        for place, argument in enumerate(arguments[:end]):
-            following = arguments[place + 1] if place + 1 < end else ""
-            if argument in setting.aliases:
-                out[place] = f"{setting.flags}={setting.aliases[argument]}"
-                continue
-            lacks_value = argument == setting.flags and setting.alone
-            if lacks_value and following not in setting.choices:
-                out[place] = f"{setting.flags}={setting.alone}"
-    return out
 
 
 class Command(click.Command):
@@ -153,14 +132,14 @@ class JobCommand(Command):
         super().__init__(params=[_SOURCE, *_FLAGS, *params], **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments, short forms of flags in full.
+        """Parses the arguments.
 
         Raises:
           click.UsageError: a flag is gone, or as `Command` says.
         """
         if error := removed_flag(args):
             raise click.UsageError(error, ctx)
-        return super().parse_args(ctx, _in_full(args))
+        return super().parse_args(ctx, args)
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter

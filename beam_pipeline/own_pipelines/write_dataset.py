@@ -320,7 +320,7 @@ class WriteDataset(beam.PTransform):
             ).with_output_types(Written)
         )
         facts = [plan, written, cut.refused]
-        if spec.catalogue != "none":
+        if spec.catalogue is not False:
             facts.append(
                 written
                 | "Rows of parts" >> beam.ParDo(rows_of_parts(), planned)

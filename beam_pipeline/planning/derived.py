@@ -42,13 +42,7 @@ def missing_files(spec: Spec, manifest: Manifest) -> str:
       spec: of the job.
       manifest: of the dataset at the output.
     """
-    asked = derived_settings(
-        spec, Schema(tuple(facts.feature for facts in manifest.features))
-    )
-    forms = {facts.file.rpartition(".")[2] for facts in manifest.derived}
-    flags = []
-    if spec.index == "text" and asked.text_index and "idx" not in forms:
-        flags.append("--text")
-    if spec.catalogue in ("scalars", "full") and "pq" not in forms:
-        flags.append("--catalogue")
-    return f"beam-tfrecord index {spec.output} {' '.join(flags)}" if flags else ""
+    has_catalogue = any(facts.file.endswith(".pq") for facts in manifest.derived)
+    if not spec.catalogue or has_catalogue:
+        return ""
+    return f"beam-tfrecord index {spec.output} --catalogue"

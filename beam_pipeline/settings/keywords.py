@@ -96,11 +96,11 @@ class WriteKeywords(TypedDict, total=False):
     compression: Literal["none", "gzip"]
     """Compress the shards; they are read in order only then [none]."""
 
-    index: Literal["auto", "text", "none"]
-    """Index plain shards, as text too [for images], or not at all: `no_index`."""
+    index: bool
+    """Index plain shards, of images as text too [index]."""
 
-    catalogue: Literal["auto", "scalars", "full", "none"]
-    """Write a table of the records [for images]; `no_catalogue` for none."""
+    catalogue: bool | None
+    """Write a table of the records [for images]."""
 
     max_reject_rate: float | None
     """Tolerated share of rejects: of items, and of boxes [0.01; one of 10 or more]."""

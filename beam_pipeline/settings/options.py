@@ -32,7 +32,6 @@ from beam_pipeline.settings.values import (
     Texts,
     Variables,
 )
-from transforms.core.derived_settings import CatalogueChoice, IndexChoice
 from transforms.core.image.choices import MAX_PIXELS, Check, Filter
 
 __all__ = [
@@ -86,8 +85,6 @@ class Setting(NamedTuple):
         between a run and its resume. A path does not where what its file says counts
         among the inputs, the schema or the classes.
       is_address: whether the text is an address of an engine, and no path.
-      alone: what the flag means without a value; empty where it needs one.
-      aliases: flags without a value, and the value that each means.
       name: its name in `Settings`; this and what follows comes from there.
       type: the type of what a spec holds.
 
@@ -105,8 +102,6 @@ class Setting(NamedTuple):
     sources: str = ""
     decides_bytes: bool = True
     is_address: bool = False
-    alone: str = ""
-    aliases: Mapping[str, str] = types.MappingProxyType({})
     name: str = ""
     type: Any = None
 
@@ -391,18 +386,11 @@ class Settings:
     compression: Literal["none", "gzip"] = _output(
         "none", "Compress the shards; they are read in order only then [none]."
     )
-    index: IndexChoice = _output(
-        "auto",
-        "Index plain shards, as text too [for images], or not at all: --no-index.",
-        decides_bytes=False,
-        aliases={"--no-index": "none"},
+    index: bool = _output(
+        True, "Index plain shards, of images as text too [index].", decides_bytes=False
     )
-    catalogue: CatalogueChoice = _output(
-        "auto",
-        "Write a table of the records [for images]; --no-catalogue for none.",
-        decides_bytes=False,
-        alone="scalars",
-        aliases={"--no-catalogue": "none"},
+    catalogue: bool | None = _output(
+        None, "Write a table of the records [for images].", decides_bytes=False
     )
     max_reject_rate: Annotated[float, Limits(ge=0, le=1)] | None = _output(
         None,

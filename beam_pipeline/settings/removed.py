@@ -53,11 +53,24 @@ REMOVED: Mapping[str, Removed] = {
 }
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {
+    "index": {
+        "auto": "Leave it out.",
+        "text": "Leave it out; `beam-tfrecord index DIR --text` adds that index.",
+        "none": "Give --no-index, or false.",
+    },
+    "catalogue": {
+        "auto": "Leave it out.",
+        "scalars": "Give --catalogue, or true.",
+        "full": "Give --catalogue, or true; it has no columns of texts.",
+        "none": "Give --no-catalogue, or false.",
+    },
     "compression": {
         "zlib": "zlib streams are read, not written. Take gzip, which is the same "
         "deflate with another frame."
     },
 }
+# What manifests say of jobs that did not set such a setting.
+_OLD_DEFAULTS = {"index": "auto", "catalogue": "auto"}
 
 
 def check_still_there(settings: Mapping[str, Any]) -> None:
@@ -97,5 +110,6 @@ def without_removed_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in settings.items()
-        if name not in REMOVED or value != REMOVED[name].default
+        if (name not in REMOVED or value != REMOVED[name].default)
+        and value != _OLD_DEFAULTS.get(name)
     }

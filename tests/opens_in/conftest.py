@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import pathlib
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -42,9 +44,10 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
             folder / "data" / source.partition(".")[0] / "1.0.0",
             shards=2,
             label_column=label,
-            index="text",
-            catalogue="full",
+            catalogue=True,
         )
+        added = [sys.executable, "-m", "beam_pipeline", "index", report.output]
+        subprocess.run([*added, "--text"], check=True)
         found.append(report.output)
     photos, table = found
     return Datasets(photos, table, photo_rows, table_rows)

@@ -1,19 +1,15 @@
 """Which derived files a dataset gets."""
 
 import dataclasses
-from typing import Literal
 
-__all__ = ["CatalogueChoice", "DerivedSettings", "IndexChoice"]
-
-IndexChoice = Literal["auto", "text", "none"]
-CatalogueChoice = Literal["auto", "scalars", "full", "none"]
+__all__ = ["DerivedSettings"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DerivedSettings:
     """Which files are written beside the shards, for readers that look records up.
 
-        >>> made = DerivedSettings.of("auto", "auto", compression="gzip", images=True)
+        >>> made = DerivedSettings.of(True, None, compression="gzip", images=True)
         >>> made.index, made.text_index, made.catalogue
         (False, False, True)
 
@@ -21,23 +17,19 @@ class DerivedSettings:
       index: `index/SHARD.u64` for each shard.
       text_index: `index/SHARD.idx`, too.
       catalogue: the parts of `catalogue/`.
-      texts: whether texts are columns of the catalogue.
       key: the feature that identifies rows, for the column `_key`; empty for none.
-      notes: what a person should know of files that are not written.
     """
 
     index: bool = False
     text_index: bool = False
     catalogue: bool = False
-    texts: bool = False
     key: str = ""
-    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
         cls,
-        index: IndexChoice,
-        catalogue: CatalogueChoice,
+        index: bool,
+        catalogue: bool | None,
         *,
         compression: str,
         images: bool,
@@ -46,27 +38,21 @@ class DerivedSettings:
         """Returns what the settings of a job come to.
 
         Args:
-          index: "auto" is as text, too, where there are images: DALI needs it.
-          catalogue: "auto" is "scalars" where there are images, else "none".
+          index: where there are images, as text, too: DALI needs it.
+          catalogue: None for where there are images.
           compression: of the shards. A record of a compressed file cannot be looked
             up.
           images: whether records have images.
           key: the feature that identifies rows; empty for none.
         """
-        if catalogue == "auto":
-            catalogue = "scalars" if images else "none"
-        notes: tuple[str, ...] = ()
-        if compression != "none":
-            if index == "text":
-                notes = ("shards that are compressed have no index, also not as text",)
-            index = "none"
+        if catalogue is None:
+            catalogue = images
+        is_plain = compression == "none"
         return cls(
-            index=index != "none",
-            text_index=index == "text" or (index == "auto" and images),
-            catalogue=catalogue != "none",
-            texts=catalogue == "full",
-            key=key if catalogue != "none" else "",
-            notes=notes,
+            index=index and is_plain,
+            text_index=index and images and is_plain,
+            catalogue=catalogue,
+            key=key if catalogue else "",
         )
 
     @property

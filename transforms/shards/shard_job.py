@@ -75,7 +75,7 @@ class ShardLayout:
     def _catalogue_columns(self) -> tuple[tuple[Feature, ...], tuple[str, ...]]:
         if not self.derived.catalogue:
             return (), ()
-        return catalogue_features(self.schema.stored, texts=self.derived.texts)
+        return catalogue_features(self.schema.stored)
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:

@@ -247,7 +247,6 @@ def commit_dataset(
             *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
-            *publication.layout.derived.notes,
             *step_remarks(account),
             *_replacement_remarks(manifest, publication),
             *share_remarks(

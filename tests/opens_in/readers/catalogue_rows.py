@@ -18,14 +18,16 @@ def parts(folder: str) -> list[str]:
 def row_of(
     folder: str, found: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Returns the row of a record: labels as ids, and the image from the shard."""
+    """Returns the row of a record: labels as ids; texts and images from the shard."""
     row = {name: found.get(name) for name in names}
     for name in {"label", "animal"} & row.keys():
         row[name] = ANIMALS.index(row[name])
-    if "image" in row:
-        shards = sorted(glob.glob(f"{folder}/*-train.tfrecord-*"))
-        with open(shards[found["_shard"]], "rb") as file:
-            # Behind the length and its checksum.
-            file.seek(found["_offset"] + 12)
-            (row["image"],) = parse_example(file.read(found["_size"]))["image"]
+    shards = sorted(glob.glob(f"{folder}/*-train.tfrecord-*"))
+    with open(shards[found["_shard"]], "rb") as file:
+        # Behind the length and its checksum.
+        file.seek(found["_offset"] + 12)
+        record = parse_example(file.read(found["_size"]))
+    for name in row.keys() - found.keys():
+        for value in record.get(name, ()):
+            row[name] = value if name == "image" else value.decode()
     return row
