@@ -26,8 +26,6 @@ from transforms.publishing import target, work_folder
 from transforms.storage.paths import another_job
 from transforms.work.reject_files import remove_left
 
-__all__ = ["Report", "convert"]
-
 # The origin of rows that come from no file. It is part of their identity, so of the
 # bytes: it must not change.
 _ORIGIN = "data.arrow"

@@ -43,8 +43,6 @@ from transforms.errors import (
 from transforms.storage.paths import plain
 from transforms.storage.retry import naming
 
-__all__ = ["cli", "main", "program"]
-
 # Signals that stop a run, and their names in messages; the exit code is 128 + number.
 _STOPS = {
     signal.SIGINT: "Interrupted",

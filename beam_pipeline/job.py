@@ -25,8 +25,6 @@ from transforms.stages.stratify import AwaitStrata, TakeStrata
 from transforms.stages.write import WriteCatalogue, WriteShards
 from transforms.work.store import Store
 
-__all__ = ["Job", "build", "make_job"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Job:

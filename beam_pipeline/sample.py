@@ -19,8 +19,6 @@ from PIL import Image, ImageDraw
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text
 
-__all__ = ["IMAGES_PER_SPLIT", "ROWS", "main", "write_photos", "write_rows"]
-
 IMAGES_PER_SPLIT = {"train": 60, "validation": 12, "test": 12}
 ROWS = 10_000
 

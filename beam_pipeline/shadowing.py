@@ -10,8 +10,6 @@ import importlib.util
 import os
 import sys
 
-__all__ = ["check_packages"]
-
 _PACKAGE = "transforms"
 # Both packages are in one folder, in a checkout and where they are installed.
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), _PACKAGE)

@@ -6,8 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-__all__ = ["shared_change"]
-
 _Context = contextlib._GeneratorContextManager[None]
 
 

@@ -7,8 +7,6 @@ an earlier run left is taken over only under the same versions.
 
 import functools
 
-__all__ = ["FOR_ROWS", "__version__", "deciding_versions"]
-
 __version__ = "0.2.0"
 
 FOR_ROWS = frozenset(("beam-tfrecord", "pyarrow"))

@@ -6,8 +6,6 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["lazy_module", "lazy_names"]
-
 
 def lazy_names(
     module: str, names: Mapping[str, Sequence[str]]

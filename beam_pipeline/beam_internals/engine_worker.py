@@ -13,8 +13,6 @@ from google.protobuf import json_format, text_format
 
 from beam_pipeline.beam_internals.shortcuts import sample_often
 
-__all__ = ["serve_engine"]
-
 
 def serve_engine(endpoint: str) -> None:
     """Asks an engine what to do, and works for it until it hangs up.

@@ -24,17 +24,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = [
-    "beam_loading",
-    "collect_seldom",
-    "is_own_process",
-    "let_arrow_look",
-    "load_for_engine",
-    "load_for_worker",
-    "quiet_import",
-    "spare_imports",
-]
-
 # Beam and Arrow import these where they are installed, for sources, stores, types and
 # flags that no command of this program has; Parquet's readers here are not Beam's.
 _NOT_NEEDED = frozenset(

@@ -24,16 +24,6 @@ from apache_beam.utils import thread_pool_executor
 from beam_pipeline.beam_internals.shortcuts import sample_often
 from beam_pipeline.shared_change import shared_change
 
-__all__ = [
-    "NO_THREAD",
-    "THREAD_REFUSED",
-    "Workers",
-    "local_runner",
-    "noticed_refusals",
-    "plain_labels",
-    "serve_runner",
-]
-
 _URN = "beam-tfrecord:env:waiting:v1"
 _STATE_CACHE_BYTES = 64 << 20
 NO_THREAD = 71

@@ -20,8 +20,6 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability import job_server
 from apache_beam.utils import subprocess_server
 
-__all__ = ["cancel_at", "created_jobs", "new_runner", "runner_of"]
-
 _PR_SET_PDEATHSIG = 1
 _RECONNECT_MS = 100
 # After it Beam ends the server its own way.

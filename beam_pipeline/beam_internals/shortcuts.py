@@ -19,8 +19,6 @@ from apache_beam.transforms import core
 
 from beam_pipeline.shared_change import shared_change
 
-__all__ = ["beam_shortcuts", "sample_often"]
-
 # A variable: mypy refuses to assign a method, and ruff setattr with a constant.
 _VIEW_AS = "view_as"
 _SAMPLING_MS = 20

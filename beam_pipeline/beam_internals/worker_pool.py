@@ -28,8 +28,6 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from transforms.errors import UsageError
 
-__all__ = ["serve_pool"]
-
 # Workers end with the connection to their engine; this is for those that do not.
 _STOP_SECONDS = 5.0
 # Calls take no time, except that a stop waits for the end of a process.

@@ -11,8 +11,6 @@ from transforms import files
 from transforms.errors import TargetError
 from transforms.storage.paths import absolute, relative
 
-__all__ = ["run"]
-
 _IN_USE = "in use by a run"
 # Of rows of a pipeline.
 _UNSURE = "left; once the pipeline has ended, --pipelines removes it"

@@ -44,8 +44,6 @@ from transforms.work.reject_files import remove_left
 if TYPE_CHECKING:
     from beam_pipeline.commands.dataset_page import PageBeside
 
-__all__ = ["run"]
-
 
 def run(
     settings: Callable[[], Mapping[str, Any]],

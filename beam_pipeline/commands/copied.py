@@ -6,8 +6,6 @@ from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import size_text
 from transforms.core.manifest import Manifest
 
-__all__ = ["print_next", "print_splits"]
-
 
 def print_next(output: str) -> None:
     """Prints commands that show a dataset, as `convert` does."""

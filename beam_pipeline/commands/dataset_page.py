@@ -15,8 +15,6 @@ from beam_pipeline.terminal.words import size_text
 from transforms.errors import BeamTFRecordError, UsageError
 from transforms.storage.paths import is_remote
 
-__all__ = ["PageBeside", "run"]
-
 _HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
 
 

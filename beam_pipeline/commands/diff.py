@@ -7,8 +7,6 @@ from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms.storage.paths import plain
 
-__all__ = ["run"]
-
 _HOW = {
     "catalogues": "by the catalogues",
     "records": "by the records",

@@ -8,8 +8,6 @@ from beam_pipeline.terminal.words import instant_text, share_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["MOST_EXAMPLES", "examples_text", "extent_text", "present_text"]
-
 MOST_EXAMPLES = 3
 _EXAMPLE_CHARS = 32
 

@@ -35,8 +35,6 @@ from transforms.reading.view import View
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import naming
 
-__all__ = ["TableFormat", "run"]
-
 TableFormat = Literal["csv", "parquet"]
 # Rows of a table that are held in memory at a time.
 _ROWS = 65_536

@@ -6,8 +6,6 @@ import sys
 
 from beam_pipeline.terminal.printing import broken, printable
 
-__all__ = ["Finding", "Report", "print_findings"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:

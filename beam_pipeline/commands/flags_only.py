@@ -15,8 +15,6 @@ import click
 from beam_pipeline.engines.engine import check_words
 from transforms.errors import UsageError, first_few
 
-__all__ = ["check_beam_words", "is_flags_only", "split_flags"]
-
 # Arguments of `convert`, which are flags here.
 _ARGUMENTS = ("source", "output")
 _TRUE = ("true", "1", "yes")

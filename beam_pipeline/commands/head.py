@@ -26,17 +26,6 @@ from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, UsageError
 
-__all__ = [
-    "Choice",
-    "Record",
-    "describe_bytes",
-    "describe_value",
-    "first_records",
-    "is_text",
-    "open_chosen",
-    "show",
-]
-
 # How much of a value is shown.
 _MAX_CHARACTERS = 200
 _MAX_ITEMS = 8

@@ -19,8 +19,6 @@ from transforms.core.image.check import ImageFacts, check_image
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 
-__all__ = ["record_json", "show"]
-
 Value = int | float | bytes
 
 

@@ -29,8 +29,6 @@ from transforms.sidecars.table import render_sidecars
 from transforms.storage import folders
 from transforms.storage.paths import absolute, is_remote, plain
 
-__all__ = ["run"]
-
 
 def run(
     path: str,

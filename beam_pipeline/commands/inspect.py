@@ -49,8 +49,6 @@ from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
 
-__all__ = ["show"]
-
 # More classes than this are not listed.
 _MAX_CLASSES = 20
 # Columns of a terminal that a class name or a sample may take.

@@ -15,8 +15,6 @@ from transforms.errors import UsageError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.storage.paths import plain
 
-__all__ = ["run"]
-
 
 def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -> int:
     """Writes several datasets as one; returns 0.

@@ -13,8 +13,6 @@ from beam_pipeline.settings.removed import removed_flag
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain
 
-__all__ = ["LOCATION", "Command", "JobCommand", "complete_path"]
-
 
 def complete_path(
     _ctx: click.Context, _param: click.Parameter, incomplete: str

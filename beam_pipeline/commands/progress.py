@@ -29,15 +29,6 @@ if TYPE_CHECKING:
 
     from beam_pipeline.terminal.console import Console
 
-__all__ = [
-    "Progressed",
-    "fitted_texts",
-    "look",
-    "shown_planning",
-    "shown_progress",
-    "speed_text",
-]
-
 # Share of the time that reading and placing take in a job with segment files; and where
 # only the names of images are read, and the images when they are written.
 _READ_SHARE, _NAMES_SHARE = 0.5, 0.15

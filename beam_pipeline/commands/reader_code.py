@@ -6,8 +6,6 @@ from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.terminal.printing import print_text
 from transforms.errors import UsageError
 
-__all__ = ["show"]
-
 
 def show(path: str, reader: str) -> int:
     """Prints the text of a program that reads a dataset with a library; returns 0.

@@ -20,8 +20,6 @@ from transforms.publishing import target
 from transforms.publishing.earlier_rejects import EarlierRejects, find_rejects
 from transforms.work.reject_files import is_items_name
 
-__all__ = ["show"]
-
 _Rejection = Mapping[str, Any]
 # A reason, and what of an item was rejected for it ("boxes"); "" for whole items.
 _Group = tuple[str, str]

@@ -39,8 +39,6 @@ from transforms.errors import (
 )
 from transforms.storage.paths import is_remote
 
-__all__ = ["run"]
-
 # Ranges in memory before they go to a file of their own.
 _LOG_BYTES = 1 << 20
 # Foreign names in an error.

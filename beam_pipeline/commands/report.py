@@ -19,8 +19,6 @@ from transforms.core.placing.placement import SplitSource
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["load_call", "show_plan", "show_result", "show_submitted", "show_up_to_date"]
-
 _COUNTS = ("records", "shards", "size")
 # Where `tfds.load` looks for a dataset: in DATA_DIR/NAME/VERSION. Source: `naming.py`
 # and `read_only_builder.py` of TFDS 4.9.10.

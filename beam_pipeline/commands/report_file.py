@@ -20,8 +20,6 @@ from transforms.errors import UsageError
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import naming
 
-__all__ = ["ReportFile"]
-
 # What a report of `convert`, and one of `repair`, has always.
 _MARKS = (
     {"status", "exit_code", "output", "seconds"},

@@ -6,8 +6,6 @@ from typing import Any
 from transforms.core.manifest import Manifest
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["failure_json", "submitted_json", "success_json"]
-
 
 def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
     """Returns the result of a committed run."""

@@ -28,8 +28,6 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.formats import images
 
-__all__ = ["render", "show"]
-
 _WIDTH = 88
 # Roles that the folders of an image tree fill, unless a table has the labels.
 _LABEL_ROLES = frozenset(["label", "text", "synset"])

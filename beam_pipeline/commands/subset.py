@@ -13,8 +13,6 @@ from beam_pipeline.terminal.words import count_text
 from transforms.errors import UsageError
 from transforms.storage.paths import plain
 
-__all__ = ["run"]
-
 
 def run(
     path: str,

@@ -15,16 +15,6 @@ from beam_pipeline.reading.reading_plan import Found, find_records
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, UsageError
 
-__all__ = [
-    "KINDS",
-    "Differences",
-    "Example",
-    "Pairs",
-    "Side",
-    "compare",
-    "paired",
-]
-
 Longs = npt.NDArray[np.int64]
 
 KINDS = {

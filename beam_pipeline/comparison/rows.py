@@ -16,16 +16,6 @@ from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
 
-__all__ = [
-    "ORIGIN",
-    "Asked",
-    "Both",
-    "Rows",
-    "load_both",
-    "rows_of_catalogue",
-    "rows_read",
-]
-
 Longs = npt.NDArray[np.int64]
 
 ORIGIN = ("_origin", "_row")

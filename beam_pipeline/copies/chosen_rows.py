@@ -19,8 +19,6 @@ from transforms.core.schema import Kind
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue
 
-__all__ = ["Chosen", "Columns", "Mask", "Relabelling", "choose", "relabelling_of"]
-
 Mask = npt.NDArray[np.bool_]
 
 _ROWS = 65_536

@@ -34,8 +34,6 @@ from transforms.reading.catalogue_of_shards import rows_of_shard
 from transforms.storage.counted_sink import CountedSink
 from transforms.work.store import Store
 
-__all__ = ["CopiedShard", "derived_copies"]
-
 _OF_SOURCES = ("_origin", "_row", "_key")
 
 

@@ -17,15 +17,6 @@ from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.columns import decode
 from transforms.formats.tfrecord_files.features import record_types
 
-__all__ = [
-    "Counted",
-    "classes_by_name",
-    "counts_left",
-    "open_features",
-    "summarized",
-    "with_ids",
-]
-
 _ENDS = ("min", "max", "fewest", "most")
 # Feature -> what is known of its values.
 Facts = Mapping[str, Statistics]

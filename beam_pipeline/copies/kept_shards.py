@@ -25,8 +25,6 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.work.store import Store
 
-__all__ = ["KeptShards"]
-
 Opened = Callable[[str], BinaryIO]
 
 

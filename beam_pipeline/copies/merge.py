@@ -35,8 +35,6 @@ from transforms.errors import InputError, UsageError
 from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.work.store import Store
 
-__all__ = ["Merged", "join_datasets"]
-
 # Feature -> class id -> the new one.
 _Ids = Mapping[str, Mapping[int, int]]
 

@@ -29,8 +29,6 @@ from transforms.storage import folders
 from transforms.storage.paths import absolute
 from transforms.work.store import Store
 
-__all__ = ["Place", "look_at", "publish_copy", "with_sidecars"]
-
 _MAKER = "beam-tfrecord"
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from transforms import files
 from transforms.errors import InputError, SpecError
 
-__all__ = ["Keys", "Request", "read_keys", "read_relabelling"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Keys:

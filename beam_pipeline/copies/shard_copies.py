@@ -21,8 +21,6 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import DamageError, SpecError
 from transforms.storage.duplicates import duplicate
 
-__all__ = ["Changed", "copy_some", "copy_whole"]
-
 _STEP_BYTES = 1 << 20
 
 

@@ -20,8 +20,6 @@ from transforms.core.placing.placement import UInt64s, usual_order
 from transforms.core.schema import Feature, Kind
 from transforms.storage.paths import is_remote
 
-__all__ = ["leak_notes"]
-
 # Shards are linked, not read. So images are only read where that takes seconds.
 _MOST_BYTES = 4_000_000_000
 _TOGETHER = 256

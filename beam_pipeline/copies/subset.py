@@ -25,8 +25,6 @@ from transforms.core.manifest import Account, Manifest
 from transforms.errors import InputError, bounded, first_few
 from transforms.work.store import Store
 
-__all__ = ["Made", "make_subset"]
-
 # How many names a note has.
 _SHOWN = 10
 # The column of a catalogue with the key of each record.

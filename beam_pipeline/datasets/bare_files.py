@@ -25,15 +25,6 @@ from transforms.errors import UsageError, first_few
 from transforms.formats.registry import FORMATS, claimed_by
 from transforms.storage.paths import is_remote
 
-__all__ = [
-    "BareFiles",
-    "check_format",
-    "find_bare_files",
-    "is_numbered_shard",
-    "missing_shards",
-    "what_else",
-]
-
 _OTHERS = (
     ".crc .md5 .sha1 .sha256 .idx .index .json .jsonl .txt .csv .tsv .md .yaml .yml "
     ".pbtxt .xml .html .log .tmp .temp .part .partial .lock .bak .py .ipynb .zip .tar"

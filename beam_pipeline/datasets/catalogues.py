@@ -4,8 +4,6 @@ from beam_pipeline.datasets.dataset import Dataset
 from transforms.errors import DamageError
 from transforms.reading.catalogue import Catalogue
 
-__all__ = ["catalogues_of"]
-
 
 def catalogues_of(dataset: Dataset) -> dict[str, Catalogue]:
     """Returns the catalogue of each split; empty where a split has none.

@@ -11,8 +11,6 @@ from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.errors import DamageError, UsageError, first_few
 
-__all__ = ["Dataset", "SingleFile", "is_dataset", "open_target"]
-
 # How many files of a directory an error shows.
 _SHOWN = 3
 

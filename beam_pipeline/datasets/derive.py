@@ -30,8 +30,6 @@ from transforms.storage.retry import storing
 from transforms.work.store import Store
 from transforms.work.versions import version_of
 
-__all__ = ["Deriving", "deriving"]
-
 _MAKER = "beam-tfrecord"
 _WORK = hashlib.blake2b(b"derived files", digest_size=16).hexdigest()
 

@@ -20,8 +20,6 @@ from transforms.errors import DamageError, SourceError
 if TYPE_CHECKING:
     from transforms.reading.catalogue_check import CatalogueCheck, ShardRowsCheck
 
-__all__ = ["DerivedChecks", "ShardCheck"]
-
 _Longs = npt.NDArray[np.int64]
 _LINES = re.compile(rb"([0-9]{1,18} [0-9]{1,18}\n)*")
 

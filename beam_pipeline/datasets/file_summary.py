@@ -21,8 +21,6 @@ from transforms.core.tfrecord.compression import detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import ExampleError, UsageError
 
-__all__ = ["FileSummary", "Form", "Variant", "forms", "summarize_file"]
-
 # Small reads of a file that is far away would each cost a round trip.
 _READ_BYTES = 1 << 20
 _TYPE_NAMES = {"int64": "int64", "float": "float", "large_binary": "bytes"}

@@ -20,8 +20,6 @@ from transforms.storage.remote_look import walk
 from transforms.tfrecord import renaming
 from transforms.work import reject_files
 
-__all__ = ["MAY_RUN", "Leftover", "find", "remove"]
-
 _HIDDEN = re.compile(
     rf"\.(?P<name>.+)(?:{WORK_SUFFIX}|{own_folder.NEW_SUFFIX})", re.DOTALL
 )

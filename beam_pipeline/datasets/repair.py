@@ -23,8 +23,6 @@ from transforms.core.tfrecord.salvage import Salvage, Skipped, unpack
 from transforms.errors import DamageError, InputError, TargetError, TFRecordError
 from transforms.storage import folders
 
-__all__ = ["Range", "Repaired", "repair_file"]
-
 # A salvaged range may be the whole file, so it is copied in pieces.
 _STEP_BYTES = 1 << 20
 _CHANGED = "the file changed while it was read. Repair it when its writer is done."

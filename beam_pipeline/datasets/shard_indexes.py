@@ -13,8 +13,6 @@ from transforms.core.tfrecord.record_index import (
     text_index_file,
 )
 
-__all__ = ["NotIndexedError", "indexes_of"]
-
 
 class NotIndexedError(Exception):
     """A file whose records cannot be looked up."""

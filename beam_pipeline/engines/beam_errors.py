@@ -6,8 +6,6 @@ from beam_pipeline.version import __version__
 from transforms import errors
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["INSTALL", "in_text", "translated"]
-
 INSTALL = f"pip install 'beam-tfrecord=={__version__}'"
 """What gives workers this version of the program."""
 

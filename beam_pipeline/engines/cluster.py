@@ -19,23 +19,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-__all__ = [
-    "Cluster",
-    "JavaError",
-    "Process",
-    "cache_folder",
-    "cluster_folder",
-    "find_jar",
-    "find_java",
-    "jar_path",
-    "last_started",
-    "program_path",
-    "read_cluster",
-    "started_at",
-    "version_in",
-    "write_cluster",
-]
-
 _NOTE = "cluster.json"
 # Separates the name of a job server from that of its parts.
 _OF = "-of-"

@@ -13,8 +13,6 @@ from beam_pipeline.engines.engine import JobSettings, flag_given, has_flag
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
-__all__ = ["brings_workers", "check_dataflow", "is_detached"]
-
 # The user's own ways to say what a worker has installed.
 _WORKER_FLAGS = (
     *("sdk_container_image", "setup_file", "extra_package", "extra_packages"),

@@ -33,13 +33,6 @@ from transforms import files
 from transforms.errors import BeamTFRecordError, UsageError
 from transforms.work.reports import Reports
 
-__all__ = [
-    "required_here",
-    "run_on_dataflow",
-    "submit_to_dataflow",
-    "write_source_distribution",
-]
-
 _NAME = "beam-tfrecord"
 # The packages are next to each other, in a checkout and in site-packages.
 _ROOT = pathlib.Path(__file__).parents[2]

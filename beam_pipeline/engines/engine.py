@@ -12,19 +12,6 @@ from beam_pipeline.engines.engine_words import EngineWords, ServerWords, words_o
 from transforms.errors import SpecError
 from transforms.work.reports import Reports
 
-__all__ = [
-    "SERVICE_TIMEOUT",
-    "AddStages",
-    "Engine",
-    "JobSettings",
-    "Place",
-    "RunHooks",
-    "Submitted",
-    "check_words",
-    "flag_given",
-    "has_flag",
-]
-
 # Adds the stages of a job to a Beam pipeline; typed loosely to load without Beam.
 AddStages = Callable[[Any], object]
 SERVICE_TIMEOUT = "--job_server_timeout=86400"

@@ -10,17 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from transforms.errors import BeamTFRecordError
 
-__all__ = [
-    "EngineWords",
-    "ServerWords",
-    "in_a_line",
-    "last_error",
-    "server_words",
-    "telling",
-    "with_words_of",
-    "words_of_server",
-]
-
 # The last line of a chain of causes in Java, or the error's own line.
 _CAUSE = re.compile(
     r"^(?:Caused by: )?(?P<error>[\w.$]+(?:Exception|Error)\b(?:: (?P<said>.+))?.*)$"

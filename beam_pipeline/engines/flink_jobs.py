@@ -18,8 +18,6 @@ from beam_pipeline.engines.engine_words import (
 )
 from transforms.errors import UsageError
 
-__all__ = ["FLINK_VERSION", "cancel_job", "size_of_cluster", "words_of_job"]
-
 FLINK_VERSION = "1.20"
 
 # A cluster that takes longer to answer is treated as unreachable.

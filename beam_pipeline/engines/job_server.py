@@ -23,8 +23,6 @@ from beam_pipeline.engines.workers import (
 from transforms.errors import UsageError
 from transforms.work.reports import Reports
 
-__all__ = ["OPENED", "JobServerEngine", "java_flags", "worker_flags"]
-
 OPENED = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in (

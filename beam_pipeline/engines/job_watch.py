@@ -17,8 +17,6 @@ from transforms.errors import BeamTFRecordError, StorageError
 from transforms.storage.paths import is_remote
 from transforms.work.reports import FAILURE, RENEWED_SECONDS, WORKER, Reports
 
-__all__ = ["JobWatch", "lasting"]
-
 # Between two questions, to a disk and to an object store.
 _NEAR_SECONDS = 0.5
 _FAR_SECONDS = 3.0

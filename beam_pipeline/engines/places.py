@@ -14,19 +14,6 @@ from beam_pipeline.engines.workers import starts_elsewhere
 from transforms.errors import TargetError, UsageError
 from transforms.storage import paths
 
-__all__ = [
-    "START_THERE",
-    "WITHIN_SERVER",
-    "check_job_server",
-    "check_paths",
-    "check_pool",
-    "check_shared",
-    "find_program",
-    "host_elsewhere",
-    "not_started",
-    "unseen_image",
-]
-
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
 START_THERE = (

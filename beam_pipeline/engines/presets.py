@@ -28,8 +28,6 @@ from beam_pipeline.engines.workers import refuse_starts
 from transforms.errors import SpecError, closest
 from transforms.work.reports import Reports
 
-__all__ = ["DATAFLOW", "ENGINES", "FLINK", "PRISM", "RUNNERS", "SPARK", "engine_of"]
-
 # Beam's default is a dozen tasks in each process, and each holds a block or a shard in
 # memory. Two are enough: one works while the other waits for the store.
 _DATAFLOW_THREADS = 2

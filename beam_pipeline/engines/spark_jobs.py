@@ -20,8 +20,6 @@ from beam_pipeline.engines.engine_words import (
 )
 from transforms.errors import UsageError
 
-__all__ = ["reach_master", "words_of_job"]
-
 # Spark takes the next one for each further driver on a machine.
 _USUAL_PORTS = range(4040, 4043)
 # Nothing else is watched meanwhile. A driver that has just started takes seconds.

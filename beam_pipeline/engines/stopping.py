@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from transforms.errors import StorageError
 
-__all__ = ["stop", "watched"]
-
 # How often a run is looked at: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
 

@@ -29,8 +29,6 @@ from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
 from transforms.work.reports import Reports
 
-__all__ = ["run_on_engine", "run_watched"]
-
 _LOOK_SECONDS = 0.2
 # Random, so that no two jobs share a name: Flink cancels by it.
 _NAME_BYTES = 6

@@ -25,8 +25,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-__all__ = ["SIGN_ON", "absent", "boot", "start_command", "write_worker"]
-
 _START = (
     "import sys; count = int(sys.argv[1]); "
     "sys.path[:] = sys.argv[2:2 + count]; "

@@ -19,8 +19,6 @@ from beam_pipeline.engines.worker_boot import boot, start_command
 from beam_pipeline.version import __version__
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["main"]
-
 _NAME = "beam-tfrecord-worker"
 _LAST_PORT = 65_535
 _SPARES = 2

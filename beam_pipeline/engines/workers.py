@@ -9,16 +9,6 @@ from beam_pipeline.version import FOR_ROWS, deciding_versions
 from transforms.errors import SpecError, UsageError
 from transforms.work.worker_check import VersionRules
 
-__all__ = [
-    "check_starts",
-    "environment_flags",
-    "process_flags",
-    "refuse_starts",
-    "starts_elsewhere",
-    "starts_in_words",
-    "version_rules",
-]
-
 _OURS = ("worker_pool", "worker_command")
 _BEAMS = ("environment_type", "environment_config", "environment_options")
 # Beam's name for workers that are threads of this process.

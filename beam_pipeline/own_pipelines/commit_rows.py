@@ -24,15 +24,6 @@ from transforms.stages.commit import commit_dataset
 from transforms.storage.retry import storing
 from transforms.work.worker_check import counted, workers_of
 
-__all__ = [
-    "Committed",
-    "ComparedKeys",
-    "Refused",
-    "Written",
-    "WrittenPart",
-    "commit_rows",
-]
-
 _LOG = logging.getLogger(__name__)
 
 

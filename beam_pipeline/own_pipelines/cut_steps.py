@@ -21,14 +21,6 @@ from transforms.gather.row_runs import RowRange, cut_run
 from transforms.gather.shard_of_runs import check_keys
 from transforms.publishing.shared_run import SharedRun
 
-__all__ = [
-    "compare_keys",
-    "cut_by_shard",
-    "cut_large_parts",
-    "find_cuts_of_part",
-    "merge_group",
-]
-
 _ShardRange = tuple[ShardKey, RowRange]
 # Split, part of the hashes, group of runs.
 _MergeKey = tuple[str, int, int]

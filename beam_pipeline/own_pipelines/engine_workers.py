@@ -19,8 +19,6 @@ from beam_pipeline.engines.places import (
 from transforms.errors import TargetError
 from transforms.storage.paths import is_remote
 
-__all__ = ["EngineWorkers", "check_images", "check_seen", "workers_of"]
-
 # Beam's name for workers that are threads of this process.
 _LOOPBACK = "LOOPBACK"
 # Of `job_endpoint`: a job server, and its workers, in this process.

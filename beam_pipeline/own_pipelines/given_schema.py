@@ -50,21 +50,6 @@ from transforms.publishing import target
 from transforms.storage.paths import absolute
 from transforms.work.held_files import HeldFile, hold
 
-__all__ = [
-    "EarlierSplits",
-    "GivenSchema",
-    "declared_by",
-    "declared_in",
-    "earlier_splits",
-    "example_features",
-    "hold_earlier",
-    "like_dataset",
-    "of_arrow_schema",
-    "root_of",
-    "schema_of",
-    "types_of_rows",
-]
-
 _TYPES: Mapping[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),

@@ -20,8 +20,6 @@ from transforms.gather.bundle import GatherRule
 from transforms.gather.tally import Declared
 from transforms.work.held_files import HeldFile
 
-__all__ = ["Given", "gather_rule_of", "split_rule"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Given:

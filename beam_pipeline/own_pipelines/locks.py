@@ -33,8 +33,6 @@ from transforms.work.split_locks import (
 )
 from transforms.work.store import Store
 
-__all__ = ["EarlierRuns", "read_earlier_runs"]
-
 # In the work folder: the table of ids, and a file that says that locks are written.
 _IDS = "split_ids.arrow"
 _WRITING = "writing_locks"

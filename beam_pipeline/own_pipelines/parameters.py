@@ -27,8 +27,6 @@ from transforms.errors import (
 )
 from transforms.storage.paths import absolute
 
-__all__ = ["other_settings", "raising_of_rows", "spec_of"]
-
 _SOURCE = "rows"
 _COLUMN = "column:"
 # Settings that have a parameter of another name.

@@ -19,8 +19,6 @@ from transforms.gather.bundle import GatheredBundle
 from transforms.gather.cuts import Cut
 from transforms.publishing.shared_run import Seen, SharedRun
 
-__all__ = ["draft_bundles", "look_at_target", "plan_shards", "without_runs"]
-
 _WORD_BYTES = 8
 # Counts that wait until they are merged.
 _MERGED_AT_ONCE = 64

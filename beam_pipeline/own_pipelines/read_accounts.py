@@ -10,8 +10,6 @@ from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog
 
-__all__ = ["ReadAccounts", "with_accounts"]
-
 
 class ReadAccounts(NamedTuple):
     """What `ReadRows` has read, for `WriteDataset(..., accounts=read.accounts)`.

@@ -26,8 +26,6 @@ from transforms.errors import InputError, SpecError, nearest, raising_in_python
 from transforms.formats.tfrecord_files.shards import read_shard
 from transforms.storage.paths import Access, plain
 
-__all__ = ["ReadDataset"]
-
 # A larger plan is not part of the pipeline: engines take descriptions of some MB only.
 _PLAN_BYTES = 1 << 20
 

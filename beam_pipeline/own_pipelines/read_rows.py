@@ -39,8 +39,6 @@ from transforms.work.rejects import read_lines
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules
 
-__all__ = ["ReadRows", "RowsRead"]
-
 # Three stages hold the listing, each in base 64: 1 MiB of the graph in all.
 _INLINE_BYTES = (1 << 20) // 4
 # A block has many more, and dicts take ten times the memory of Arrow.

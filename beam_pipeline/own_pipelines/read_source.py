@@ -10,8 +10,6 @@ from transforms.core.arrays import is_bytes, is_list
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.work.worker_check import VersionRules
 
-__all__ = ["ReadSource", "with_source_features"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ReadSource:

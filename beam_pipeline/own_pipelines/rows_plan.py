@@ -48,8 +48,6 @@ from transforms.stages.commit import Publication
 from transforms.stages.gather import ROWS_ORIGIN
 from transforms.work.worker_check import VersionRules
 
-__all__ = ["RowsDraft", "RowsPlan", "draft_rows", "merge_bundles", "plan_rows"]
-
 _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
 # Keys that one worker compares at a time.
 _KEYS_COMPARED = 1 << 20

@@ -28,8 +28,6 @@ from transforms.shards.shard_group import ShardGroup
 from transforms.shards.shard_job import Loaded, ShardJob, ShardTask
 from transforms.work.store import Store
 
-__all__ = ["rows_of_parts", "write_part", "write_shards"]
-
 
 def write_shards(run: SharedRun, *, unique: bool) -> beam.DoFn:
     """Returns the function that writes ranges of runs, grouped by shard."""

@@ -47,8 +47,6 @@ from transforms.errors import DamageError, ExampleError, UsageError
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.work.reject_files import is_items_name
 
-__all__ = ["MARK", "MOST_BYTES", "build_page"]
-
 MARK = "<!doctype html>\n<!-- beam-tfrecord report -->\n"
 """How every page begins."""
 

@@ -9,17 +9,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Floats",
-    "Histogram",
-    "Spread",
-    "bar",
-    "density",
-    "histogram_of",
-    "overlay",
-    "spread_of",
-]
-
 _WIDTH, _HEIGHT = 320, 88
 _CELLS = 40
 Floats = npt.NDArray[np.float64]

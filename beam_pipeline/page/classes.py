@@ -10,8 +10,6 @@ from transforms.core.arrays import is_list
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Kind
 
-__all__ = ["ClassCounts", "class_counts", "counts_of", "ends_of", "object_counts"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClassCounts:

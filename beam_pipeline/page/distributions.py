@@ -44,16 +44,6 @@ from beam_pipeline.page.classes import counts_of
 from transforms.core.arrays import is_list
 from transforms.core.schema import Feature, Kind
 
-__all__ = [
-    "Drift",
-    "Distribution",
-    "Frequent",
-    "describe",
-    "describe_counts",
-    "drift_of_categories",
-    "drift_of_numbers",
-]
-
 _SHOWN_VALUES = 20
 _FEW_WHOLE = 12
 _MOST_TEXTS = 1_000

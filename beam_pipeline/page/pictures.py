@@ -17,8 +17,6 @@ from beam_pipeline.page.thumbnails import Longs, Thumbnail, chosen, draw, share_
 from beam_pipeline.reading.open_dataset import OpenDataset
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["Equal", "Picture", "PictureClass", "equal_images", "pictures", "within"]
-
 _UNLABELLED_EACH = 48
 _MOST_EQUAL = 24
 # Images that are in memory together.

@@ -18,8 +18,6 @@ from beam_pipeline.reading.open_dataset import OpenDataset
 from transforms.core.manifest import Manifest, SplitFacts
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["ROWS_A_SHARD", "Sample", "image_of", "sample_split"]
-
 ROWS_A_SHARD = 20_000
 # Of all shards together: one second of reading from a disk or two.
 _BYTES = {True: 1 << 30, False: 1 << 28}

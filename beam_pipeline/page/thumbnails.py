@@ -18,16 +18,6 @@ from PIL import Image, ImageDraw
 from transforms.core.image.choices import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
 
-__all__ = [
-    "MOST_THUMBNAILS",
-    "SIDE",
-    "Longs",
-    "Thumbnail",
-    "chosen",
-    "draw",
-    "share_of_each",
-]
-
 MOST_THUMBNAILS = 3_000
 SIDE = 96
 _QUALITY = 60

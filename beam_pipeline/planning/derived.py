@@ -5,8 +5,6 @@ from transforms.core.derived_settings import DerivedSettings
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind, Schema
 
-__all__ = ["derived_settings", "missing_files"]
-
 
 def derived_settings(spec: Spec, schema: Schema) -> DerivedSettings:
     """Returns what `index` and `catalogue` of a spec come to.

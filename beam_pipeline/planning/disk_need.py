@@ -19,8 +19,6 @@ from transforms.errors import StorageError
 from transforms.publishing import target
 from transforms.storage.paths import is_remote
 
-__all__ = ["DiskNeed", "check_room", "estimate", "free_bytes", "in_words"]
-
 # Less than this share of what seems to be needed cannot be enough.
 _SURE = 0.5
 # Records compress to no less than about this ...

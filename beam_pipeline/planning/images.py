@@ -36,8 +36,6 @@ from transforms.formats.registry import TABLE_FORMATS
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList
 
-__all__ = ["check_settings", "plan_images"]
-
 # A block of the most rows takes 0.1 GB while it is read, and one of the least 3 MB:
 # blocks may grow before there are many segments.
 _LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17

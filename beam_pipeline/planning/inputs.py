@@ -61,18 +61,6 @@ _HEAD_BYTES = 1 << 16
 # TFDS keeps each version of a dataset in a folder of its own.
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
-__all__ = [
-    "Inputs",
-    "PlannedSource",
-    "default_name",
-    "find_inputs",
-    "head_in",
-    "named_entry",
-    "output_name",
-    "portions_of",
-    "rule_of",
-]
-
 # Of files whose name does not say that they are JSON lines: how many are looked at, and
 # their first bytes.
 _MOST_HEADS, _LINE_BYTES = 64, 256 << 10

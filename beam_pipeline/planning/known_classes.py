@@ -12,8 +12,6 @@ from transforms.core.placing.vocabulary import UNKNOWN_NAME, Vocabulary
 from transforms.core.schema import Unknown
 from transforms.errors import bounded, first_few
 
-__all__ = ["with_known_classes"]
-
 # The column of the listing, and how many names a note has.
 _LABEL = "label"
 _SHOWN = 5

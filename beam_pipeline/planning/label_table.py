@@ -34,16 +34,6 @@ from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.file_list import FileList
 from transforms.storage.paths import absolute
 
-__all__ = [
-    "LabelTable",
-    "format_of",
-    "hint_of",
-    "join_table",
-    "labelled",
-    "read_labels",
-    "with_list",
-]
-
 _BLOCK_BYTES = 64 << 20
 # How many tables are looked at, and how many rows of each.
 _MOST_TABLES = 8

@@ -17,15 +17,6 @@ from transforms.formats.table import InputFile, TableSample
 from transforms.storage.local_paths import first_local
 from transforms.storage.paths import is_remote, relative, spellings
 
-__all__ = [
-    "check_images_named",
-    "check_images_root",
-    "first_local_image",
-    "image_folders",
-    "image_shares",
-    "named_images",
-]
-
 # Files of all columns that are looked for, and folders that one may be in.
 _LOOKED_AT, _MOST_FOLDERS = 64, 8
 

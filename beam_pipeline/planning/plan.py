@@ -54,16 +54,6 @@ from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reject_files import check_left
 
-__all__ = [
-    "Plan",
-    "Prepared",
-    "check_locks",
-    "check_name",
-    "make_plan",
-    "plan_source",
-    "prepare",
-]
-
 # Segments of less than this in all travel through the shuffle.
 _INLINE_BYTES = 8 << 20
 # An input of less than this is converted sooner than more workers have started.

@@ -30,8 +30,6 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.paths import absolute, is_remote
 
-__all__ = ["Request", "lock_digests", "make_request", "with_images"]
-
 _CHUNK_BYTES = 8 << 20
 _URI = "://"
 # Of a folder with more files than this, a table's images are not looked for again.

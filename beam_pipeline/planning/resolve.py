@@ -5,8 +5,6 @@ from typing import Any
 from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.settings.spec import Spec
 
-__all__ = ["resolve"]
-
 
 def resolve(spec: Spec) -> Spec:
     """Returns the job with what files say in place of their paths.

@@ -8,8 +8,6 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
 from transforms.errors import SpecError
 
-__all__ = ["block_size", "choose_shards", "shard_notes", "shards_of"]
-
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
 _MAX_SHARD_BYTES = 200_000_000

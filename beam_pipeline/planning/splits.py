@@ -25,8 +25,6 @@ from transforms.work.split_ids import SplitIds, read_split_ids
 from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.work.store import Store
 
-__all__ = ["SplitPlan", "identity_of", "plan_splits", "share_notes", "with_splits"]
-
 # How much a share may be off by rounding.
 _ROUNDED = fractions.Fraction(1, 2000)
 _CLASS_KINDS = (Kind.LABEL, Kind.TEXT, Kind.INT64, Kind.BOOL)

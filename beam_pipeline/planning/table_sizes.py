@@ -21,15 +21,6 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import TableSample
 from transforms.storage.paths import spellings
 
-__all__ = [
-    "SIZED_IMAGES",
-    "bytes_of_rows",
-    "mean_image_bytes",
-    "mean_record_bytes",
-    "number_of_rows",
-    "part_of",
-]
-
 SIZED_IMAGES = 64
 """Images whose sizes are asked for where the rows only say where they are."""
 

@@ -86,8 +86,6 @@ from transforms.shards.allocation import return_freed_memory
 from transforms.storage.paths import is_remote
 from transforms.storage.row_spool import RowSpool
 
-__all__ = ["make_format", "plan_tables", "table_files"]
-
 # Rows that tell whether values hold images, and whether rows differ in their content.
 _LOOKED_AT_ROWS = 20_000
 # Of files whose name says none, where the names of others do.

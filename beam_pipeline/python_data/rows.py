@@ -19,8 +19,6 @@ from transforms.core.rows.foreign import converter_of, native_values
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError, SourceError, bounded
 
-__all__ = ["batches_of_rows", "column_of"]
-
 # A record batch ends at the first of these limits that is reached.
 _BATCH_ROWS = 4096
 _BATCH_BYTES = 32 << 20

@@ -17,8 +17,6 @@ from transforms.core.rows.common_type import as_type
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError
 
-__all__ = ["odd_name", "odd_row", "store_batches"]
-
 # The first rows, whose size decides how many rows a batch has: more of them would have
 # to wait in memory before the first batch can be written.
 _MEASURED_ROWS = 64

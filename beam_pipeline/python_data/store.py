@@ -42,8 +42,6 @@ from transforms.core.nesting import (
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError, SourceError
 
-__all__ = ["is_object_source", "store_rows"]
-
 _PIECE_ROWS = 1 << 16
 
 

@@ -3,8 +3,6 @@
 from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reader_programs.parts import decoding, literal
 
-__all__ = ["program"]
-
 _IMPORTS = "import apache_beam as beam\nfrom beam_tfrecord import ReadDataset"
 _IMAGE_IMPORTS = """\
 import io

@@ -10,8 +10,6 @@ from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 from transforms.errors import UsageError
 
-__all__ = ["program"]
-
 
 def program(facts: Facts) -> str:
     """Returns the program.

@@ -30,8 +30,6 @@ from transforms.core.placing.placement import is_validation
 from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 
-__all__ = ["Facts", "number_below", "varies"]
-
 # Height and width that models were most often trained with, and the least that a small
 # model of convolutions takes.
 _SIZE, _LEAST_SIZE = 224, 32

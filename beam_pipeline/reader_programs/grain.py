@@ -3,8 +3,6 @@
 from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reader_programs.parts import decoding, literal
 
-__all__ = ["program"]
-
 _IMPORTS = "import grain\nfrom beam_tfrecord import open_dataset"
 _IMAGE_IMPORTS = """\
 import io

@@ -6,8 +6,6 @@ from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reader_programs.parts import decoding, literal
 from transforms.core.manifest import FeatureFacts
 
-__all__ = ["program"]
-
 _IMPORTS = """\
 import math
 

@@ -4,8 +4,6 @@ from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reader_programs.parts import assigned_list, literal
 from transforms.core.schema import Kind
 
-__all__ = ["program"]
-
 
 def program(facts: Facts) -> str:
     """Returns the program."""

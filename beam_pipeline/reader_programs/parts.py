@@ -3,14 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "WIDTH",
-    "assigned",
-    "assigned_list",
-    "decoding",
-    "literal",
-]
-
 WIDTH = 88
 """Characters of a line."""
 

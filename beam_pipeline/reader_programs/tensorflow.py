@@ -27,8 +27,6 @@ from transforms.core.manifest import FeatureFacts
 from transforms.core.naming import COMPRESSION_SUFFIXES
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Unknown
 
-__all__ = ["program"]
-
 _DTYPES = {
     Kind.INT64: "tf.int64",
     Kind.FLOAT: "tf.float32",

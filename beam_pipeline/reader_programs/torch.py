@@ -3,8 +3,6 @@
 from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reader_programs.parts import decoding, literal
 
-__all__ = ["program"]
-
 _IMPORTS = (
     "from beam_tfrecord import open_dataset\nfrom torch.utils.data import DataLoader"
 )

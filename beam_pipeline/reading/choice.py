@@ -7,8 +7,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, UsageError, nearest
 from transforms.reading.condition_text import quoted
 
-__all__ = ["condition_of", "label_of", "number_to_predict"]
-
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 

@@ -15,8 +15,6 @@ from transforms.reading.rows import Looks
 from transforms.reading.view import Split, View
 from transforms.storage.paths import absolute, is_remote, plain
 
-__all__ = ["OpenDataset", "open_dataset"]
-
 
 @raising_in_python()
 def open_dataset(

@@ -33,16 +33,6 @@ from transforms.storage.paths import absolute, plain
 if TYPE_CHECKING:
     from beam_pipeline.settings.spec import FeatureSpec
 
-__all__ = [
-    "Found",
-    "Labels",
-    "ReadingPlan",
-    "Said",
-    "check_examples",
-    "find_records",
-    "plan_reading",
-]
-
 Labels = Literal["names", "ids"]
 # A feature in the words of a spec.
 Said = Mapping[str, Any] | str

@@ -48,14 +48,6 @@ from transforms.work.split_locks import install_lock
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, store_variables
 
-__all__ = [
-    "convert_plan",
-    "find_engine",
-    "open_work_folder",
-    "run_plan",
-    "submit_plan",
-]
-
 # Random: tells the notes on two jobs of one output apart.
 _TOKEN_BYTES = 6
 _WORD_BYTES = 6

@@ -38,8 +38,6 @@ from transforms.shards import decoder_pool
 from transforms.shards.allocation import return_freed_memory
 from transforms.storage.file_systems import may_fork
 
-__all__ = ["check_beam_flags", "run_job", "submit_job"]
-
 # How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0
 _UNWATCHED = RunHooks()

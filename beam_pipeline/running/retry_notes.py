@@ -13,8 +13,6 @@ from beam_pipeline.shared_change import shared_change
 from beam_pipeline.terminal import printing
 from transforms.storage import retry
 
-__all__ = ["RetryNotes", "collected_retries", "send_retries"]
-
 # Less than PIPE_BUF: a line is written to the pipe whole, never mixed with others.
 _LINE_BYTES = 1024
 _READ_BYTES = 1 << 16

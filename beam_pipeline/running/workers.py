@@ -30,8 +30,6 @@ from beam_pipeline.running.retry_notes import send_retries
 from transforms.core.interpreter import python_command
 from transforms.errors import BeamTFRecordError, no_memory
 
-__all__ = ["WorkerPool", "local_workers", "work_in_new_process"]
-
 # A worker may exit with 0 just before the run ends; later than this it is an error. One
 # that was told to stop has as long.
 _LEAVE_SECONDS = 5.0

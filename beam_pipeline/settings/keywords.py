@@ -6,8 +6,6 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-__all__ = ["Keywords", "WriteKeywords"]
-
 
 class WriteKeywords(TypedDict, total=False):
     """Settings of `WriteDataset` by name; what is left out has its default."""

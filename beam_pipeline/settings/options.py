@@ -34,16 +34,6 @@ from beam_pipeline.settings.values import (
 )
 from transforms.core.image.choices import MAX_PIXELS, Check, Filter
 
-__all__ = [
-    "MAX_SHARDS",
-    "SECTIONS",
-    "SETTINGS",
-    "TABLES",
-    "TABLES_AND_LABELS",
-    "Setting",
-    "Settings",
-]
-
 MAX_SHARDS = 65_536
 # Sources that a setting is for, where that is not up to a format's entry.
 TABLES = "tables"

@@ -4,8 +4,6 @@ from beam_pipeline.engines.presets import RUNNERS
 from beam_pipeline.settings.options import SECTIONS, SETTINGS, Setting
 from transforms.formats.registry import FORMATS
 
-__all__ = ["settings_table"]
-
 _HEAD = ("setting", "option", "for", "what, and [the default]")
 _VALUES = {"int": "N", "float": "N", "text": "TEXT"}
 # The metavar is shown instead of a longer list of choices.

@@ -9,14 +9,6 @@ from typing import Any, NamedTuple
 
 from transforms.errors import SpecError
 
-__all__ = [
-    "REMOVED",
-    "REMOVED_VALUES",
-    "check_still_there",
-    "removed_flag",
-    "without_removed_defaults",
-]
-
 
 class Removed(NamedTuple):
     """A setting that is gone.

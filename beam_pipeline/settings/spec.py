@@ -20,14 +20,6 @@ from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
 from transforms.storage.paths import absolute, shown
 
-__all__ = [
-    "FeatureSpec",
-    "Spec",
-    "load_spec",
-    "make_spec",
-    "read_spec",
-]
-
 # Settings that may hold keys: neither a message nor a manifest has them.
 _SECRET = {"worker_env"}
 _Scalar = bool | int | float | str

@@ -14,24 +14,6 @@ from transforms.errors import SpecError
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain, shown
 
-__all__ = [
-    "Address",
-    "Command",
-    "Count",
-    "EngineName",
-    "FormatName",
-    "Given",
-    "Limits",
-    "Location",
-    "Names",
-    "ResizeRule",
-    "Shares",
-    "Size",
-    "Texts",
-    "Variables",
-    "parse_size",
-]
-
 _UNITS = {
     "": 1,
     "B": 1,

@@ -19,8 +19,6 @@ from rich.text import Text
 from beam_pipeline.terminal.printing import STDOUT, broken, printable
 from transforms.storage.retry import naming
 
-__all__ = ["Console", "Table", "new_table", "open_console", "print_table"]
-
 # Wider than any table: what goes into a pipe is never wrapped or cut.
 _PIPE_COLUMNS = 10_000
 _BETWEEN = "  "

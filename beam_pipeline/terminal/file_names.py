@@ -10,8 +10,6 @@ import sys
 
 from transforms.errors import UsageError
 
-__all__ = ["check_file_names"]
-
 
 def check_file_names() -> None:
     """Raises UsageError where Python does not read file names as UTF-8."""

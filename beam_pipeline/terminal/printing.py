@@ -16,19 +16,6 @@ from typing import Any, TextIO
 
 from transforms.storage.retry import naming
 
-__all__ = [
-    "STDOUT",
-    "broken",
-    "fitted",
-    "json_text",
-    "open_all",
-    "print_prose",
-    "print_text",
-    "printable",
-    "say",
-    "silence",
-]
-
 STDOUT = "standard output"
 """In messages, where a path would be."""
 

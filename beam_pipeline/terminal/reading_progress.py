@@ -8,8 +8,6 @@ from typing import BinaryIO, TextIO, cast
 from beam_pipeline.terminal.words import size_text
 from transforms import files
 
-__all__ = ["Progress", "shown_reading"]
-
 # Less than this is read within a second: no line is shown.
 _MIN_BYTES = 300_000_000
 

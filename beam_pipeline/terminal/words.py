@@ -6,19 +6,6 @@ from collections.abc import Mapping, Sequence
 from beam_pipeline.terminal.printing import printable
 from transforms.core.schema import Feature, Kind
 
-__all__ = [
-    "count_text",
-    "counts_text",
-    "instant_text",
-    "kind_text",
-    "number_text",
-    "shape_text",
-    "share_text",
-    "shortened",
-    "size_text",
-    "value_text",
-]
-
 _MOST_CHARACTERS = 80
 
 

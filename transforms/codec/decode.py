@@ -28,8 +28,6 @@ from transforms.errors import ExampleError, bounded
 from transforms.formats.tfrecord_files.columns import example
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
-__all__ = ["decode_example", "decode_rows", "decode_table"]
-
 _FEW = 64
 _LISTS = {
     int: "int64_list",

@@ -11,8 +11,6 @@ from transforms.codec.untyped import encode_untyped
 from transforms.core.nesting import check_key
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
-__all__ = ["encode_example", "encode_rows"]
-
 _SHOWN_ROW_CHARS = 200
 
 

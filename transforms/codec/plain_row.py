@@ -17,8 +17,6 @@ from transforms.core.example.encoder import MAX_EXAMPLE_BYTES
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.varint import varint
 
-__all__ = ["plain_example"]
-
 _FLOAT = struct.Struct("<f").pack
 _WORD = 2**64 - 1
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["NOTHING", "Row", "RowError"]
-
 Row = Mapping[str, Any]
 
 # An Example without features.

@@ -28,8 +28,6 @@ from transforms.core.rows.tensors import PROTO
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BeamTFRecordError, SpecError, bounded
 
-__all__ = ["Coding", "CodingFeature", "SchemaLike", "coding_of"]
-
 SchemaLike: TypeAlias = (
     Schema | pa.Schema | Sequence[Feature] | Mapping[str, str | Mapping[str, Any]]
 )

@@ -26,8 +26,6 @@ from transforms.core.rows.values import TAKEN, fitted_column, misfit
 from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
-__all__ = ["encode_table", "encode_typed"]
-
 
 def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
     """Returns n rows as n Examples; the schema has all of their keys.

@@ -29,8 +29,6 @@ from transforms.core.rows.values import fitted_column, misfit
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SHOWN_CHARS, bounded
 
-__all__ = ["encode_untyped"]
-
 # Columns of one of these, and of None, need no look at each value.
 _OF_TYPE = {
     int: Kind.INT64,

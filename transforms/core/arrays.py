@@ -13,23 +13,6 @@ import pyarrow.compute as pc
 
 from transforms.core.numpy_types import numpy_type
 
-__all__ = [
-    "FEW_ROWS",
-    "decoded",
-    "flattened",
-    "in_one_piece",
-    "is_bytes",
-    "is_list",
-    "is_number",
-    "lists_like",
-    "numpy_mask",
-    "offsets_of",
-    "raw_values",
-    "rows_holding",
-    "rows_with",
-    "stored_offsets",
-]
-
 Sizes = npt.NDArray[np.int64]
 
 # Columns of fewer rows cost more by their number than by their values: all columns of

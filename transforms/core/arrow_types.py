@@ -24,16 +24,6 @@ import dataclasses
 
 import pyarrow as pa
 
-__all__ = [
-    "FILES",
-    "PYTHON",
-    "Door",
-    "is_any_list",
-    "is_image_file",
-    "plain_type",
-    "wider_type",
-]
-
 _INT64_DIGITS = 19
 _MOST_DIGITS = 76
 _UNITS = ("s", "ms", "us", "ns")

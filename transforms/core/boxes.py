@@ -26,17 +26,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = [
-    "TOLERANCE_PIXELS",
-    "BoxFault",
-    "BoxForm",
-    "BoxPolicy",
-    "CheckedBoxes",
-    "box_lists",
-    "check_boxes",
-    "describe",
-]
-
 # Tools round outwards, and differ in whether the last pixel belongs to a box.
 TOLERANCE_PIXELS = 1.0
 

@@ -28,17 +28,6 @@ import pyarrow as pa
 
 from transforms.core.schema import Feature, Kind
 
-__all__ = [
-    "MOST_SECONDS",
-    "OWN_COLUMNS",
-    "PART_RECORDS",
-    "catalogue_features",
-    "catalogue_schema",
-    "own_columns",
-    "part_file",
-    "part_ranges",
-]
-
 MOST_SECONDS = (2**63 - 1) // 1000
 """The seconds that an int64 holds in milliseconds."""
 OWN_COLUMNS = frozenset(

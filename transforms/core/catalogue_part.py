@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 from transforms.core.catalogue import MOST_SECONDS
 from transforms.errors import ExampleError
 
-__all__ = ["write_part"]
-
 _GROUP_ROWS = 1 << 17
 _GROUP_BYTES = 64 << 20
 

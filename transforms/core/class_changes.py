@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from transforms.errors import SpecError, nearest
 
-__all__ = ["ClassChanges", "class_changes"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClassChanges:

@@ -2,8 +2,6 @@
 
 import dataclasses
 
-__all__ = ["DerivedSettings"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DerivedSettings:

@@ -2,8 +2,6 @@
 
 import sys
 
-__all__ = ["python_command"]
-
 
 def python_command() -> list[str]:
     """Returns the beginning of a command that runs Python as this process does.

@@ -17,8 +17,6 @@ from typing import Any
 
 from transforms.core.names import Names, in_groups
 
-__all__ = ["json_pieces"]
-
 _SHORT = 1 << 12
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 

@@ -20,8 +20,6 @@ from typing import Any
 from transforms.core.proto_text import quoted
 from transforms.errors import SpecError
 
-__all__ = ["LABEL_MAP_NAME", "parse_label_map", "render_label_map"]
-
 LABEL_MAP_NAME = "label_map.pbtxt"
 # The proto's id is an int32.
 _MAX_ID = 2**31 - 1

@@ -28,21 +28,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import DamageError, bounded
 
-__all__ = [
-    "DERIVED_FOLDERS",
-    "FORMAT",
-    "MANIFEST_NAME",
-    "REJECTS_NAME",
-    "Account",
-    "DerivedFile",
-    "FeatureFacts",
-    "FileFacts",
-    "Manifest",
-    "ShardFacts",
-    "SplitFacts",
-    "is_data_folder",
-]
-
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 REJECTS_NAME = "rejects.jsonl"

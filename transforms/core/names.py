@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, TypeVar, overload
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Names", "in_groups"]
-
 _AT_ONCE = 1 << 12
 _Item = TypeVar("_Item")
 

@@ -7,8 +7,6 @@ This is the template that TFDS reads by default
 import dataclasses
 import re
 
-__all__ = ["COMPRESSION_SUFFIXES", "ShardName", "parse_shard_name"]
-
 COMPRESSION_SUFFIXES = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
 
 _REST = re.compile(

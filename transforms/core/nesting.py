@@ -12,18 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = [
-    "MAX_NESTING",
-    "TOO_DEEP",
-    "check_json_nesting",
-    "check_key",
-    "has_arrays",
-    "json_nesting",
-    "openings",
-    "parse_json",
-    "type_nesting",
-]
-
 MAX_NESTING = 62
 """Levels of lists and objects in one value of a column."""
 TOO_DEEP = f"values are nested more than {MAX_NESTING} levels deep"

@@ -3,8 +3,6 @@
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["numpy_type"]
-
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 

@@ -8,8 +8,6 @@ Source: https://protobuf.dev/reference/protobuf/textformat-spec/
 
 import re
 
-__all__ = ["quoted"]
-
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\\']")
 

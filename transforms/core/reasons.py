@@ -6,8 +6,6 @@ The text below each member is its entry in the documentation.
 import enum
 from typing import NamedTuple
 
-__all__ = ["Fault", "FaultError", "Reason", "Skipped"]
-
 
 class Reason(enum.StrEnum):
     """Why an item was rejected. The list is closed: reports group by it."""

@@ -11,8 +11,6 @@ import os
 import re
 import stat
 
-__all__ = ["open_regular", "open_stream"]
-
 _GIVEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
 
 

@@ -9,8 +9,6 @@ from transforms.core.manifest import Account
 from transforms.core.reasons import Reason
 from transforms.errors import MAX_MESSAGE_BYTES, bounded, shortened
 
-__all__ = ["account_facts", "limit_message", "tolerated"]
-
 # The default share of tolerated rejects. For a small set it is less than one item, so
 # one reject is always tolerated among this many items.
 _USUAL_RATE = 0.01

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from transforms.core.model import Rejection
 
-__all__ = ["RejectedRows"]
-
 # Rejections created at a time: enough to make the fixed cost of a run negligible.
 _RUN_ROWS = 16_384
 

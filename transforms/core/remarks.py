@@ -8,17 +8,6 @@ from transforms.core.model import PlaceFacts, ReadFacts, Rounding, ShardFile
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SHOWN_CHARS, bounded, first_few
 
-__all__ = [
-    "key_remarks",
-    "label_remarks",
-    "padding_remarks",
-    "replacement_remarks",
-    "rounding_remarks",
-    "share_remarks",
-    "step_remarks",
-    "turned_box_remarks",
-]
-
 _SHOWN = 10
 # How far a split may be off its share, as a fraction of the share.
 _TOLERATED = Fraction(1, 5)

@@ -17,21 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "BOX_SIDES",
-    "RAGGED_LENGTHS",
-    "RAGGED_VALUES",
-    "Feature",
-    "InexactIntegers",
-    "Kind",
-    "Missing",
-    "Schema",
-    "Unknown",
-    "record_fields",
-    "record_type",
-    "row_type",
-]
-
 
 class Kind(enum.StrEnum):
     """The meaning of a feature, which decides how it is stored.

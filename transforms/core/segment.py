@@ -28,21 +28,6 @@ import pyarrow as pa
 
 from transforms.core.model import Segment
 
-__all__ = [
-    "KEY_COLUMN",
-    "ORIGIN_COLUMN",
-    "PLACE_COLUMNS",
-    "ROW_COLUMN",
-    "STAMP_COLUMN",
-    "cut",
-    "deserialize",
-    "in_source_order",
-    "pack",
-    "segment_schema",
-    "serialize",
-    "unpack",
-]
-
 ROW_COLUMN = "\0row"
 ORIGIN_COLUMN = "\0origin"
 STAMP_COLUMN = "\0stamp"

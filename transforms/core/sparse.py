@@ -23,29 +23,6 @@ import pyarrow as pa
 
 from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 
-__all__ = [
-    "LEAST_COLUMNS",
-    "MOST_HELD",
-    "Cells",
-    "alike",
-    "by_type",
-    "cells_of",
-    "has_sparse",
-    "held_by_few",
-    "is_able",
-    "is_sparse",
-    "is_sparse_name",
-    "joined",
-    "names_and_type",
-    "other_names",
-    "pruned",
-    "row_of",
-    "single_schema",
-    "with_cells",
-    "with_columns",
-    "with_sparse",
-]
-
 Longs = npt.NDArray[np.int64]
 
 _PREFIX = "\0sparse "

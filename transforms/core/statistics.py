@@ -20,17 +20,6 @@ from transforms.core.schema import Feature, Kind
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "MAX_CLASSES",
-    "Statistics",
-    "StatisticsTable",
-    "merge_all",
-    "summarize",
-    "summarize_feature",
-    "summarize_feature_parts",
-    "summarize_parts",
-]
-
 # An integer label of more values than this is a number, not a class.
 MAX_CLASSES = 10_000
 

@@ -15,8 +15,6 @@ from transforms.core.statistics import (
     summarize_feature,
 )
 
-__all__ = ["Summaries"]
-
 
 class Summaries:
     """Facts about the values of each feature that columns were given of.

@@ -10,8 +10,6 @@ import os
 import platform
 import socket
 
-__all__ = ["Worker", "become", "here", "is_elsewhere", "stamp"]
-
 _BETWEEN = "\t"
 
 

@@ -33,8 +33,6 @@ from transforms.formats import table
 from transforms.formats.split_words import split_in_path
 from transforms.formats.unpacked import Unpacked, is_packed, open_unpacked
 
-__all__ = ["Cifar10Reader", "Cifar100Reader", "IdxReader", "cifar_files", "idx_files"]
-
 _Names = Mapping[str, tuple[str, ...]]
 _Arrays = Mapping[str, npt.NDArray[Any]]
 

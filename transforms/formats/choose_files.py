@@ -16,14 +16,6 @@ from transforms.core.reasons import Skipped
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.storage.file_list import FileList
 
-__all__ = [
-    "are_plain_images",
-    "choose_files",
-    "only_texts",
-    "other_suffixes",
-    "unmatched",
-]
-
 
 def _in_any_case(suffix: str) -> str:
     # Not by a flag: in Unicode, more than two characters are one letter.

@@ -26,8 +26,6 @@ from transforms.formats.table import (
 )
 from transforms.formats.table_source import RowSource
 
-__all__ = ["FileRunReader", "RunReader", "RunSource"]
-
 # The cost of a block is small beside that of a few thousand rows.
 _BLOCK_ROWS = 2048
 

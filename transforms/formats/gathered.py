@@ -23,8 +23,6 @@ from transforms.core.placing.placement import origin_bases
 from transforms.formats.table import SMALL_BYTES, Complaint, RawRows
 from transforms.formats.table_rejects import reject_typed
 
-__all__ = ["LONGEST", "gathered", "run_files_of", "run_stop"]
-
 # Fewer files than these are no worse off each by itself.
 _FEWEST_FILES = 16
 # About how many runs there are: then a change touches less than 1 in 100 files.

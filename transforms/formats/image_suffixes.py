@@ -2,8 +2,6 @@
 
 import os
 
-__all__ = ["IMAGE_SUFFIXES", "is_image_name"]
-
 IMAGE_SUFFIXES = tuple(
     (
         ".jpg .jpeg .jpe .jfif .png .bmp .dib .gif .webp .tif .tiff .jp2 .j2k .avif "

@@ -51,21 +51,6 @@ from transforms.formats.tree_shape import Surroundings, check_tree
 from transforms.storage.file_list import FileList, origins_of, stamps_of
 from transforms.storage.row_spool import RowSpool
 
-__all__ = [
-    "BACKGROUND",
-    "FEATURE_NAMES",
-    "SPLIT_COLUMN",
-    "SPLIT_WORDS",
-    "PRESETS",
-    "TUTORIAL_NAMES",
-    "ImageListReader",
-    "Listing",
-    "arrange",
-    "image_schema",
-    "in_source_order",
-    "with_background",
-]
-
 # Of raw rows; no feature of a table has such a name.
 SPLIT_COLUMN = "/split"
 SPLIT_WORDS = frozenset("train training val valid validation dev eval test".split())

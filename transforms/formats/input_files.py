@@ -21,8 +21,6 @@ from transforms.errors import InputError
 from transforms.formats.table import InputFile
 from transforms.storage.file_list import FileList, stamps_of
 
-__all__ = ["InputFiles"]
-
 _LISTING = pa.schema(
     {
         "path": pa.string(),

@@ -24,8 +24,6 @@ from transforms.errors import InputError
 from transforms.formats.image_suffixes import is_image_name
 from transforms.storage.file_list import FileList
 
-__all__ = ["Joined", "Labels", "Orphan", "join_labels"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Orphan:

@@ -19,14 +19,6 @@ from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently, storing
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
-__all__ = [
-    "HeldListing",
-    "InlineListing",
-    "OpenListing",
-    "opened",
-    "write_listing",
-]
-
 # In the file's schema: how many rows each batch has but the last.
 _BATCH_ROWS = b"rows_a_batch"
 # Up to this size, a worker that asks again and again has it in memory.

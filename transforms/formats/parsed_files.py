@@ -11,8 +11,6 @@ from typing import TypeVar
 
 from transforms import files
 
-__all__ = ["kept_in_memory"]
-
 _Content = TypeVar("_Content")
 
 

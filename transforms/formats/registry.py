@@ -19,16 +19,6 @@ from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 if TYPE_CHECKING:
     from transforms.formats.table import TableFormat
 
-__all__ = [
-    "FORMATS",
-    "FORMAT_OPTIONS",
-    "METADATA_NAMES",
-    "TABLE_FORMATS",
-    "Format",
-    "claimed_by",
-    "table_format",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Format:

@@ -17,8 +17,6 @@ from transforms.core.model import Block, Reading
 from transforms.core.schema import Schema
 from transforms.formats.listing import HeldListing
 
-__all__ = ["Source", "run_facts"]
-
 
 class Source(abc.ABC):
     """A planned source: where the inputs are and how their rows are typed.

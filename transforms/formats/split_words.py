@@ -23,14 +23,6 @@ import re
 
 from transforms.formats.unpacked import plain_name
 
-__all__ = [
-    "is_split_word",
-    "split_at_start",
-    "split_in_path",
-    "split_of_stem",
-    "split_of_table",
-]
-
 _SPLITS = {
     "train": "train",
     "training": "train",

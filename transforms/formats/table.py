@@ -43,25 +43,6 @@ from transforms.formats.split_words import split_at_start, split_of_table
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import unseen
 
-__all__ = [
-    "SMALL_BYTES",
-    "STAGE",
-    "Complaint",
-    "InputFile",
-    "Planned",
-    "RawRows",
-    "RowReader",
-    "SourceFile",
-    "TableFormat",
-    "TableReader",
-    "TableSample",
-    "file_notes",
-    "only",
-    "read_in_turn",
-    "rejection_of",
-    "unreadable",
-]
-
 STAGE = "read"
 # Larger files are blocks of their own, or several.
 SMALL_BYTES = 1 << 20

@@ -14,8 +14,6 @@ from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_value import python_value
 from transforms.formats.table import Complaint, RawRows, rejection_of
 
-__all__ = ["reject_typed", "rejections_of"]
-
 # Above this count, rejections are built only when needed.
 _MADE_AT_ONCE = 4096
 

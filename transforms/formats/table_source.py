@@ -47,8 +47,6 @@ from transforms.storage.local_paths import first_local
 from transforms.storage.paths import without_access
 from transforms.storage.visibility import unseen
 
-__all__ = ["BY_SHARES", "DISCARD", "RowSource", "TableSource"]
-
 # Values of `TableSource.split_words` beside names of splits.
 BY_SHARES = ""
 DISCARD = "/discard"

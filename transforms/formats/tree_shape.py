@@ -35,8 +35,6 @@ from transforms.errors import InputError, bounded, first_few
 from transforms.formats.split_words import is_split_word
 from transforms.storage.file_list import FileList
 
-__all__ = ["Surroundings", "check_tree"]
-
 # Stems that stand for all of a folder. Of two folders so many files each are looked at:
 # a few, and the others only where these may be masks.
 _SAMPLED, _FIRST, _LOOKED_AT = 64, 4, 32

@@ -15,15 +15,6 @@ from transforms import files
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import InputError, TFRecordError
 
-__all__ = [
-    "PACKED_SUFFIXES",
-    "Unpacked",
-    "begins_packed",
-    "is_packed",
-    "open_unpacked",
-    "plain_name",
-]
-
 PACKED_SUFFIXES = (".gz", ".zst", ".zz")
 
 _GZIP = b"\x1f\x8b"

@@ -78,8 +78,6 @@ from transforms.gather.tally import (
     merge_tallies,
 )
 
-__all__ = ["BundleRows", "GatherRule", "GatheredBundle"]
-
 # Elements become Arrow together, at most this many: they wait as Python objects. The
 # first ones show how large rows are; from then on _BATCH_BYTES is a limit too.
 _BATCH_ROWS = 4096

@@ -18,20 +18,6 @@ import numpy.typing as npt
 
 from transforms.core.placing.placement import UInt64s
 
-__all__ = [
-    "BINS",
-    "Bounds",
-    "Cut",
-    "Cutting",
-    "Histogram",
-    "LargePart",
-    "Longs",
-    "bin_of",
-    "even_bounds",
-    "nearest_ends",
-    "plan_cuts",
-]
-
 Longs = npt.NDArray[np.int64]
 
 _BIN_BITS = 14

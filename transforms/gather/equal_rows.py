@@ -7,8 +7,6 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, raw_values
 
-__all__ = ["first_of_equals"]
-
 Mask = npt.NDArray[np.bool_]
 
 # Rows that are compared at a time: both sides of them are copied.

@@ -29,8 +29,6 @@ from transforms.gather.shard_of_runs import (
     typed_rows,
 )
 
-__all__ = ["find_cuts"]
-
 
 def find_cuts(
     part: LargePart,

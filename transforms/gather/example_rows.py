@@ -10,8 +10,6 @@ from transforms.core.schema import Feature
 from transforms.errors import EncodingError
 from transforms.formats.tfrecord_files.features import composed, record_types
 
-__all__ = ["rows_of_examples"]
-
 
 def rows_of_examples(
     payloads: Sequence[bytes], features: Sequence[Feature]

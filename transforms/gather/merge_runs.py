@@ -18,8 +18,6 @@ import pyarrow as pa
 from transforms.gather.row_runs import RowRange, RowRun, keep_pieces, repack_rows
 from transforms.gather.shard_of_runs import Fetch, read_rows
 
-__all__ = ["Merging", "merge_ranges", "plan_merging"]
-
 # Ranges that are descriptors in one grouping: a million cost an engine 0.5 GB and more.
 _MOST_RANGES = 500_000
 # Rows that are merged at a time.

@@ -22,8 +22,6 @@ from transforms.core.reasons import Fault
 from transforms.errors import bounded
 from transforms.gather.row_batches import as_mapping
 
-__all__ = ["Refusals", "RefusedRows", "merge_refusals", "refuse", "values_as_json"]
-
 # Larger ones are in the text by their checksum.
 _SHOWN_BYTES = 1 << 16
 _EXACT = 2**53

@@ -47,18 +47,6 @@ from transforms.core.rows.scalars import is_image_struct
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 
-__all__ = [
-    "MOST_CELLS",
-    "NO_ROW",
-    "Row",
-    "UnusableValueError",
-    "as_mapping",
-    "batches_of",
-    "how_to_map",
-    "mappings_in",
-    "table_batch",
-]
-
 # Values of exactly these types become a column at once.
 _TYPES: dict[type[Any], pa.DataType] = {
     bool: pa.bool_(),

@@ -28,24 +28,6 @@ from transforms.core.placing.placement import UInt64s
 from transforms.gather.cuts import Bounds, Histogram, Longs, bin_of
 from transforms.gather.equal_rows import first_of_equals
 
-__all__ = [
-    "COUNT_COLUMN",
-    "HASH_COLUMN",
-    "KEY_COLUMN",
-    "OWN_COLUMNS",
-    "SIZE_COLUMN",
-    "RowRange",
-    "RowRun",
-    "cut_run",
-    "keep_pieces",
-    "pack_rows",
-    "repack_rows",
-    "row_sizes",
-    "rows_in_range",
-    "rows_of_hash",
-    "schema_of",
-]
-
 HASH_COLUMN = "\0hash"
 KEY_COLUMN = "\0key"
 COUNT_COLUMN = "\0count"

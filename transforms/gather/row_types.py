@@ -7,8 +7,6 @@ import numpy as np
 from transforms.errors import SpecError
 from transforms.gather.row_batches import NO_ROW, as_mapping, how_to_map
 
-__all__ = ["check_row_type"]
-
 # Of other types, as classes of users, only the elements themselves say what they are.
 _NO_ROWS = (
     *(int, float, complex, str, bytearray, list, set, frozenset, type(None)),

@@ -38,17 +38,6 @@ from transforms.gather.row_runs import (
     rows_in_range,
 )
 
-__all__ = [
-    "Fetch",
-    "GatheredRows",
-    "check_keys",
-    "counts_of",
-    "gather_shard",
-    "read_rows",
-    "records_of",
-    "typed_rows",
-]
-
 # Rows that are read and typed together.
 _READ_BYTES = 64 << 20
 

@@ -35,17 +35,6 @@ from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import EncodingError, bounded
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 
-__all__ = [
-    "Declared",
-    "InferredColumn",
-    "Tally",
-    "count_values",
-    "ends_like_image",
-    "infer",
-    "is_absolute",
-    "merge_tallies",
-]
-
 _OF_100 = 99
 _PATHS_OF_100 = 95
 _FLOAT32_MAX = float(np.finfo(np.float32).max)

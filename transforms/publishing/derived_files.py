@@ -22,8 +22,6 @@ from transforms.errors import CommitError, TargetError
 from transforms.storage import folders
 from transforms.work.store import Store
 
-__all__ = ["add", "finish", "taken_name"]
-
 _NOTE = "adding.json"
 
 

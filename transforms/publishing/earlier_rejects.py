@@ -15,8 +15,6 @@ from transforms.errors import DamageError, UsageError
 from transforms.publishing import target
 from transforms.work.reject_files import is_rejects_name
 
-__all__ = ["EarlierRejects", "find_rejects"]
-
 # In memory several times, while its lines are cut.
 _CHUNK_BYTES = 4 << 20
 _MOST_ROWS = 1 << 63

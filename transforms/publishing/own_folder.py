@@ -29,8 +29,6 @@ from transforms.storage import folders
 from transforms.storage.paths import WORK_SUFFIX
 from transforms.storage.retry import persistently
 
-__all__ = ["NEW_SUFFIX", "OwnFolder", "new_path"]
-
 _LOCK = "lock"
 _PUBLISHING = "publishing"
 _MARKER = "made-by-beam-tfrecord"

@@ -35,8 +35,6 @@ from transforms.storage.retry import storing
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, check_worker, unreachable
 
-__all__ = ["Seen", "SharedRun"]
-
 _WORD_BYTES = 6
 # What Beam's containers tell a worker of the job that it is in.
 _JOB_ID = "JOB_ID"

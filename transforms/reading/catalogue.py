@@ -14,8 +14,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
-__all__ = ["Catalogue"]
-
 # A part, and a row group of it.
 _Place = tuple[int, int]
 # Row groups that are kept, each with other columns: copies read two choices in turns.

@@ -11,8 +11,6 @@ from transforms.core.tfrecord import PayloadBatch
 from transforms.errors import DamageError
 from transforms.reading.catalogue import Catalogue
 
-__all__ = ["CatalogueCheck", "ShardRowsCheck"]
-
 # What the shards do not tell.
 _OF_SOURCES = frozenset(("_origin", "_row", "_key"))
 

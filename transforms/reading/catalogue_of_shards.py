@@ -22,8 +22,6 @@ from transforms.formats.tfrecord_files.shards import Shard
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.storage.counted_sink import CountedSink
 
-__all__ = ["rows_of_shard", "write_catalogue"]
-
 # Each column of a batch takes some 50 us, however few rows the batch has. So large
 # records are decoded together, until they are as many or as long as this.
 _ROWS_TOGETHER = 512

@@ -16,8 +16,6 @@ from transforms.reading.positions import Longs
 if TYPE_CHECKING:
     from transforms.reading.catalogue import Catalogue
 
-__all__ = ["CatalogueFiles", "CatalogueRows"]
-
 # Rows of a selection in any other order that are looked up together.
 _TOGETHER = 1 << 20
 

@@ -53,8 +53,6 @@ from transforms.reading.terms import (
     integer_comparison,
 )
 
-__all__ = ["Condition", "parse_condition"]
-
 _OPERATORS = {
     ast.Lt: "<",
     ast.LtE: "<=",

@@ -11,8 +11,6 @@ from typing import NoReturn
 
 from transforms.errors import SpecError, bounded, shortened
 
-__all__ = ["ConditionText", "quoted"]
-
 _MAX_BYTES = 1 << 20
 _BACKTICKED = re.compile("`(?:[^`]|``)*+`")
 

@@ -14,9 +14,6 @@ from transforms.core.regular_files import open_regular
 from transforms.errors import SourceError, source_error
 from transforms.storage.paths import is_remote
 
-__all__ = ["Folder", "ForkSafeLocks", "OpenFile", "lock_of"]
-
-
 # A lock for each process: one that another thread holds in the middle of a fork is
 # never released in the child.
 ForkSafeLocks = dict[int, threading.Lock]

@@ -18,8 +18,6 @@ from transforms.reading.positions import Longs
 from transforms.reading.records import Records
 from transforms.reading.rows import batch_of
 
-__all__ = ["matching"]
-
 _TOGETHER = 4_096
 
 

@@ -7,8 +7,6 @@ from transforms.errors import ExampleError, RecordKindError, bounded
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
 
-__all__ = ["first_misfit", "located"]
-
 
 def first_misfit(
     error: ExampleError,

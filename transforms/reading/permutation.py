@@ -22,8 +22,6 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RUNS_MIXED", "Permutation", "RunPermutation"]
-
 _Longs = npt.NDArray[np.int64]
 _ROUNDS = 5
 RUNS_MIXED = 16

@@ -19,18 +19,6 @@ from transforms.reading.permutation import (
     RunPermutation,
 )
 
-__all__ = [
-    "Everything",
-    "Listed",
-    "Longs",
-    "Selection",
-    "Shuffled",
-    "epochs_of",
-    "place_of",
-    "places_of",
-    "whole_number",
-]
-
 Longs = npt.NDArray[np.int64]
 
 

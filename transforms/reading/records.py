@@ -41,8 +41,6 @@ from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
 from transforms.storage.read_ahead import read_ahead
 
-__all__ = ["Gathered", "Records"]
-
 _log = logging.getLogger(__name__)
 
 # Reads of a store at the same time.

@@ -33,8 +33,6 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest, shortened
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
-__all__ = ["Looks", "RowReader", "batch_of"]
-
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 # Those of the years 1 and 9999.

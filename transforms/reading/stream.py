@@ -19,8 +19,6 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
-__all__ = ["Columns", "regrouped"]
-
 
 class Columns:
     """Decodes records to record batches of one schema.

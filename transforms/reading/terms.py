@@ -16,23 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "SWAPPED",
-    "AllOf",
-    "AnyOf",
-    "Columns",
-    "Compared",
-    "ComparedColumns",
-    "Constant",
-    "Flag",
-    "IsMissing",
-    "Not",
-    "OneOf",
-    "Term",
-    "float32_comparison",
-    "integer_comparison",
-]
-
 # By name: a column in the form that `Condition.mask` gives it.
 Columns = Mapping[str, pa.Array]
 

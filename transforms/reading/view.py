@@ -31,8 +31,6 @@ from transforms.reading.rows import Looks, RowReader, batch_of
 from transforms.reading.stream import Columns, regrouped
 from transforms.storage.read_ahead import read_ahead
 
-__all__ = ["RecordView", "Split", "View"]
-
 _log = logging.getLogger(__name__)
 
 # Rows among which a limited search looks at a time.

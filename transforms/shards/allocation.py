@@ -6,8 +6,6 @@ import functools
 
 import pyarrow as pa
 
-__all__ = ["keep_freed_memory", "return_freed_memory", "spare_buffers"]
-
 spare_buffers: collections.deque[memoryview] = collections.deque()
 """Buffers for images that no shard uses: a new one costs as much as many images."""
 

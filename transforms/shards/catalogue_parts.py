@@ -29,9 +29,6 @@ from transforms.storage.counted_sink import CountedSink
 from transforms.storage.retry import persistently, storing
 from transforms.work.store import Store
 
-__all__ = ["CatalogueParts", "PartKey", "write_catalogue_part"]
-
-
 PartKey = tuple[str, int, int]
 """A part of the catalogue: its split, its number, and how many there are."""
 

@@ -28,8 +28,6 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["NO_MEMORY", "Outcome", "receive", "send", "serve"]
-
 NO_MEMORY = 3
 """Exit code of a child that was refused memory."""
 

@@ -35,8 +35,6 @@ from transforms.core.reasons import Fault
 from transforms.errors import BeamTFRecordError
 from transforms.shards import decoder_child
 
-__all__ = ["SHARED", "DecoderPool"]
-
 # For one image, of processor time: some four times what decoding 64 megapixels of any
 # format and encoding them as PNG takes.
 _MOST_SECONDS = 120

@@ -18,15 +18,6 @@ from transforms.core.statistics import Statistics, summarize_feature_parts
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask
 
-__all__ = [
-    "CHUNK_BYTES",
-    "EncodedShard",
-    "are_encoded_together",
-    "encode_shards",
-    "most_rows",
-    "repeated_keys",
-]
-
 # Rows encoded at a time: about 6 MB of small records.
 _CHUNK_ROWS = 65_536
 # Fewer where they are large, or have many columns: missing values take memory, too.

@@ -26,8 +26,6 @@ from transforms.shards.loaded_images import (
 from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.paths import is_remote
 
-__all__ = ["ImageLoader"]
-
 _MAX_IMAGES = 512
 # Of what rows have beside their images; boxes may be many.
 _MAX_ROW_BYTES = 4 << 20

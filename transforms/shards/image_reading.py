@@ -19,8 +19,6 @@ from transforms.storage.entries import TooLargeError
 from transforms.storage.paths import is_remote, plain, spellings, without_access
 from transforms.storage.visibility import unseen
 
-__all__ = ["full_path", "load_image", "prepare"]
-
 _CHANGED = "it has another size or time than when it was listed"
 
 

@@ -28,15 +28,6 @@ from transforms.shards.loaded_images import (
 )
 from transforms.work.store import Store
 
-__all__ = [
-    "boxes_moved",
-    "bytes_of",
-    "derived_columns",
-    "faults",
-    "image_facts",
-    "store_fingerprints",
-]
-
 
 def faults(
     chunk: pa.Table,

@@ -24,8 +24,6 @@ from transforms.shards.loaded_images import (
     plain_jpeg,
 )
 
-__all__ = ["ImageWindows"]
-
 _WINDOW_BYTES = 16 << 20
 # Rows that are offered to a window: at first, and at most.
 _FIRST_ROWS, _MAX_ROWS = 512, 4096

@@ -19,18 +19,6 @@ from transforms.core.reasons import Fault
 from transforms.core.statistics import Statistics
 from transforms.storage.paths import without_access
 
-__all__ = [
-    "ImageColumn",
-    "Images",
-    "Loaded",
-    "LoadedImage",
-    "Payload",
-    "PlainJpeg",
-    "derived_value",
-    "loaded_items",
-    "plain_jpeg",
-]
-
 Payload = bytes | memoryview
 # The value of an image feature in a row: an image, a list of them, or None.
 Loaded = Union["LoadedImage", list["LoadedImage | None"], None]

@@ -22,8 +22,6 @@ from transforms.core.tfrecord.record_index import (
 )
 from transforms.shards.shard_job import ShardLayout
 
-__all__ = ["RecordLog"]
-
 _Offsets = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
 

@@ -27,8 +27,6 @@ from transforms.storage.draft_group import (
     publish_together,
 )
 
-__all__ = ["ShardGroup"]
-
 # A group of large files gains nothing, and keeps their names from appearing.
 _BYTES = 64 << 20
 

@@ -19,8 +19,6 @@ from transforms.core.rows.record_columns import record_schema
 from transforms.core.schema import Feature, Schema
 from transforms.work.store import Store
 
-__all__ = ["Loaded", "ShardJob", "ShardLayout", "ShardTask", "load_segments"]
-
 _AS_IT_IS = ImagePolicy()
 _NO_DERIVED_FILES = DerivedSettings()
 

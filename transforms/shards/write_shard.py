@@ -66,15 +66,6 @@ from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
 from transforms.work.store import Store
 
-__all__ = [
-    "Finished",
-    "ShardDraft",
-    "draft_shard",
-    "finished_drafts",
-    "write_shard",
-]
-
-
 # What is free in pieces is of no use to a shard of more rows, which takes new memory.
 _LARGE_BYTES = 32 << 20
 

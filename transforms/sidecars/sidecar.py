@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 
 from transforms.core.manifest import Manifest
 
-__all__ = ["Rendered", "Sidecar"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rendered:

@@ -12,8 +12,6 @@ from transforms.core.manifest import Manifest
 from transforms.sidecars import tensorflow_metadata, tfds
 from transforms.sidecars.sidecar import Rendered, Sidecar
 
-__all__ = ["SIDECARS", "pointers_to", "render_sidecars"]
-
 
 def _label_map(_: Manifest, label_map: Mapping[int, str]) -> Rendered:
     """Renders `label_map.pbtxt`, which the Object Detection API reads."""

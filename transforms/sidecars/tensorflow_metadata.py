@@ -30,8 +30,6 @@ from transforms.core.proto_text import quoted
 from transforms.core.schema import Feature, Kind
 from transforms.sidecars.sidecar import Rendered, Sidecar
 
-__all__ = ["SCHEMA_NAME", "SIDECAR", "render_schema"]
-
 SCHEMA_NAME = "schema.pbtxt"
 _TYPES = {Kind.FLOAT: "FLOAT", Kind.BOX: "FLOAT"} | dict.fromkeys(
     (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR), "BYTES"

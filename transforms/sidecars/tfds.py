@@ -25,8 +25,6 @@ from transforms.core.schema import Kind
 from transforms.sidecars.sidecar import Rendered, Sidecar
 from transforms.sidecars.tfds_features import show_features, typed
 
-__all__ = ["SIDECAR", "point_to", "render"]
-
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
 # TFDS requires a version; the manifest's digest identifies the content.

@@ -33,8 +33,6 @@ from typing import Any
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["Shown", "show_features", "typed"]
-
 _PACKAGE = "tensorflow_datasets.core.features."
 _DTYPES = {
     Kind.INT64: "int64",

@@ -68,8 +68,6 @@ from transforms.work.reject_files import leave_rejects, remove_left, write_rejec
 from transforms.work.store import Store
 from transforms.work.worker_check import check_facts
 
-__all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
-
 # Total size of shards up to which they are read again before publication.
 _SMALL_BYTES = 64 << 20
 _READ_BYTES = 8 << 20

@@ -19,8 +19,6 @@ from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.gather.row_batches import as_mapping
 from transforms.gather.row_types import check_row_type
 
-__all__ = ["DecodeExamples", "EncodeExamples"]
-
 # Elements of a bundle are encoded or decoded together: at most this many rows, ...
 _BATCH_ROWS = 4096
 # ... or as many as take this much memory.

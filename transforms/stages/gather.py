@@ -17,8 +17,6 @@ from transforms.gather.bundle import BundleRows, GatheredBundle, GatherRule
 from transforms.publishing.shared_run import SharedRun
 from transforms.work.rejects import RejectGatherer
 
-__all__ = ["ROWS_ORIGIN", "GatherRows"]
-
 ROWS_ORIGIN = "rows"
 """What the account of a job calls the rows of a pipeline."""
 

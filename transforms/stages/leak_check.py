@@ -28,8 +28,6 @@ from transforms.work.split_ids import missing_keys
 from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.work.store import Store
 
-__all__ = ["CheckLeaks", "check_leaks"]
-
 # How many leaks are shown, and how many places of each.
 _EXAMPLES = 20
 _PLACES_EACH = 5

@@ -41,16 +41,6 @@ from transforms.work.receipts import PieceDone, find_block, keep_piece
 from transforms.work.split_locks import open_assignments
 from transforms.work.store import Store
 
-__all__ = [
-    "FACTS",
-    "FINGERPRINTS",
-    "REJECTS",
-    "SEGMENTS",
-    "PlaceRows",
-    "ReuseBlocks",
-    "cut_batch",
-]
-
 FACTS = "facts"
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"

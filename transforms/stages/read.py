@@ -22,8 +22,6 @@ from transforms.work.receipts import find_blocks, keep_block, keep_blocks
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, check_worker
 
-__all__ = ["FACTS", "REJECTS", "ListBlocks", "ReadBlocks"]
-
 FACTS = "facts"
 REJECTS = "rejects"
 

@@ -12,8 +12,6 @@ from transforms.core.placing.vocabulary import Vocabulary
 from transforms.shards.allocation import return_freed_memory
 from transforms.work.store import Store
 
-__all__ = ["CountShards"]
-
 
 @dataclasses.dataclass
 class CountShards(beam.PTransform):

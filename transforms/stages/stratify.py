@@ -35,8 +35,6 @@ from transforms.core.placing.strata import (
 from transforms.work.split_locks import open_assignments
 from transforms.work.store import Store
 
-__all__ = ["AwaitStrata", "TakeStrata"]
-
 COUNTS = "counts"
 
 # log2 of the number of groups of classes: with 200,000 classes a batch still sends few

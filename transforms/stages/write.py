@@ -31,8 +31,6 @@ from transforms.shards.shard_job import (
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
-__all__ = ["CATALOGUE", "FINGERPRINTS", "REJECTS", "WriteCatalogue", "WriteShards"]
-
 CATALOGUE = "catalogue"
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"

@@ -7,8 +7,6 @@ import google_crc32c
 
 from transforms.storage.entries import Sink
 
-__all__ = ["CountedSink"]
-
 
 class CountedSink(io.RawIOBase):
     """Passes bytes on to a sink; knows their number and their CRC32C.

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from transforms.storage.entries import Draft
 from transforms.storage.retry import is_transient, naming, storing
 
-__all__ = ["discard_all", "most_drafts", "publish_together"]
-
 # Syncs, or uploads, at the same time.
 _SYNCS = 8
 _FILES = 256

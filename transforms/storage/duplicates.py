@@ -8,8 +8,6 @@ from transforms.storage import object_clients
 from transforms.storage.file_systems import asked
 from transforms.storage.paths import is_remote, split_remote
 
-__all__ = ["duplicate"]
-
 # What file systems say that link no files, or not these two.
 _NO_LINKS = frozenset(
     (

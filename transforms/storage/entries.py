@@ -9,21 +9,6 @@ import unicodedata
 from collections.abc import Iterator
 from typing import IO, Literal, Protocol, TypeVar
 
-__all__ = [
-    "HIDDEN_STARTS",
-    "Draft",
-    "FileEntry",
-    "Sink",
-    "Standing",
-    "TooLargeError",
-    "changed",
-    "discarded_on_error",
-    "is_hidden",
-    "stamp",
-    "stamp_of",
-    "written",
-]
-
 # What has a name: see `transforms.files.standing`.
 Standing = Literal["", "file", "folder", "other"]
 _Draft = TypeVar("_Draft", bound="Draft")

@@ -24,16 +24,6 @@ import pyarrow.compute as pc
 from transforms.storage.entries import FileEntry
 from transforms.storage.row_spool import BATCH_ROWS, RowSorter, RowSpool
 
-__all__ = [
-    "FileList",
-    "FileLister",
-    "Order",
-    "entries_of",
-    "lines_of",
-    "origins_of",
-    "stamps_of",
-]
-
 _SCHEMA = pa.schema(
     {
         "path": pa.binary(),

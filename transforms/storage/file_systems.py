@@ -24,8 +24,6 @@ from transforms.storage.retry import RetryPolicy, is_transient, persistently
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-__all__ = ["CONNECTIONS", "asked", "file_system", "may_fork"]
-
 _Result = TypeVar("_Result")
 # So short that Google's client never repeats: its long pauses would add to ours.
 _RETRY_SECONDS = 0.1

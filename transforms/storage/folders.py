@@ -21,18 +21,6 @@ from collections.abc import Callable, Collection, Iterator
 from transforms.errors import CommitError
 from transforms.storage.retry import is_transient, persistently
 
-__all__ = [
-    "exchange",
-    "is_same",
-    "make",
-    "move_new",
-    "once_only",
-    "opened",
-    "opened_below",
-    "remove_empty",
-    "status_of",
-]
-
 _AT_FDCWD = -100
 _FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1

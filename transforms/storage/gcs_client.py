@@ -22,8 +22,6 @@ from transforms.storage.object_store import (
     url_of,
 )
 
-__all__ = ["GcsClient", "gcs_errors"]
-
 # What the client's own repetitions may take in all.
 _RETRY_SECONDS = 5
 _REMOVED_AT_ONCE = 8

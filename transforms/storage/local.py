@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from transforms.storage.file_list import FileList, FileLister
 
-__all__ = ["LocalStorage", "exclusive_lock", "listed_so_far", "rename"]
-
 # The disk is given a file in pieces of this size.
 _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2

@@ -6,8 +6,6 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 
-__all__ = ["first_local"]
-
 # Others are relative, or have the scheme of a store.
 _LOCAL = r"^\s*(/|(?i:file):)"
 

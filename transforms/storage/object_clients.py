@@ -14,8 +14,6 @@ from transforms.storage.object_store import Client, reason_of
 from transforms.storage.paths import parameters_of, split_remote
 from transforms.storage.s3_client import S3Client, S3Reads, s3_errors
 
-__all__ = ["client_of", "extra_of", "reads_of"]
-
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs"}
 
 

@@ -16,24 +16,6 @@ from typing import Protocol
 
 from transforms.errors import bounded
 
-__all__ = [
-    "CONNECT_SECONDS",
-    "READ_SECONDS",
-    "Client",
-    "Listed",
-    "Look",
-    "OvertakenError",
-    "age_of",
-    "naming_missing_bucket",
-    "gcs_endpoint",
-    "no_bucket",
-    "of_status",
-    "reason_of",
-    "s3_endpoint",
-    "s3_region",
-    "url_of",
-]
-
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
 _LONGEST_REASON = 300

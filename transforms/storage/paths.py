@@ -23,25 +23,6 @@ from typing import Any
 
 from transforms.errors import SpecError, UsageError
 
-__all__ = [
-    "SCHEMES",
-    "WORK_SUFFIX",
-    "Access",
-    "absolute",
-    "another_job",
-    "common_folder",
-    "is_remote",
-    "parameters_given",
-    "parameters_of",
-    "plain",
-    "relative",
-    "shown",
-    "spellings",
-    "split_remote",
-    "without_access",
-    "work_folder",
-]
-
 # What `pyarrow.fs` reaches by URI.
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 # Ends the names of work folders.

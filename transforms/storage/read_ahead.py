@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from transforms.storage.file_systems import CONNECTIONS
 
-__all__ = ["read_ahead"]
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

@@ -50,8 +50,6 @@ from transforms.storage.row_spool import BATCH_ROWS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RemoteStorage"]
-
 # Reads of an open file fetch at least this much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
 # Folders listed at the same time, at most.

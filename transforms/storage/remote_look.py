@@ -13,8 +13,6 @@ from transforms.storage import object_clients
 from transforms.storage.file_systems import asked, file_system
 from transforms.storage.paths import split_remote
 
-__all__ = ["HDFS", "Found", "expand", "look", "look_at_level", "look_in", "walk"]
-
 HDFS = "hdfs://"
 _WITHOUT_FOLDERS = ("gs://", "gcs://")
 _SECOND = 10**9

@@ -21,8 +21,6 @@ from transforms.storage.paths import split_remote
 from transforms.storage.read_ahead import read_ahead
 from transforms.storage.remote_look import HDFS, Found, look
 
-__all__ = ["RemoteFile", "fetched", "is_held", "read_all", "read_at_once", "remembered"]
-
 _FILES_REMEMBERED = 4
 _SECOND = 10**9
 # As many reads take no longer than to load a store's client library, 0.3 s.

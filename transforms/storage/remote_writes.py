@@ -26,8 +26,6 @@ from transforms.storage.file_systems import asked, file_system
 from transforms.storage.paths import split_remote
 from transforms.storage.remote_look import HDFS, look, look_in
 
-__all__ = ["RemoteDraft", "put", "remove_file", "remove_tree", "upload"]
-
 _COPY_BYTES = 8 << 20
 _TOKEN_BYTES = 6
 

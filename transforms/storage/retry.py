@@ -30,8 +30,6 @@ from typing import TypeVar
 
 from transforms.errors import StorageError
 
-__all__ = ["POLICY", "RetryPolicy", "is_transient", "naming", "persistently", "storing"]
-
 _Result = TypeVar("_Result")
 
 _TRANSIENT = frozenset(

@@ -16,8 +16,6 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["BATCH_ROWS", "RowSorter", "RowSpool"]
-
 # Rows of a batch, about.
 BATCH_ROWS = 1 << 14
 # Batches are kept in memory up to this size.

@@ -35,8 +35,6 @@ from transforms.storage.object_store import (
     url_of,
 )
 
-__all__ = ["S3Client", "S3Reads", "s3_errors"]
-
 # Larger files go up in parts, so that a failure costs one part.
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4

@@ -7,8 +7,6 @@ from transforms.core import this_worker
 from transforms.errors import WorkerError
 from transforms.storage.paths import is_remote
 
-__all__ = ["Witness", "unseen"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Witness:

@@ -14,19 +14,6 @@ from transforms.core.tfrecord.compression import Compression
 from transforms.errors import SpecError
 from transforms.storage.paths import is_remote, shown
 
-__all__ = [
-    "COMPRESSIONS",
-    "check_path",
-    "check_local_path",
-    "check_name_part",
-    "check_template",
-    "check_num_shards",
-    "check_coder",
-    "check_compression",
-    "compression_of",
-    "type_of",
-]
-
 # What readers of TFRecord files know.
 COMPRESSIONS = {
     CompressionTypes.UNCOMPRESSED: Compression.NONE,

@@ -29,8 +29,6 @@ from transforms.tfrecord.parameters import (
     type_of,
 )
 
-__all__ = ["ReadAllTFRecords", "ReadTFRecords"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _File:

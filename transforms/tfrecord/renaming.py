@@ -37,25 +37,6 @@ from transforms.errors import (
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage.paths import WORK_SUFFIX
 
-__all__ = [
-    "Target",
-    "WritePlan",
-    "WrittenShard",
-    "fill_template",
-    "check_target",
-    "check_work_folder",
-    "publish",
-    "locked",
-    "clear_dead_runs",
-    "clear_other_runs",
-    "foreign_names",
-    "holds_runs",
-    "abandon",
-    "abandoning",
-    "remove_empty_folders",
-]
-
-
 _RUN = re.compile(r"[0-9a-f]{16}")
 _PARTS = frozenset(("attempts", "runs", "shards", "old", "journal"))
 

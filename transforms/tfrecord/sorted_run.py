@@ -29,8 +29,6 @@ import numpy.typing as npt
 
 from transforms.core.tfrecord.frame import header, mask_all
 
-__all__ = ["Fetch", "SortedRun", "cut_run", "frame_records", "merge_runs", "pack"]
-
 _Hashes = npt.NDArray[np.uint64]
 _Longs = npt.NDArray[np.int64]
 

@@ -64,8 +64,6 @@ from transforms.tfrecord.sorted_run import (
     pack,
 )
 
-__all__ = ["WriteTFRecords"]
-
 _Result = TypeVar("_Result")
 
 _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"

@@ -39,8 +39,6 @@ from transforms.core.model import (
 from transforms.core.placing.leakage import Fingerprints, Subject
 from transforms.core.statistics import StatisticsTable
 
-__all__ = ["from_json", "to_json"]
-
 _TYPES: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (

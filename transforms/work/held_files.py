@@ -14,8 +14,6 @@ from typing import Any, Generic, TypeVar
 from transforms import files
 from transforms.errors import InputError
 
-__all__ = ["HeldFile", "hold", "sha256_of"]
-
 # Two stages may hold the content, each in base 64: 1 MiB of the graph for three files.
 _INLINE_BYTES = 1 << 17
 

@@ -28,20 +28,6 @@ from transforms.errors import CommitError, StorageError, TargetError
 from transforms.storage.object_store import Look, OvertakenError
 from transforms.work.versions import look_at, put_if
 
-__all__ = [
-    "EXPIRY_SECONDS",
-    "RENEW_SECONDS",
-    "Lease",
-    "check_held",
-    "describe",
-    "is_leased",
-    "leased",
-    "note_at",
-    "renew",
-    "renewed",
-    "runs_out",
-]
-
 RENEW_SECONDS = 15.0
 """Between two renewals."""
 EXPIRY_SECONDS = 60.0

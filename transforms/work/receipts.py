@@ -43,22 +43,6 @@ from transforms.core.placing.leakage import Fingerprints
 from transforms.work.facts_json import from_json, to_json
 from transforms.work.store import Store
 
-__all__ = [
-    "Done",
-    "FinishedShards",
-    "PieceDone",
-    "ShardDone",
-    "count_finished",
-    "find_block",
-    "find_blocks",
-    "keep_block",
-    "keep_blocks",
-    "keep_for_next",
-    "keep_piece",
-    "keep_shards",
-    "new_rejects",
-]
-
 _CHUNK_BYTES = 8 << 20
 # Receipts of shards, and how many each is of.
 _GROUP = re.compile(r"[0-9a-f]+-(\d+)\.shards")

@@ -40,17 +40,6 @@ from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently
 from transforms.work.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
 
-__all__ = [
-    "check_left",
-    "is_items_name",
-    "is_rejects_name",
-    "items_beside",
-    "leave_rejects",
-    "merge_logs",
-    "remove_left",
-    "write_rejects",
-]
-
 _PART_BYTES = 64 << 20
 _NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
 _ITEMS_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.items")

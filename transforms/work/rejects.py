@@ -37,16 +37,6 @@ from transforms.core.reasons import Reason
 from transforms.errors import StorageError, bounded
 from transforms.storage.retry import persistently, storing
 
-__all__ = [
-    "MAX_KEPT_BYTES",
-    "PIECE_ROWS",
-    "PIECE_SCHEMA",
-    "RejectGatherer",
-    "read_lines",
-    "read_log",
-    "read_piece",
-]
-
 PIECE_SCHEMA = pa.schema(
     [
         ("source", pa.string()),

@@ -33,8 +33,6 @@ from transforms.work.lease import RENEW_SECONDS, Lease
 from transforms.work.lease import renew as renew_lease
 from transforms.work.versions import put_if, version_of
 
-__all__ = ["FAILURE", "RENEWED_SECONDS", "WORKER", "FailureReports", "Reports"]
-
 WORKER = ".worker"
 FAILURE = ".failure"
 RENEWED_SECONDS = RENEW_SECONDS

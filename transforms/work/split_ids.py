@@ -21,8 +21,6 @@ from transforms.errors import InputError, SpecError, source_error
 from transforms.storage.paths import is_remote
 from transforms.work.split_locks import open_table
 
-__all__ = ["SplitIds", "missing_keys", "read_split_ids"]
-
 _ID_NAMES = ("id", "key")
 
 

@@ -13,8 +13,6 @@ from transforms.core.placing.split_lock import Assignments
 from transforms.errors import COMMITTED_NOTE, CommitError, SpecError
 from transforms.storage.paths import absolute
 
-__all__ = ["NEW_LOCK", "install_lock", "open_assignments", "open_table", "write_table"]
-
 # Where the next lock is in the work folder until the dataset is published.
 NEW_LOCK = "split_lock.arrow"
 

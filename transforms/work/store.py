@@ -35,8 +35,6 @@ from transforms.work.lease import Lease, check_held
 from transforms.work.rejects import RejectGatherer
 from transforms.work.worker_check import WorkerRules, check_worker
 
-__all__ = ["Store"]
-
 # Segments fetched at the same time from a remote store, where each waits for a round
 # trip and hardly needs this machine.
 _FAR_READS = 16

@@ -11,8 +11,6 @@ from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import Look, OvertakenError
 from transforms.storage.paths import split_remote
 
-__all__ = ["look_at", "put_if", "version_of"]
-
 
 def version_of(path: str) -> str:
     """Returns the version of an object, which every write changes; "" for none."""

@@ -32,19 +32,6 @@ from transforms.storage.visibility import Witness
 from transforms.work.lease import Lease
 from transforms.work.reports import FailureReports, Reports
 
-__all__ = [
-    "PROGRAM",
-    "VersionRules",
-    "WorkerRules",
-    "check_facts",
-    "check_worker",
-    "counted",
-    "digest_of",
-    "store_variables",
-    "unreachable",
-    "workers_of",
-]
-
 PROGRAM = "beam-tfrecord"
 """What the versions call this program."""
 # Beam logs there what a failed task has raised.

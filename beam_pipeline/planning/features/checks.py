@@ -10,8 +10,6 @@ from transforms.core.rows.values import column_of
 from transforms.core.schema import Feature, InexactIntegers, Kind, Unknown
 from transforms.errors import EncodingError, SpecError, nearest
 
-__all__ = ["check_declarations", "check_keys", "check_schema"]
-
 # A record's list or tensor of more values than that cannot be written.
 _MAX_VALUES = 2**28
 _PREDICTED = frozenset([Kind.LABEL, Kind.INT64, Kind.BOOL, Kind.FLOAT, Kind.TEXT])

@@ -12,8 +12,6 @@ from transforms.core.infer.near_kind import NearKind
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import SHOWN_CHARS, first_few
 
-__all__ = ["column_notes", "label_notes", "near_in_words"]
-
 # A table may have thousands of columns.
 _MOST_NOTES = 8
 _ARE = {Kind.BOOL: "true or false"}

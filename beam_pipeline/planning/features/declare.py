@@ -23,8 +23,6 @@ from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import SpecError
 from transforms.formats.images import BACKGROUND
 
-__all__ = ["declare", "merged"]
-
 
 def declare(
     inferred: Sequence[Feature],

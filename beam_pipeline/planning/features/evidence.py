@@ -19,8 +19,6 @@ from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import bounded
 from transforms.storage.paths import without_access
 
-__all__ = ["evidence_of", "rounding_notes", "with_classes"]
-
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 # Rows to look at; fewer for kinds whose values are large.

@@ -21,16 +21,6 @@ from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.formats.images import PRESETS, image_schema
 from transforms.storage.paths import SCHEMES
 
-__all__ = [
-    "is_inline",
-    "role_names",
-    "unread_images",
-    "with_file_paths",
-    "with_images",
-    "with_roles",
-    "without_orphans",
-]
-
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 # What a table calls the files of images that it holds itself.

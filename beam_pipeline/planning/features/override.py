@@ -19,8 +19,6 @@ from transforms.core.rows.tensor_proto import DATA_TYPES
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.errors import SpecError, nearest
 
-__all__ = ["override"]
-
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 # Of tensors, where neither the job nor the column's type says more.

@@ -17,8 +17,6 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import COMMITTED_NOTE, CommitError, SpecError, StorageError
 from transforms.storage.paths import absolute
 
-__all__ = ["class_names", "keep_names", "read_names", "vocabularies_of"]
-
 
 def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
     """Returns class names as the spec gives them: a list, or a file of one a line.

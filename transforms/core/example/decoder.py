@@ -25,12 +25,6 @@ from transforms.core.example.record_kind import begins_with_list, check_kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
-__all__ = [
-    "decode_examples",
-    "message",
-    "parse_example",
-]
-
 _ARROW_TYPES = {
     "int64_list": pa.int64(),
     "float_list": pa.float32(),

@@ -26,17 +26,6 @@ import pyarrow as pa
 from transforms.core.example.varint import Varints, varint, varint_size
 from transforms.core.example.views import DataBuffers, Words, matrix_views
 
-__all__ = [
-    "Entry",
-    "Form",
-    "Kind",
-    "PrefixLayout",
-    "Store",
-    "VarintField",
-    "key_of",
-    "varint_stores",
-]
-
 # Prefixes of smaller payloads are kept in a table that is indexed by size.
 _TABLE_BYTES = 1 << 13
 

@@ -23,8 +23,6 @@ from transforms.core.example.example_values import (
 from transforms.core.example.feature_order import TAGS, common_layout
 from transforms.core.tfrecord.reader import PayloadBatch
 
-__all__ = ["ExampleColumns", "FeatureColumn", "read_columns"]
-
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
 # Fewer records are read faster by protobuf.
 _LEAST_RECORDS = 16

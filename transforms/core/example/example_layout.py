@@ -29,8 +29,6 @@ from transforms.core.example.example_values import Longs, Mask, PaddedBytes
 from transforms.core.example.feature_order import Layout
 from transforms.core.example.varint import varint
 
-__all__ = ["Spans", "longest_key", "walk"]
-
 _BYTES_TAG = 0x0A
 
 _Words = npt.NDArray[np.uint64]

@@ -15,16 +15,6 @@ import pyarrow as pa
 
 from transforms.core.example.varint import MAX_VARINT_BYTES
 
-__all__ = [
-    "Longs",
-    "Mask",
-    "PaddedBytes",
-    "Values",
-    "gathered",
-    "read_values",
-    "split_bytes",
-]
-
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

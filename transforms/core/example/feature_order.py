@@ -4,8 +4,6 @@ import graphlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["TAGS", "Layout", "common_layout"]
-
 TAGS = {0x0A: "bytes_list", 0x12: "float_list", 0x1A: "int64_list"}
 # So many records in a row without a further feature end the search for features.
 _ENOUGH_RECORDS = 3

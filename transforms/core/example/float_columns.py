@@ -16,8 +16,6 @@ from transforms.core.example.payload import Column
 from transforms.core.example.records import Records
 from transforms.core.example.run import Table
 
-__all__ = ["FloatColumns", "Step", "steps_of"]
-
 Step = tuple[int, Column]
 """A column by itself: its index in the schema, and the feature."""
 

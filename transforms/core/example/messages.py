@@ -19,15 +19,6 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = [
-    "BytesList",
-    "Example",
-    "Feature",
-    "Features",
-    "FloatList",
-    "Int64List",
-]
-
 _Field = descriptor_pb2.FieldDescriptorProto
 
 

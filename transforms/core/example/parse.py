@@ -11,8 +11,6 @@ from transforms.core.regular_files import open_regular
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, SourceError, first_few
 
-__all__ = ["read_examples"]
-
 # How many splits a message names.
 _SHOWN = 10
 

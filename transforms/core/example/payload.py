@@ -35,8 +35,6 @@ from transforms.core.example.varint import MAX_VARINT_BYTES, Varints
 from transforms.core.example.views import DataBuffers, Words, join
 from transforms.errors import EncodingError
 
-__all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload", "max_bytes_before"]
-
 # Arrow's views and TensorFlow's protobuf both count in int32; the margin is for the
 # bytes around a payload.
 MAX_EXAMPLE_BYTES = 2**31 - 1024

@@ -28,15 +28,6 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import RecordKindError
 
-__all__ = [
-    "RecordKind",
-    "Recognised",
-    "begins_with_list",
-    "check_first",
-    "check_kind",
-    "record_kind",
-]
-
 _ADVICE = (
     "beam-tfrecord reads tf.train.Examples only. Make rows of such records in a "
     "pipeline of your own: ReadTFRecords, a step that parses them, WriteDataset. "

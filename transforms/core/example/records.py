@@ -33,8 +33,6 @@ from transforms.core.tfrecord.frame import (
 )
 from transforms.core.tfrecord.joined_crc import after_zeros
 
-__all__ = ["Records"]
-
 Sizes = npt.NDArray[np.int64]
 
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from transforms.core.example.decoder import message
 
-__all__ = ["replaced_ids"]
-
 
 def replaced_ids(record: bytes, key: str, ids: Mapping[int, int]) -> bytes:
     """Returns an Example in which a feature holds other integers; all else stays.

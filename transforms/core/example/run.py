@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from transforms.core.example.entry import Store
 
-__all__ = ["Mask", "Run", "Table"]
-
 # Rows of a run are filled in blocks of this size, while they are in the cache.
 _BLOCK_BYTES = 1 << 22
 

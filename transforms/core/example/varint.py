@@ -18,8 +18,6 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_VARINT_BYTES", "Varints", "varint", "varint_size"]
-
 MAX_VARINT_BYTES = 10
 
 Words = npt.NDArray[np.uint64]

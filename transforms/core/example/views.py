@@ -18,8 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["INLINE_BYTES", "DataBuffers", "Words", "join", "matrix_views", "view_sizes"]
-
 Words = npt.NDArray[np.uint64]
 
 INLINE_BYTES = 12

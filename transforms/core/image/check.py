@@ -23,13 +23,6 @@ from transforms.core.image.exif import read_orientation
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
 
-__all__ = [
-    "TENSORFLOW_MAX_PIXELS",
-    "ImageFacts",
-    "ImageInfo",
-    "check_image",
-]
-
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
 

@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-__all__ = ["MAX_BYTES", "MAX_PIXELS", "Check", "Filter", "Mode"]
-
 Check = Literal["structure", "decode", "none"]
 Mode = Literal["shorter", "longer", "exact", "crop", "pad"]
 Filter = Literal["hamming", "box", "bilinear", "bicubic", "lanczos"]

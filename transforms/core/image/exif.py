@@ -17,8 +17,6 @@ counts only where EXIF has no such tag, as in Pillow's `exif_transpose`.
 import re
 import struct
 
-__all__ = ["make_exif", "read_orientation", "turns"]
-
 Buffer = bytes | memoryview
 
 _ORIENTATION = 0x0112

@@ -29,17 +29,6 @@ from PIL import Image, ImageFile, features
 from transforms.core.image.exif import read_orientation
 from transforms.errors import DamageError
 
-__all__ = [
-    "FORMATS",
-    "Opened",
-    "TooManyPixelsError",
-    "UnsupportedKindError",
-    "is_available",
-    "load",
-    "name_format",
-    "open_lazily",
-]
-
 FORMATS = ("bmp", "gif", "webp", "tiff", "jpeg2000", "pnm", "avif", "heic")
 """With BMP, for the kinds that TensorFlow does not read, or reads in wrong colors."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["AS_STORED", "Geometry", "oriented"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Geometry:

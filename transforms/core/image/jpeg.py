@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from transforms.errors import DamageError
 
-__all__ = ["JpegHeader", "pixels_only", "read_header", "walk"]
-
 _EOI, _SOS, _DNL, _COM = 0xD9, 0xDA, 0xDC, 0xFE
 _APP0, _APP1, _APP2, _APP14 = 0xE0, 0xE1, 0xE2, 0xEE
 _EXIF_NAME, _XMP_NAME = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"

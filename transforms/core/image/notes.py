@@ -6,15 +6,6 @@ from typing import NamedTuple
 
 from transforms.core.image.check import ImageFacts
 
-__all__ = [
-    "ImageNote",
-    "SourceImage",
-    "contradicts_suffix",
-    "is_thin",
-    "notes_of",
-    "source_notes",
-]
-
 _THIN = 1000
 """An image whose sides differ by this factor is most likely not a picture."""
 

@@ -17,18 +17,6 @@ from transforms.core.image.exif import make_exif, turns
 from transforms.core.image.resize import Layout, Resize
 from transforms.errors import DamageError
 
-__all__ = [
-    "DEPTHS",
-    "UnsupportedPixelsError",
-    "decode",
-    "depth_of",
-    "encode",
-    "normalize",
-    "place",
-    "to_channels",
-    "to_eight_bits",
-]
-
 DEPTHS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 """Channels of each mode that leaves this module, as TensorFlow decodes them; that of a
 palette has 3, or 4 with transparent entries: see `depth_of`."""

@@ -7,8 +7,6 @@ from transforms.core.image.geometry import AS_STORED, Geometry, oriented
 from transforms.core.image.resize import Layout, Resize
 from transforms.core.reasons import Fault, Reason
 
-__all__ = ["Plan", "make_plan"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:

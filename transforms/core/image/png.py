@@ -20,18 +20,6 @@ from typing import NamedTuple
 from transforms.core.image import exif
 from transforms.errors import DamageError
 
-__all__ = [
-    "SIGNATURE",
-    "PngExtras",
-    "PngHeader",
-    "check_rows",
-    "pixels_only",
-    "read_extras",
-    "read_header",
-    "read_orientation",
-    "walk",
-]
-
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}

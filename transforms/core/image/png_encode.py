@@ -20,8 +20,6 @@ import pyarrow as pa
 from transforms.core.image.png import SIGNATURE
 from transforms.errors import EncodingError
 
-__all__ = ["MAX_PNG_BYTES", "encode_png", "png_channels"]
-
 MAX_PNG_BYTES = 1 << 30
 """Limit of the raw pixels; an IDAT chunk can hold twice as much."""
 

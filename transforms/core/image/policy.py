@@ -39,15 +39,6 @@ from transforms.core.image.resize import Resize
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, SpecError, bounded
 
-__all__ = [
-    "ImagePolicy",
-    "Prepare",
-    "PreparedImage",
-    "header_size",
-    "prepare_image",
-    "too_many_bytes",
-]
-
 # The longest side that libjpeg writes, and that libpng reads by default.
 _MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 

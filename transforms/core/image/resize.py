@@ -12,8 +12,6 @@ from transforms.core.image.choices import Filter, Mode
 from transforms.core.image.geometry import Geometry
 from transforms.errors import SpecError
 
-__all__ = ["Layout", "Resize"]
-
 _MAX_SIDE = 65_500
 
 

@@ -8,8 +8,6 @@ from transforms.core.infer.evidence import Found, Inference, inference
 from transforms.core.infer.texts import infer_texts
 from transforms.errors import SpecError, nearest
 
-__all__ = ["infer_batches", "infer_columns"]
-
 
 def infer_columns(
     columns: Mapping[str, pa.Array | pa.ChunkedArray],

@@ -18,18 +18,6 @@ from transforms.core.infer.near_kind import NearKind
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.schema import Feature, InexactIntegers, Kind
 
-__all__ = [
-    "EXAMPLES",
-    "Evidence",
-    "Extent",
-    "Found",
-    "Inference",
-    "extent_of",
-    "first_distinct",
-    "inference",
-    "wider",
-]
-
 EXAMPLES = 3
 """How many example values a message shows."""
 

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EXAMPLE_ITEMS", "example_text"]
-
 _CHARS = 40
 _LIST_CHARS = 32
 _REST = ", ..."

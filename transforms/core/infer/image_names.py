@@ -1,7 +1,5 @@
 """Names of columns that hold paths of images, by the conventions of the field."""
 
-__all__ = ["LIST_COLUMNS", "LIST_NAME", "is_named_like_images", "without_ending"]
-
 _IMAGE_COLUMNS = ("image", "file_name", "image_uri", "image_path", "filename", "path")
 _IMAGE_ENDINGS = ("_file_name", "_image_uri", "_image_path", "_path", "_uri", "_image")
 # Likewise of lists of them, file_names of Hugging Face among them.

@@ -9,8 +9,6 @@ import pyarrow as pa
 from transforms.core.rows.coerce import trimmed
 from transforms.core.schema import Kind
 
-__all__ = ["NearKind", "Texts"]
-
 # Cells of each piece that are counted: enough to find frequent texts, and cheap.
 _LOOKED_AT = 4096
 # The most frequent texts of each piece that are kept.

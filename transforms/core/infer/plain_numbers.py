@@ -24,8 +24,6 @@ from transforms.core.rows.column_group import (
 from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.schema import Kind
 
-__all__ = ["PlainNumbers", "plain_numbers", "with_missing_as_null"]
-
 # Bytes of text that are examined at once. A larger column is examined by itself.
 _GROUP_BYTES = 16 << 20
 # Offsets of 32 bits end at 2 GiB. The exact rules look at such a column in pieces.

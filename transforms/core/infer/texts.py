@@ -58,8 +58,6 @@ from transforms.core.rows.float32 import (
 )
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["infer_texts"]
-
 # Percent of the cells of a numeric column that must be numbers: a few broken cells
 # are rejects and do not make a text of the whole column.
 _NUMBERS_IN_100 = 99

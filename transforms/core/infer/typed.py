@@ -62,13 +62,6 @@ from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import InputError
 
-__all__ = [
-    "IMAGE_SIGNATURES",
-    "infer_typed",
-    "looks_like_image_paths",
-    "starts_as_image",
-]
-
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 Doubles = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -46,8 +46,6 @@ from transforms.core.placing.identity import hash_texts
 from transforms.core.placing.placement import UInt64s, origin_bases, splitmix64
 from transforms.core.rows.coerce import DECIMAL, INTEGER, NUMBER_WORD, trimmed, zero_led
 
-__all__ = ["content_hashes", "hashed_images", "holds_images", "image_mask"]
-
 Mask = npt.NDArray[np.bool_]
 # The words of n values, and which of the values are present; None for all.
 _Words = tuple[UInt64s, Mask | None]

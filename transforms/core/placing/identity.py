@@ -38,17 +38,6 @@ from transforms.core.placing.placement import (
     splitmix64,
 )
 
-__all__ = [
-    "KEY",
-    "LOCK",
-    "ORDER",
-    "SPLIT",
-    "hash_texts",
-    "key_hashes",
-    "order_hashes",
-    "unit_hashes",
-]
-
 # Purposes of a hash. LOCK has no seed: a lock outlives a change of it.
 SPLIT = "split"
 ORDER = "order"

@@ -24,20 +24,6 @@ from transforms.core.model import Segment
 from transforms.core.placing.placement import UInt64s, is_among
 from transforms.errors import bounded
 
-__all__ = [
-    "Fingerprints",
-    "Leaks",
-    "Place",
-    "Shared",
-    "SplitFindings",
-    "Subject",
-    "fingerprint_image",
-    "fingerprint_of",
-    "fingerprint_schema",
-    "find_shared",
-    "pack_fingerprints",
-]
-
 Mask = npt.NDArray[np.bool_]
 
 # Examples and pairs of splits that a warning names; the report has all.

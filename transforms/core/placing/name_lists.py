@@ -15,16 +15,6 @@ from transforms.core import segment
 from transforms.core.model import Segment
 from transforms.core.placing.vocabulary import digest_of
 
-__all__ = [
-    "NameStore",
-    "add_names",
-    "distinct_names",
-    "get_names",
-    "load_classes",
-    "put_classes",
-    "put_names",
-]
-
 _NAMES = pa.schema([("names", pa.string())])
 # Longer lists are in files.
 _MOST_INLINE_BYTES = 1 << 14

@@ -32,24 +32,6 @@ import pyarrow.compute as pc
 
 from transforms.errors import SpecError
 
-__all__ = [
-    "SplitRule",
-    "SplitSource",
-    "Sharding",
-    "UInt64s",
-    "check_split_name",
-    "hash_rows",
-    "is_among",
-    "is_split_name",
-    "is_validation",
-    "origin_bases",
-    "shard_of_keys",
-    "shard_of_positions",
-    "split_of_keys",
-    "splitmix64",
-    "usual_order",
-]
-
 UInt64s = npt.NDArray[np.uint64]
 
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")

@@ -20,8 +20,6 @@ from transforms.core.segment import (
     ROW_COLUMN,
 )
 
-__all__ = ["ShardCounts", "ShardRows"]
-
 # Segments are joined into pieces while they are read: of this size, or of this part of
 # what is joined already, so that there are never many. No piece has 2 GiB of text.
 _PIECE_BYTES, _PIECE_PART, _MAX_PIECE_BYTES = 8 << 20, 16, 1 << 30

@@ -24,8 +24,6 @@ from transforms.core.nesting import parse_json
 from transforms.core.placing.placement import SplitRule, UInt64s, check_split_name
 from transforms.errors import SpecError
 
-__all__ = ["CONTENT", "PLACE", "Assignments", "check_lock"]
-
 Codes = npt.NDArray[np.int64]
 
 _METADATA = b"beam-tfrecord"

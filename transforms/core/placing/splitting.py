@@ -20,8 +20,6 @@ from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.strata import Strata, class_names
 from transforms.errors import EncodingError
 
-__all__ = ["NOWHERE", "SplitTables", "Splits", "check_contents", "split_rows"]
-
 # The index of a row that no split takes.
 NOWHERE = -1
 

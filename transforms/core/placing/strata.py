@@ -28,18 +28,6 @@ from transforms.core.placing.placement import UInt64s
 from transforms.core.placing.vocabulary import digest_of
 from transforms.errors import EncodingError
 
-__all__ = [
-    "ClassCounts",
-    "Integers",
-    "Strata",
-    "class_names",
-    "cut_classes",
-    "pack",
-    "share_out",
-    "sum_counts",
-    "unpack",
-]
-
 Integers = npt.NDArray[np.integer[Any]]
 # Classes held beyond the distinct ones before counts are merged.
 _SPARE_CLASSES = 1 << 20

@@ -26,18 +26,6 @@ from transforms.errors import SpecError, bounded
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "UNKNOWN_NAME",
-    "Vocabulary",
-    "digest_of",
-    "format_lock",
-    "in_id_order",
-    "parse_lock",
-    "parse_names",
-    "sorted_names",
-    "vocabulary_warnings",
-]
-
 # Under OOV, the class of all names that a vocabulary lacks.
 UNKNOWN_NAME = "<unknown>"
 

@@ -38,8 +38,6 @@ from transforms.core.rows.python_kinds import (
     shown,
 )
 
-__all__ = ["FLOAT32_BITS", "arrow_of", "tensor_array"]
-
 Array = npt.NDArray[Any]
 
 # NumPy's units of time that Arrow lacks, and those that hold the same instants.

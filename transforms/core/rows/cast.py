@@ -35,8 +35,6 @@ from transforms.core.rows.tensors import tensors, tensors_of_bytes
 from transforms.core.schema import BOX_SIDES, Feature, Kind, row_type
 from transforms.errors import EncodingError
 
-__all__ = ["cast", "cast_nested"]
-
 Ints = npt.NDArray[np.int64]
 
 _MAX_OFFSET = 2**31 - 1

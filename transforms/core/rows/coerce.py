@@ -30,26 +30,6 @@ from transforms.core.rows.column import Column, fault, first_fault, without
 from transforms.core.rows.float32 import FLOAT32_EXACT, unheld_texts
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
-__all__ = [
-    "DECIMAL",
-    "INTEGER",
-    "MISSING_WORDS",
-    "NULL_IN_LIST",
-    "NUMBER_WORD",
-    "ZERO_LED",
-    "cast_plain",
-    "coerce",
-    "complaint",
-    "exact_float",
-    "in_int64",
-    "plain_doubles",
-    "trimmed",
-    "with_points",
-    "without_missing",
-    "without_unheld",
-    "zero_led",
-]
-
 Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray, pa.Array | pa.ChunkedArray)
 
 MISSING_WORDS = ("NA", "N/A", "null", "None")

@@ -15,27 +15,6 @@ from transforms.core.arrays import is_bytes, numpy_mask
 from transforms.core.model import Reason
 from transforms.errors import EncodingError
 
-__all__ = [
-    "Column",
-    "Faults",
-    "Mask",
-    "decoded",
-    "fault",
-    "first_fault",
-    "is_list_view",
-    "narrowed",
-    "not_utf8",
-    "nothing_fits",
-    "plain",
-    "number_of",
-    "present_faults",
-    "reason_of",
-    "rows_with_faults",
-    "taken",
-    "valid_text",
-    "without",
-]
-
 Mask = npt.NDArray[np.bool_]
 # For each of n cells: 0 if it fits, else the number of the reason; see `reason_of`. One
 # byte a cell: most columns have no faults, and those that do are filtered by masks.

@@ -20,15 +20,6 @@ from transforms.core.rows.column import Column
 from transforms.core.rows.float32 import is_large
 from transforms.core.schema import Feature, Kind
 
-__all__ = [
-    "Cells",
-    "ColumnGroup",
-    "Places",
-    "chunks_of",
-    "coerce_columns",
-    "starts_as_number",
-]
-
 Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 """The cells of a text column."""
 

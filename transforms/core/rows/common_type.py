@@ -13,8 +13,6 @@ from transforms.core.arrow_types import PYTHON, is_any_list, plain_type
 from transforms.core.rows.arrow_of import FLOAT32_BITS
 from transforms.core.rows.python_kinds import OddValueError
 
-__all__ = ["as_type", "decoded", "is_encoded"]
-
 _INT64_MAX = 2**63 - 1
 
 

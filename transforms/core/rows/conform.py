@@ -23,8 +23,6 @@ from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown, row_type
 from transforms.errors import bounded, shortened
 
-__all__ = ["Misfit", "conform"]
-
 _NO_DOUBLES: Mapping[str, pa.Array] = {}
 
 

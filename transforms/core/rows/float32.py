@@ -26,19 +26,6 @@ import pyarrow.compute as pc
 from transforms.core.arrays import raw_values
 from transforms.core.schema import InexactIntegers
 
-__all__ = [
-    "FLOAT32_EXACT",
-    "FLOAT32_MAX",
-    "FLOAT64_EXACT",
-    "LargeNumbers",
-    "doubles_of",
-    "is_large",
-    "large_places",
-    "rounded_words",
-    "unheld",
-    "unheld_texts",
-]
-
 Doubles = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]

@@ -18,8 +18,6 @@ from transforms.core.image.png_encode import encode_png
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import EncodingError
 
-__all__ = ["converter_of", "native_values"]
-
 # Modes of Pillow that PNG stores without a conversion.
 _PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 

@@ -48,16 +48,6 @@ from transforms.core.rows.column import (
     plain,
 )
 
-__all__ = [
-    "UNKNOWN",
-    "Nested",
-    "Shape",
-    "fitted",
-    "fitted_each",
-    "nested_lists",
-    "nested_texts",
-]
-
 Ints = npt.NDArray[np.int64]
 Shape = tuple[int | None, ...]
 

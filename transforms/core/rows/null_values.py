@@ -8,8 +8,6 @@ import pyarrow.compute as pc
 
 from transforms.core.rows.coerce import trimmed
 
-__all__ = ["with_nulls"]
-
 Column = TypeVar("Column", pa.Array, pa.ChunkedArray, pa.Array | pa.ChunkedArray)
 
 

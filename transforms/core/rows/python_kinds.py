@@ -24,8 +24,6 @@ import numpy as np
 
 from transforms.errors import bounded
 
-__all__ = ["OddValueError", "family_of", "is_known", "plain_values", "shown"]
-
 _SHOWN_CHARS = 80
 # The first that matches counts: a bool is also an int, a datetime a date, and a
 # timedelta64 an integer.

@@ -4,8 +4,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["python_value"]
-
 
 def python_value(value: pa.Scalar, *, items: int | None = None) -> Any:
     """Returns the value; as text where Python has no such value.

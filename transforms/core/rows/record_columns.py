@@ -23,16 +23,6 @@ from transforms.core.schema import (
 )
 from transforms.errors import EncodingError
 
-__all__ = [
-    "count_parts",
-    "is_as_in_rows",
-    "label_ids",
-    "number_labels",
-    "record_columns",
-    "record_schema",
-]
-
-
 _AS_IN_ROWS = frozenset(
     [Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.TEXT, Kind.BYTES, Kind.TIMESTAMP]
 )

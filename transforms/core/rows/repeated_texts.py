@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes
 
-__all__ = ["with_dictionaries"]
-
 # Values of one column that are looked at, and of how many bytes; how many different
 # ones count as few.
 _SAMPLED, _SAMPLED_BYTES = 1 << 12, 4 << 20

@@ -29,8 +29,6 @@ from transforms.core.rows.nested import Nested, nested_lists, nested_texts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import shortened
 
-__all__ = ["Losses", "losses", "roundings_of"]
-
 Rows = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 

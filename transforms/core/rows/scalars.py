@@ -46,8 +46,6 @@ from transforms.core.rows.float32 import is_large, unheld
 from transforms.core.rows.timestamps import instants
 from transforms.core.schema import Feature, InexactIntegers, Kind
 
-__all__ = ["exact_floats", "is_image_struct", "scalars"]
-
 _INT64_MAX = 2**63 - 1
 
 

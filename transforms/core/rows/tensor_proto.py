@@ -27,8 +27,6 @@ import pyarrow.compute as pc
 
 from transforms.core.example.varint import varint
 
-__all__ = ["DATA_TYPES", "STRING", "string_values", "tensor_protos"]
-
 Ints = npt.NDArray[np.int64]
 
 _CONTENT = b"\x22"

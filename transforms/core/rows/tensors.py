@@ -49,8 +49,6 @@ from transforms.core.rows.scalars import exact_floats, scalars
 from transforms.core.rows.tensor_proto import STRING, string_values, tensor_protos
 from transforms.core.schema import Feature, Kind
 
-__all__ = ["PROTO", "elements", "tensors", "tensors_of_bytes"]
-
 PROTO = "proto"
 
 _UINT64 = range(2**64)

@@ -37,8 +37,6 @@ from transforms.core.rows.column import (
     without,
 )
 
-__all__ = ["DEFAULT_UNIT", "PER_SECOND", "instants"]
-
 DEFAULT_UNIT = "s"
 PER_SECOND: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 

@@ -46,8 +46,6 @@ from transforms.core.rows.tensors import elements, tensors
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
-__all__ = ["TAKEN", "column_of", "fitted_column", "misfit", "rows_of"]
-
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 

@@ -26,8 +26,6 @@ from transforms.core.tfrecord.frame import (
     mask_all,
 )
 
-__all__ = ["LARGE_BYTES", "boundaries", "first_damage", "gather"]
-
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
 

@@ -17,16 +17,6 @@ from collections.abc import Callable, Iterator
 from transforms.core.tfrecord.frame import HEADER_BYTES, header
 from transforms.errors import SpecError, TFRecordError
 
-__all__ = [
-    "STEP_BYTES",
-    "Compression",
-    "Deflater",
-    "Inflater",
-    "detect",
-    "is_frame_header",
-    "parse_compression",
-]
-
 # Most bytes that one call returns, whatever the ratio: it bounds a reader's memory.
 STEP_BYTES = 1 << 20
 # Small, because zlib hands the unused rest of its input back as a copy: with many

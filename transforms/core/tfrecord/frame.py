@@ -17,22 +17,6 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "DAMAGE_KINDS",
-    "DEFAULT_MAX_RECORD_BYTES",
-    "FOOTER_BYTES",
-    "HEADER_BYTES",
-    "MASK_DELTA",
-    "OVERHEAD_BYTES",
-    "footer",
-    "frame",
-    "header",
-    "length_crcs",
-    "mask",
-    "mask_all",
-    "unmask_all",
-]
-
 _Words = npt.NDArray[np.uint32]
 
 HEADER_BYTES = 12

@@ -14,8 +14,6 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["after_zeros", "joined_crc"]
-
 _DIGIT_BITS = 4
 _DIGITS = 1 << _DIGIT_BITS
 _BYTES = 4

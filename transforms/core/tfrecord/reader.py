@@ -42,8 +42,6 @@ from transforms.core.tfrecord.source import Source, StoredBytes, opened, source_
 from transforms.core.tfrecord.writer import FileFacts
 from transforms.errors import TFRecordError
 
-__all__ = ["PayloadBatch", "TFRecordReader", "verify_file"]
-
 _Longs = npt.NDArray[np.int64]
 
 _LENGTH = struct.Struct("<Q")

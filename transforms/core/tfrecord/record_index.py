@@ -22,15 +22,6 @@ from transforms.core.tfrecord.frame import (
 )
 from transforms.errors import TFRecordError
 
-__all__ = [
-    "Offsets",
-    "index_file",
-    "parse_index",
-    "scan_records",
-    "text_index",
-    "text_index_file",
-]
-
 _STEP_BYTES = 1 << 20
 # Headers of longer records are read one by one, without what is between them.
 _LONG_BYTES = 1 << 14

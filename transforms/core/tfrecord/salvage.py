@@ -36,8 +36,6 @@ from transforms.core.tfrecord.frame import (
     mask,
 )
 
-__all__ = ["Kept", "Salvage", "Skipped", "header_places", "unpack"]
-
 # Returns the bytes from one offset to another, both within the content.
 Fetch = Callable[[int, int], bytes]
 

@@ -11,8 +11,6 @@ import google_crc32c
 from transforms.core.regular_files import open_stream
 from transforms.errors import InputError, source_error
 
-__all__ = ["Source", "StoredBytes", "opened", "source_name"]
-
 Source = str | os.PathLike[str] | BinaryIO
 
 _PEEK_BYTES = 1 << 16

@@ -18,8 +18,6 @@ from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header
 from transforms.core.tfrecord.joined_crc import joined_crc
 from transforms.errors import SpecError
 
-__all__ = ["FileFacts", "GatheringSink", "Sink", "TFRecordWriter"]
-
 # Small records are buffered up to this size before they reach the sink.
 _BUFFER_BYTES = 1 << 20
 # Larger payloads go to the sink directly, without a copy into the buffer.

@@ -21,8 +21,6 @@ from transforms.formats.archive.model import Found, Member, bounded_image
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
 
-__all__ = ["ArchiveReaderBase", "RowArchive"]
-
 # A block of an archive that can be read at any place, and a piece of any block.
 _MAX_BLOCK_ROWS = 4096
 _PIECE_BYTES = 16 << 20

@@ -56,8 +56,6 @@ from transforms.formats.table import (
 from transforms.formats.tree_shape import Surroundings, check_tree
 from transforms.storage.file_list import FileList, FileLister
 
-__all__ = ["ArchiveImages", "is_image_member", "skip_but_images"]
-
 _SAMPLE_ROWS = 512
 _SAMPLE_BYTES = 64 << 20
 _IMAGE, _LABEL, _SPLIT = "image", "label", "split"

@@ -9,14 +9,6 @@ from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import kind_of, list_members
 from transforms.formats.archive.model import ARCHIVE_SUFFIXES
 
-__all__ = [
-    "ArchiveListing",
-    "is_sequential",
-    "list_archive",
-    "piece_of",
-    "stem_of",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchiveListing:

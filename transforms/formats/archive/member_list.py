@@ -21,8 +21,6 @@ from transforms.core.model import Reason
 from transforms.formats.archive.model import Member, is_litter, shown_name
 from transforms.storage.row_spool import RowSorter
 
-__all__ = ["MemberList", "identity_of", "places_of_equals", "repeated"]
-
 _BATCH_MEMBERS = 4096
 # Batches that stay in memory, of half a megabyte each.
 _HELD_BATCHES = 2

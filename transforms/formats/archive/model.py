@@ -16,22 +16,6 @@ from transforms.core.model import Reason, Skipped
 from transforms.errors import bounded
 from transforms.formats.registry import FORMATS
 
-__all__ = [
-    "ARCHIVE_SUFFIXES",
-    "Content",
-    "Found",
-    "Limits",
-    "Member",
-    "MemberFault",
-    "SkippedMember",
-    "bounded_image",
-    "decode_name",
-    "is_litter",
-    "name_fault",
-    "path_of",
-    "shown_name",
-]
-
 ARCHIVE_SUFFIXES = FORMATS["archive"].suffixes
 # Read by nothing here, but archives all the same: never data of their own.
 _FOREIGN_SUFFIXES = (".7z", ".rar", ".tar.lz4", ".tar.lzma", ".tar.z", ".cab", ".cpio")

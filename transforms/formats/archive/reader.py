@@ -28,8 +28,6 @@ from transforms.formats.table import (
     TableReader,
 )
 
-__all__ = ["ArchiveReader"]
-
 # Archives that are opened to decide what a source contains.
 _LOOKED_AT = 2
 

@@ -22,8 +22,6 @@ import zstandard
 from transforms.core.tfrecord.compression import STEP_BYTES, Compression, Inflater
 from transforms.errors import DamageError
 
-__all__ = ["ByteReader", "Deflated", "Plain", "packing", "unpacker"]
-
 Read = Callable[[int], bytes]
 
 _GZIP_MAGIC = b"\x1f\x8b"

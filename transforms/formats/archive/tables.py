@@ -54,8 +54,6 @@ from transforms.formats.table import (
     file_notes,
 )
 
-__all__ = ["ArchiveTables"]
-
 _BLOCK_BYTES = 16 << 20
 # Members of a block, and those of them that are held in memory together.
 _RUN_MEMBERS = 1024

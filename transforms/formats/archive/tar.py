@@ -33,8 +33,6 @@ from transforms.formats.archive.tar_header import (
     pax_records,
 )
 
-__all__ = ["FileBytes", "TarBytes", "TarWalk", "UnpackedBytes"]
-
 _ZEROS = bytes(BLOCK_BYTES)
 _STEP_BYTES = 1 << 20
 # Of a long name or of pax records; real ones have some hundred bytes.

@@ -12,8 +12,6 @@ import dataclasses
 import struct
 from collections.abc import Iterator
 
-__all__ = ["BLOCK_BYTES", "TarHeader", "is_header", "parse_header", "pax_records"]
-
 BLOCK_BYTES = 512
 
 

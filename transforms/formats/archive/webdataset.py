@@ -64,9 +64,6 @@ from transforms.formats.table import (
     rejection_of,
 )
 
-__all__ = ["WebDataset"]
-
-
 _SAMPLE_ROWS = 256
 _SAMPLE_BYTES = 64 << 20
 _SAMPLE_SHARDS = 16

@@ -25,24 +25,6 @@ from transforms.formats.archive.model import (
     is_litter,
 )
 
-__all__ = [
-    "INTEGERS",
-    "JSON",
-    "KEY_COLUMN",
-    "MERGED",
-    "TEXTS",
-    "Sample",
-    "SampleList",
-    "contents_of",
-    "is_whole_number",
-    "json_types",
-    "key_and_column",
-    "sample_row",
-    "samples_of",
-    "skip_reason",
-    "type_of_column",
-]
-
 KEY_COLUMN = "__key__"
 # The column of images of several suffixes.
 MERGED = "image"

@@ -19,8 +19,6 @@ from transforms.formats.archive.zip_directory import (
     STORED,
 )
 
-__all__ = ["MemberError", "zip_chunks"]
-
 _LOCAL_MAGIC = b"PK\x03\x04"
 # The bit of a header whose sizes and checksum are behind the data.
 _SIZES_FOLLOW = 1 << 3

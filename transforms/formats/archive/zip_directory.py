@@ -38,8 +38,6 @@ from transforms.formats.archive.model import (
     shown_name,
 )
 
-__all__ = ["DEFLATED", "ENCRYPTED", "LOCAL", "PACKINGS", "STORED", "list_zip"]
-
 LOCAL = struct.Struct("<4s5H3I2H")
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")

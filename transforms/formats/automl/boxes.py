@@ -19,8 +19,6 @@ from transforms.core.reasons import Fault, Reason
 from transforms.formats.automl.manifest import Item, Mention
 from transforms.formats.detection.boxed_rows import Judged
 
-__all__ = ["Boxes", "judge"]
-
 # Boxes that cross an edge by less end at the edge: rounding to a few decimals does
 # this to boxes that touch it.
 _TOLERANCE = 1e-3

@@ -34,14 +34,6 @@ from transforms.formats.automl.recognition import (
 from transforms.formats.parsed_files import kept_in_memory
 from transforms.formats.unpacked import is_packed, open_unpacked
 
-__all__ = [
-    "MAX_BYTES",
-    "Item",
-    "Manifest",
-    "Mention",
-    "load_manifest",
-]
-
 # A million rows, about; their Python objects take sixteen times that.
 MAX_BYTES = 64 << 20
 _KEPT_FILES = 4

@@ -48,8 +48,6 @@ from transforms.formats.table import (
     unreadable,
 )
 
-__all__ = ["AutomlReader"]
-
 _SPLIT = "split"
 _IMAGE = "image_uri"
 _LABEL = "label"

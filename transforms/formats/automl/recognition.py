@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from transforms.formats.image_suffixes import is_image_name
 
-__all__ = ["DISCARD", "UNASSIGNED", "USES", "is_path", "recognise", "starts_manifest"]
-
 UNASSIGNED = "UNASSIGNED"
 DISCARD = "DISCARD"
 USES: Mapping[str, str] = {

@@ -38,19 +38,6 @@ from transforms.formats.table import (
     only,
 )
 
-__all__ = [
-    "PIECE_BYTES",
-    "SAMPLE_BYTES",
-    "Run",
-    "Unheld",
-    "flat_columns",
-    "joined_sample",
-    "piece_of",
-    "raw_rows",
-    "readable",
-    "runs_of",
-]
-
 # Pieces of a block, of decoded content.
 PIECE_BYTES = 16 << 20
 # Decoded content that a sample holds.

@@ -43,8 +43,6 @@ from transforms.formats.table import (
     read_in_turn,
 )
 
-__all__ = ["ArrowReader"]
-
 _FILE = b"ARROW1"
 _FEATHER_1 = b"FEA1"
 _PLACES = 64

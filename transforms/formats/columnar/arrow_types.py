@@ -19,16 +19,6 @@ from transforms.core.arrow_types import FILES, is_image_file, plain_type, wider_
 from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
 from transforms.errors import InputError, first_few
 
-__all__ = [
-    "Columns",
-    "CommonColumns",
-    "flat_types",
-    "wanted_fields",
-    "wanted_paths",
-    "is_plain_struct",
-    "listed",
-]
-
 _SHOWN_NAMES = 8
 
 # The columns of a file: types by name, in the file's order.

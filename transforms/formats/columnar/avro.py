@@ -31,8 +31,6 @@ from transforms.formats.table import (
     TableReader,
 )
 
-__all__ = ["AvroReader"]
-
 _TITLE = "Avro"
 _SAMPLE_BYTES = 16 << 20
 _PLACES = 64

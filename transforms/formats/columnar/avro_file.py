@@ -31,8 +31,6 @@ import pyarrow as pa
 from transforms.errors import InputError, UsageError, bounded
 from transforms.formats.columnar.avro_schema import MAX_BLOCK_BYTES, row_type
 
-__all__ = ["AvroFile"]
-
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _MAX_HEADER_BYTES = 16 << 20

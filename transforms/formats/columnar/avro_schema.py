@@ -27,8 +27,6 @@ from transforms.core.nesting import MAX_NESTING
 from transforms.errors import InputError
 from transforms.formats.columnar.arrow_types import listed
 
-__all__ = ["MAX_BLOCK_BYTES", "AvroType", "row_type"]
-
 # Most bytes of an unpacked block: each may become a Python object.
 MAX_BLOCK_BYTES = 64 << 20
 # Types in a schema: named types that use each other may multiply without end.

@@ -23,8 +23,6 @@ from transforms.core.arrays import is_list, rows_with
 from transforms.formats.columnar.arrow_batches import flat_columns
 from transforms.formats.columnar.arrow_types import flat_types, wanted_paths
 
-__all__ = ["Int96Unit", "Lost", "LostInstants", "beyond_nanoseconds", "int96_paths"]
-
 Int96Unit = Literal["ns", "us"]
 Opener = Callable[[str], contextlib.AbstractContextManager[pq.ParquetFile]]
 Mask = npt.NDArray[np.bool_]

@@ -18,8 +18,6 @@ from numpy.lib import format as npy
 
 from transforms.errors import InputError
 
-__all__ = ["StoredArray"]
-
 _STEP_BYTES = 1 << 20
 
 _UNITS = ("s", "ms", "us", "ns")

@@ -50,8 +50,6 @@ from transforms.formats.table import (
     TableReader,
 )
 
-__all__ = ["NumpyReader"]
-
 # Arrays that a message names.
 _NAMED = 8
 _PLACES = 64

@@ -49,8 +49,6 @@ from transforms.formats.table import (
     read_in_turn,
 )
 
-__all__ = ["ParquetReader"]
-
 # Row groups that are sampled in a larger source.
 _PLACES = 64
 # Decode up to this multiple of the sample budget per row group.

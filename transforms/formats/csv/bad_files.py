@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, bounded
 
-__all__ = ["naming_others"]
-
 # Files that are looked at again, and how many of the bad ones a message names.
 _MOST_FILES = 1000
 _MOST_NAMED = 20

@@ -16,8 +16,6 @@ from transforms.formats.csv.dialect import (
 )
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
-__all__ = ["MAX_RECORD_BYTES", "iter_blocks", "too_long", "unclosed"]
-
 # Longer than any sound record: an unclosed quote would otherwise make one record of the
 # rest of the file.
 MAX_RECORD_BYTES = 64 << 20

@@ -13,19 +13,6 @@ import re
 
 from transforms.errors import InputError, SpecError
 
-__all__ = [
-    "HEAD_BYTES",
-    "MAX_WHOLE_BYTES",
-    "WHITESPACE",
-    "CsvDialect",
-    "bom_length",
-    "file_encoding",
-    "is_scannable",
-    "sep_line",
-    "to_utf8",
-    "whole_to_utf8",
-]
-
 # A file that must be transcoded whole is in memory about three times.
 MAX_WHOLE_BYTES = 1 << 30
 # The delimiter of cells with any number of spaces and tabs between them.

@@ -21,8 +21,6 @@ from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.records import Records, parse_plain
 
-__all__ = ["parse_floats"]
-
 _ZERO, _POINT = ord("0"), ord(".")
 # A text without an exponent that becomes 0, and is not, has more zeros in a row.
 _MANY_ZEROS = b"0" * 30

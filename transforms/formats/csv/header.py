@@ -26,15 +26,6 @@ from transforms.formats.csv.records import (
 )
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
-__all__ = [
-    "check_same_columns",
-    "equal_to",
-    "header_fields",
-    "header_record",
-    "read_header",
-    "repeats_header",
-]
-
 # Almost every header is shorter; a longer one is read again, four times as much.
 _FIRST_BYTES = 64 << 10
 _OTHER_DELIMITERS = ";\t|,"

@@ -35,8 +35,6 @@ from transforms.errors import InputError, first_few
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.header import equal_to
 
-__all__ = ["HeaderCheck", "cell_notes", "cells_with_line_ends", "line_end_note"]
-
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
 _BOOL = r"^(?i:true|false)$"
 # Cells that a date or a bool in the first row is compared with.

@@ -22,8 +22,6 @@ from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import SMALL_BYTES, Complaint, InputFile, RawRows
 
-__all__ = ["Joined", "join_files", "may_join", "read_joined"]
-
 _File = TypeVar("_File")
 
 _BOM = b"\xef\xbb\xbf"

@@ -32,8 +32,6 @@ from transforms.formats.csv.records import (
 )
 from transforms.formats.table import Complaint, RawRows, rejection_of
 
-__all__ = ["read_raw"]
-
 # Column -> its cells, and which of them are not valid text; None for none.
 _Texts = dict[str, tuple[pa.Array, Mask | None]]
 

@@ -46,8 +46,6 @@ from transforms.formats.unpacked import (
 from transforms.storage.paths import is_remote
 from transforms.storage.read_ahead import read_ahead
 
-__all__ = ["CsvReader"]
-
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20
 # Content of compressed files that a sample reads, and the most files it opens.

@@ -13,20 +13,6 @@ from pyarrow import csv as arrow_csv
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.scan import Scan, pieces_of, with_tabs
 
-__all__ = [
-    "END_MARK",
-    "Places",
-    "Records",
-    "count_fields",
-    "locate",
-    "malformed",
-    "parse",
-    "parse_bytes",
-    "parse_plain",
-    "protected",
-    "trimmed",
-]
-
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
 # Bytes that are compared together: the result stays in the processor's cache.

@@ -43,8 +43,6 @@ from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import SMALL_BYTES, TableSample
 from transforms.storage.read_ahead import read_ahead
 
-__all__ = ["SAMPLE_BYTES", "SampleInput", "sample_blocks"]
-
 SAMPLE_BYTES = 64 << 20
 # Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
 # Fewer and larger ones are tried where no row fits in any.

@@ -26,8 +26,6 @@ import pyarrow as pa
 
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 
-__all__ = ["Marks", "Scan", "Stream", "pieces_of", "with_tabs"]
-
 # Small enough for the masks and the piece itself to stay in the processor's cache.
 _PIECE_BYTES = 512 << 10
 

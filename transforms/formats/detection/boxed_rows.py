@@ -25,18 +25,6 @@ from transforms.storage.entries import TooLargeError
 from transforms.storage.paths import spellings
 from transforms.storage.visibility import unseen
 
-__all__ = [
-    "BoxedRows",
-    "Judged",
-    "Mask",
-    "Numbers",
-    "even_rows",
-    "place_boxes",
-    "row_ranges",
-    "sample_of",
-    "size_of_image",
-]
-
 # Rows are small, and the images themselves are read elsewhere: a block of a few
 # thousand is enough work to be worth sending to a worker.
 _BLOCK_ROWS = 4096

@@ -72,8 +72,6 @@ from transforms.formats.table import (
     rejection_of,
 )
 
-__all__ = ["CocoReader", "recognise"]
-
 _SAMPLE_ROWS = 2000
 # Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16

@@ -21,8 +21,6 @@ from transforms.core.reasons import Fault, Reason
 from transforms.formats.detection.boxed_rows import Judged, Mask, Numbers
 from transforms.formats.detection.coco_json import CocoFile
 
-__all__ = ["Annotations", "judge"]
-
 # Faults of annotations in addition to those of `BoxFault`, well above its numbers.
 _NO_IMAGE = 101
 _NO_CATEGORY = 102

@@ -19,9 +19,6 @@ from transforms.formats.detection.fields import root_of
 from transforms.formats.table import InputFile
 from transforms.storage.paths import spellings
 
-__all__ = ["image_folder", "sized", "unusable", "whole_pixels"]
-
-
 # Look for this many images in each candidate folder: enough to tell folders apart
 # even where some files are missing.
 _PROBED_IMAGES = 16

@@ -43,8 +43,6 @@ from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 from transforms.formats.parsed_files import kept_in_memory
 
-__all__ = ["CocoFile", "load_coco"]
-
 _IMAGE = {
     "id": pa.int64(),
     "file_name": pa.string(),

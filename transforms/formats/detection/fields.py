@@ -15,8 +15,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
 from transforms.formats.table import SourceFile
 
-__all__ = ["BOXES", "box_policy", "detection_features", "list_of", "root_of"]
-
 # The name of these parts of rows in accounts and rejections.
 BOXES = "boxes"
 

@@ -65,8 +65,6 @@ from transforms.formats.table import (
 )
 from transforms.storage.visibility import unseen
 
-__all__ = ["SPLIT_COLUMN", "VocReader", "recognise"]
-
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
 _ROOT = re.compile(rb"<(annotations?)[\s>]")

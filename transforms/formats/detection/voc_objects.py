@@ -12,8 +12,6 @@ from transforms.core.reasons import Fault, Reason
 from transforms.formats.detection.boxed_rows import Judged
 from transforms.formats.detection.voc_xml import VocImage, VocObject
 
-__all__ = ["Objects", "judge"]
-
 # Faults of objects in addition to those of `BoxFault`, well above its numbers.
 _NO_NAME = 101
 _UNKNOWN_NAME = 102

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from transforms import files
 from transforms.errors import InputError
 
-__all__ = ["image_path", "image_sets"]
-
 _FOLDERS = ("JPEGImages", "images")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".bmp", ".webp")
 _SETS = {"train": "train", "val": "validation", "test": "test"}

@@ -23,8 +23,6 @@ from typing import Self
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-__all__ = ["IS_CVAT", "VocImage", "VocObject", "parse_voc"]
-
 IS_CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
 """Of a file whose root is `<annotations>`."""
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 
-__all__ = ["MAX_LINE_BYTES", "Cut", "Lines", "begins_as", "cut", "lines_of"]
-
 # Longer than any sound line: a file without line ends is not JSON lines.
 MAX_LINE_BYTES = 64 << 20
 

@@ -14,8 +14,6 @@ from transforms.formats.json_lines.types import (
     merged,
 )
 
-__all__ = ["rows_in", "agreed", "check_presence"]
-
 # With fewer rows, a column that is missing cannot be told from one that is rare.
 _TELLING_ROWS = 20
 

@@ -30,8 +30,6 @@ from transforms.core.reasons import FaultError
 from transforms.errors import shortened
 from transforms.formats.json_lines.types import EXACT, JsonType, Token, whole_number
 
-__all__ = ["ROW_NESTING", "objects_of", "parse_line", "typed_rows"]
-
 # The object of a line, and the levels of its values.
 ROW_NESTING = 1 + MAX_NESTING
 

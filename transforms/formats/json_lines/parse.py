@@ -24,9 +24,6 @@ from transforms.formats.json_lines.types import (
 )
 from transforms.formats.table import Complaint
 
-__all__ = ["learned", "columns_of", "leaves_of"]
-
-
 # Arrow's parser takes this word for a number; Python's parser does not.
 _SHORT_INFINITY = re.compile(rb"[:\[,]\s*-?Inf(?!inity)")
 

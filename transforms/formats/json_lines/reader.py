@@ -48,8 +48,6 @@ from transforms.formats.table import (
 )
 from transforms.formats.unpacked import begins_packed, is_packed, open_unpacked
 
-__all__ = ["JsonLinesReader"]
-
 # Places at which a larger source is sampled, and the most files of a smaller one that
 # are looked into: each takes 2 ms.
 _PLACES, _MOST_FILES = 64, 512

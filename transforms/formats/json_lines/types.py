@@ -34,19 +34,6 @@ import pyarrow.compute as pc
 
 from transforms.core.rows.float32 import FLOAT32_EXACT
 
-__all__ = [
-    "EXACT",
-    "NO_COLUMNS",
-    "JsonType",
-    "Token",
-    "clashes",
-    "largest",
-    "merged",
-    "of_column",
-    "of_value",
-    "whole_number",
-]
-
 _SCALARS = {
     "bool": pa.bool_(),
     "int64": pa.int64(),

@@ -29,16 +29,6 @@ from transforms.core.model import Reason
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 
-__all__ = [
-    "VALUE_TYPES",
-    "Decoded",
-    "Learned",
-    "combined",
-    "decode",
-    "example",
-    "learn",
-]
-
 _Longs = npt.NDArray[np.int64]
 
 # Of the lists in the message: the type of a single value's column.

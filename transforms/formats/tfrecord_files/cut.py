@@ -26,17 +26,6 @@ from transforms.core.tfrecord.frame import (
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
 from transforms.errors import TFRecordError
 
-__all__ = [
-    "compression_of",
-    "cut",
-    "damage_of",
-    "in_pieces",
-    "joined",
-    "payloads_between",
-    "some_payloads",
-    "unpacked",
-]
-
 _Longs = npt.NDArray[np.int64]
 
 _STEP_BYTES = 1 << 20

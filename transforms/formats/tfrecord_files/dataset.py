@@ -22,8 +22,6 @@ from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import InputError
 from transforms.formats.parsed_files import kept_in_memory
 
-__all__ = ["Dataset", "dataset_beside", "row_feature"]
-
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
 _FORMAT = re.compile(rb'"format"\s*:\s*"beam-tfrecord/')

@@ -16,8 +16,6 @@ from transforms.core.arrays import lists_like
 from transforms.core.model import Reason
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 
-__all__ = ["Composed", "composed", "is_image_column", "raw_type", "record_types"]
-
 _VALUES = {
     Kind.INT64: pa.int64(),
     Kind.BOOL: pa.int64(),

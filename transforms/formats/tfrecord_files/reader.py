@@ -77,8 +77,6 @@ from transforms.formats.tfrecord_files.stated import (
     stated_splits,
 )
 
-__all__ = ["TFRecordFiles"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TFRecordFiles(TableReader):

@@ -24,8 +24,6 @@ from transforms.formats.tfrecord_files.cut import (
     unpacked,
 )
 
-__all__ = ["MAX_FILES", "sampled", "learned_from", "refuse"]
-
 # A sample reads at most this many files, and this many places in each, so that
 # planning takes no longer for a larger source.
 MAX_FILES = 64

@@ -14,8 +14,6 @@ from transforms.formats.tfrecord_files.cut import in_pieces
 from transforms.formats.tfrecord_files.stated import check_stated
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
-__all__ = ["Edition", "Shard", "read_shard"]
-
 # Rows of about this many bytes are decoded at a time.
 _PIECE_BYTES = 4 << 20
 

@@ -11,17 +11,6 @@ from transforms.errors import InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
 from transforms.formats.tfrecord_files.dataset import Dataset, dataset_beside
 
-__all__ = [
-    "known_features",
-    "label_maps_beside",
-    "stated",
-    "check_stated",
-    "check_all_there",
-    "check_all_known",
-    "stated_rows",
-    "stated_splits",
-]
-
 
 def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
     """Returns the features that datasets state, by name.

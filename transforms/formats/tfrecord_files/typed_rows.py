@@ -37,8 +37,6 @@ from transforms.errors import ExampleError, RecordKindError
 from transforms.formats.tfrecord_files.columns import decode
 from transforms.formats.tfrecord_files.features import Composed, composed, record_types
 
-__all__ = ["TypedRows"]
-
 _Longs = npt.NDArray[np.int64]
 
 # The first and the last second that a Python datetime holds, since 1970.

@@ -26,17 +26,6 @@ from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import work_folder
 from transforms.work.versions import put_if
 
-__all__ = [
-    "PUBLISHING",
-    "manifest_path",
-    "rewrite_pointers",
-    "names_being_replaced",
-    "overtaken",
-    "publish",
-    "published",
-    "recover",
-]
-
 PUBLISHING = "publishing"
 
 

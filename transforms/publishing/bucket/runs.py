@@ -35,25 +35,6 @@ from transforms.work.lease import (
 )
 from transforms.work.versions import look_at, put_if
 
-__all__ = [
-    "HOLDER",
-    "OTHERS",
-    "Hold",
-    "State",
-    "beside",
-    "forget_dead",
-    "forget_expired",
-    "forget_job",
-    "held",
-    "job_lease",
-    "names_in",
-    "names_with",
-    "note_job",
-    "others",
-    "state_of",
-    "this_run",
-]
-
 HOLDER = "holder"
 OTHERS = "others"
 _TOKEN_BYTES = 6

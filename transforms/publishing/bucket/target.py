@@ -78,8 +78,6 @@ from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 from transforms.work.versions import look_at, put_if, version_of
 
-__all__ = ["SHARED", "BucketTarget", "remove_work"]
-
 SHARED = "rows-"
 """How the names of shared runs begin; see `transforms.publishing.shared_run`."""
 
