@@ -39,7 +39,8 @@ __all__ = ["MAY_DIFFER", "Result", "Version", "differences", "main"]
 BENCH = pathlib.Path(__file__).resolve().parent
 # Fields of the manifest that differ between two runs or two versions: times, versions,
 # the path of a temporary file that holds Python rows, and digests of all settings that
-# a version has; settings that were words in 0.2 and are flags. `[]` is any item of a list.
+# a version has; settings that were words in 0.2 and are flags. `[]` is any item of a
+# list.
 MAY_DIFFER = frozenset(
     {
         "run.started",
