@@ -35,7 +35,9 @@ from transforms.core.infer.evidence import (
 )
 from transforms.core.infer.near_kind import NearKind, Texts
 from transforms.core.infer.plain_numbers import (
+    Cells,
     PlainNumbers,
+    chunks_of,
     plain_numbers,
     with_missing_as_null,
 )
@@ -48,7 +50,6 @@ from transforms.core.rows.coerce import (
     trimmed,
     without_missing,
 )
-from transforms.core.rows.column_group import Cells, chunks_of
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
     LargeNumbers,
@@ -105,24 +106,14 @@ def infer_texts(
     # Arrow's kernels run without the interpreter's lock: two columns at a time.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         for batch in batches:
-            plain = plain_numbers(batch)
-            small = {
-                name: cells
-                for name, cells in batch.items()
-                if name not in plain and cells.nbytes < _SMALL_BYTES
-            }
-            cleaned = with_missing_as_null(small)
-            plain |= plain_numbers(cleaned)
-            others = []
+            large = []
             for name, cells in batch.items():
                 column = columns.setdefault(name, _Column(rows))
-                if name in plain:
-                    column.add_plain(cells, cleaned.get(name, cells), plain[name])
-                elif name in small:
+                if cells.nbytes < _SMALL_BYTES:
                     column.add(cells)
                 else:
-                    others.append((column, cells))
-            list(pool.map(lambda item: item[0].add(item[1]), others))
+                    large.append((column, cells))
+            list(pool.map(lambda item: item[0].add(item[1]), large))
     return {name: column.result(name) for name, column in columns.items()}
 
 
@@ -143,23 +134,24 @@ class _Column:
         """Adds cells; null where one is blank and not quoted."""
         self._count(texts)
         tally = self._tally
+        if tally.is_settled:
+            return
+        present = texts
+        numbers = plain_numbers(texts)
+        if numbers is None and texts.nbytes < _SMALL_BYTES:
+            present = with_missing_as_null(texts)
+            numbers = None if present is texts else plain_numbers(present)
+        if numbers is not None:
+            self._add_plain(present, numbers)
+            return
         for piece in _pieces(texts):
             if tally.is_settled:
                 break
             tally.add(piece)
 
-    def add_plain(self, texts: Cells, with_nulls: Cells, numbers: PlainNumbers) -> None:
-        """Adds cells that are known to be plain numbers, or missing.
-
-        Args:
-          texts: the cells.
-          with_nulls: they, with null for each that is missing.
-          numbers: what is known of the others.
-        """
-        self._count(texts)
+    def _add_plain(self, with_nulls: Cells, numbers: PlainNumbers) -> None:
+        """Adds cells that are plain numbers, or null where one is missing."""
         tally = self._tally
-        if tally.is_settled:
-            return
         if tally.first is None and not with_nulls.null_count:
             # A copy of each of thousands of columns would take longer than the rest.
             tally.first = with_nulls.slice(0, _EXAMPLE_CELLS[-1])

@@ -17,7 +17,6 @@ from transforms.core.arrays import numpy_mask, rows_with
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.coerce import NULL_IN_LIST, coerce, complaint
 from transforms.core.rows.column import Column, Faults, Mask, fault, reason_of
-from transforms.core.rows.column_group import coerce_columns
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown, row_type
@@ -125,24 +124,18 @@ def _is_absent(feature: Feature, columns: Mapping[str, pa.Array]) -> bool:
 def _numbers(
     columns: Mapping[str, pa.Array], schema: Schema, doubles: Mapping[str, pa.Array]
 ) -> dict[str, Column]:
-    """Returns the values of features of numbers from columns of text or of float32."""
+    """Returns the values of features of floats that are floats already."""
     found: dict[str, Column] = {}
-    features = []
     for feature in schema.features:
         name = feature.source_column
-        if feature.kind not in (Kind.INT64, Kind.FLOAT) or name not in columns:
+        if feature.kind is not Kind.FLOAT or name not in columns:
             continue
         if feature.derived or feature.pattern or feature.constant is not None:
             continue
-        if feature.kind is Kind.FLOAT and name in doubles:
+        if name in doubles:
             found[feature.name] = Column(doubles[name].cast(pa.float32()))
-        elif feature.kind is Kind.FLOAT and _is_as_stored(columns[name], feature):
+        elif _is_as_stored(columns[name], feature):
             found[feature.name] = Column(columns[name])
-        elif _is_plain_text(columns[name], feature, False):
-            features.append(feature)
-    raw = [columns[feature.source_column] for feature in features]
-    for feature, column in zip(features, coerce_columns(raw, features), strict=True):
-        found[feature.name] = column
     return found
 
 

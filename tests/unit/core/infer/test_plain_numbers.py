@@ -1,4 +1,4 @@
-"""Columns of plain numbers that are found in groups are what the exact rules find."""
+"""Columns of plain numbers are what the exact rules find."""
 
 import re
 from unittest import mock
@@ -75,12 +75,12 @@ def _found(batches: list[dict[str, pa.Array | pa.ChunkedArray]]) -> Inference:
 
 
 @given(_batches())
-def test_columns_in_groups_are_inferred_as_one_by_one(
+def test_plain_numbers_are_inferred_as_by_the_exact_rules(
     batches: list[dict[str, pa.Array | pa.ChunkedArray]],
 ) -> None:
     """Features and all evidence are those of the exact rules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "plain_numbers", lambda batch: {})
+        patch.setattr(exact, "plain_numbers", lambda cells: None)
         # Without all that is told of cells at a glance.
         patch.setattr(exact, "_are_words", lambda cells: False)
         patch.setattr(exact, "_BOOLS", (mock.ANY,))
@@ -90,34 +90,36 @@ def test_columns_in_groups_are_inferred_as_one_by_one(
 
 
 def test_missing_words_are_nulls_of_small_columns() -> None:
-    """Only columns that hold one are copied, and the bytes of the word are gone."""
+    """Only a column that holds one is copied, and the bytes of the word are gone."""
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "a": pa.array(["1.5", "NA", None]),
         "b": pa.array(["2", "3", "4"]),
         "c": pa.chunked_array([["null"], ["5", "N/A"]]),
         "d": pa.array(["None"]),
     }
-    found = with_missing_as_null(columns)
+    found = {name: with_missing_as_null(cells) for name, cells in columns.items()}
+    assert found["b"] is columns["b"]
+    del found["b"]
     assert {name: cells.to_pylist() for name, cells in found.items()} == {
         "a": ["1.5", None, None],
         "c": [None, "5", None],
         "d": [None],
     }
-    assert plain_numbers(found) == {
+    assert {name: plain_numbers(cells) for name, cells in found.items()} == {
         "a": PlainNumbers(1, 1.5, 1.5, pointed=False),
         "c": PlainNumbers(1, 5, 5, pointed=False),
+        "d": None,
     }
 
 
-def test_a_column_that_cannot_be_cast_does_not_spoil_its_group() -> None:
-    """The other columns of a group are found where one fails after its first cells."""
+@pytest.mark.parametrize("last", ["1.2.3.4", "007.5", "1-2"])
+def test_one_cell_that_cannot_be_cast_leaves_its_column_to_the_rules(last: str) -> None:
+    """Also behind the first cells."""
     numbers = [f"{i}.5" for i in range(100)]
-    columns = {f"c{i}": pa.array(numbers) for i in range(7)}
-    columns["c3"] = pa.array([*numbers[:-1], "1.2.3.4"])
-    columns["c5"] = pa.array([*numbers[:-1], "007.5"])
-    found = plain_numbers(columns)
-    assert sorted(found) == ["c0", "c1", "c2", "c4", "c6"]
-    assert set(found.values()) == {PlainNumbers(100, 0.5, 99.5, pointed=False)}
+    assert plain_numbers(pa.array(numbers)) == PlainNumbers(
+        100, 0.5, 99.5, pointed=False
+    )
+    assert plain_numbers(pa.array([*numbers, last])) is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_whole_numbers_are_told_from_others(
     cells: list[str | None], expected: PlainNumbers
 ) -> None:
     """Numbers are whole where all cells are, with a point or without."""
-    assert plain_numbers({"c": pa.array(cells)}) == {"c": expected}
+    assert plain_numbers(pa.array(cells)) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,4 +143,4 @@ def test_whole_numbers_are_told_from_others(
 )
 def test_all_else_is_left_to_the_exact_rules(cells: list[str | None]) -> None:
     """Nulls alone, large numbers, words, plus signs and dates are no plain numbers."""
-    assert plain_numbers({"c": pa.array(cells, pa.string())}) == {}
+    assert plain_numbers(pa.array(cells, pa.string())) is None
