@@ -289,13 +289,15 @@ def _as_joined(
       types: see `gather_shard`.
       kept: columns that stay as they are.
     """
+    # One table at the end: a new table for each column is quadratic in the columns.
+    columns, fields = raw.columns, list(raw.schema)
     for index, name in enumerate(raw.column_names):
         column = _whole(raw[name])
         wanted = _joining(column.type, types.get(name, ()))
         if name in kept or wanted is None or column.type.equals(wanted):
             continue
         try:
-            raw = raw.set_column(index, name, column.cast(wanted))
+            columns[index] = column.cast(wanted)
         except pa.ArrowInvalid:
             fits = pa.array(_castable(column, wanted))
             rest = raw.filter(pc.invert(fits))
@@ -303,7 +305,9 @@ def _as_joined(
                 *_as_joined(raw.filter(fits), types, kept),
                 *_as_joined(rest, types, kept | {name}),
             ]
-    return [raw]
+        fields[index] = pa.field(name, wanted)
+    schema = pa.schema(fields, raw.schema.metadata)
+    return [pa.Table.from_arrays(columns, schema=schema)]
 
 
 def _joining(kind: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType | None:

@@ -23,10 +23,6 @@ from transforms.core.schema import (
 )
 from transforms.errors import EncodingError
 
-_AS_IN_ROWS = frozenset(
-    [Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.TEXT, Kind.BYTES, Kind.TIMESTAMP]
-)
-
 
 def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
     """Returns the Arrow schema that the Example encoder is given."""
@@ -37,13 +33,6 @@ def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
             if feature.name not in without
             for field in record_fields(feature)
         ]
-    )
-
-
-def is_as_in_rows(feature: Feature) -> bool:
-    """Whether records have a feature as rows have it: one key, and the same values."""
-    return feature.kind in _AS_IN_ROWS and not (
-        feature.derived or feature.internal or feature.is_ragged
     )
 
 
