@@ -17,6 +17,9 @@ pytestmark = pytest.mark.usefixtures("without_runner")
 
 Folder = pathlib.Path
 
+# What tells a report of an earlier run from other files.
+EARLIER = {"status": "committed", "exit_code": 0, "output": "/out", "seconds": 1.5}
+
 
 class TestReport:
     def test_success(self, small: Folder, tmp_path: Folder) -> None:
@@ -82,7 +85,7 @@ class TestReport:
         monkeypatch.chdir(small.parent)
         (small.parent / "a-folder.csv").mkdir()
         report = tmp_path / "report.json"
-        report.write_text('{"status": "committed", "exit_code": 0}')
+        report.write_text(json.dumps(EARLIER))
         out = tmp_path / "out"
         refused(code, source, out, "--report-json", report, *options)
         assert json.loads(report.read_text())["status"] == "failed"

@@ -62,8 +62,14 @@ def copy_sources(folder: Folder) -> None:
 
 
 def flags_of(name: str) -> tuple[str, ...]:
-    """Returns the flags of a job of `convert`, without its source."""
-    return JOBS[name][1:]
+    """Returns the flags of a job of `convert`, without its source and what is gone."""
+    flags = [*JOBS[name][1:]]
+    for gone in (("--index", "text"), ("--catalogue", "full"), ("--segments", "files")):
+        if gone[0] in flags:
+            at = flags.index(gone[0])
+            assert tuple(flags[at : at + 2]) == gone
+            del flags[at : at + 2]
+    return tuple(flags)
 
 
 def put_objects(name: str, store: FolderStore) -> bytes:

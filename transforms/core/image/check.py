@@ -147,6 +147,8 @@ def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault
     end with the last of them (`decode_image_op.cc`). Eight bits are one channel: it
     ignores the palette.
     """
+    if len(data) < _BMP_FIELDS.size:
+        raise DamageError(f"BMP: truncated: {len(data)} bytes hold no header")
     try:
         image = BmpImagePlugin.BmpImageFile(io.BytesIO(data))
         offset, header_bytes, bits = _BMP_FIELDS.unpack_from(data)
