@@ -54,7 +54,7 @@ from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reject_files import check_left
 
-# Segments of less than this in all travel through the shuffle.
+# Segments of up to this in all travel through the shuffle.
 _INLINE_BYTES = 8 << 20
 # An input of less than this is converted sooner than more workers have started.
 _WORTH_WORKERS_BYTES = 64 << 20
@@ -318,7 +318,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         vocabularies=vocabularies,
         seen=prepared.seen,
         locks=prepared.locks,
-        inline=_inline(spec, planned),
+        inline=_inline(planned),
         workers=_workers(spec, inputs),
         request=with_images(prepared.request, spec, inputs, planned),
         notes=notes,
@@ -392,13 +392,11 @@ def check_name(name: str, splits: Iterable[str]) -> None:
         )
 
 
-def _inline(spec: Spec, planned: PlannedSource) -> bool:
+def _inline(planned: PlannedSource) -> bool:
     if any(feature.inline for feature in planned.schema.features):
         # Images never travel through the shuffle, however few they are.
         return False
-    if spec.segments == "auto":
-        return planned.rows_bytes <= _INLINE_BYTES
-    return spec.segments == "inline"
+    return planned.rows_bytes <= _INLINE_BYTES
 
 
 def _workers(spec: Spec, inputs: Inputs) -> int:

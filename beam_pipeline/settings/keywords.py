@@ -6,6 +6,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
+__all__ = ["Keywords", "WriteKeywords"]
+
 
 class WriteKeywords(TypedDict, total=False):
     """Settings of `WriteDataset` by name; what is left out has its default."""
@@ -232,9 +234,6 @@ class Keywords(WriteKeywords, total=False):
 
     worker_timeout: int
     """End the job if no worker reports for this many seconds [300]."""
-
-    segments: Literal["auto", "inline", "files"]
-    """Keep rows in memory (inline) or files until they are written [auto]."""
 
     fingerprint: Literal["stat", "content"]
     """Detect changed inputs by size and time, or by content [stat]."""

@@ -440,9 +440,6 @@ class Settings:
         False,
         "All machines of the engine see local paths, and TMPDIR, as this one does.",
     )
-    segments: Literal["auto", "inline", "files"] = _run(
-        "auto", "Keep rows in memory (inline) or files until they are written [auto]."
-    )
     fingerprint: Literal["stat", "content"] = _run(
         "stat",
         "Detect changed inputs by size and time, or by content [stat].",

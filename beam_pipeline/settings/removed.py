@@ -42,6 +42,11 @@ REMOVED: Mapping[str, Removed] = {
         "Give the output ROOT/NAME/1.0.0, which tfds.load(NAME, data_dir=ROOT) finds.",
         None,
     ),
+    "segments": Removed(
+        "Leave it out: rows of tables of up to 8 MB wait in memory until they are "
+        "written, others in files.",
+        "auto",
+    ),
 }
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {

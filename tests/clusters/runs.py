@@ -3,7 +3,6 @@
 import importlib.metadata
 import pathlib
 import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
@@ -12,15 +11,15 @@ from beam_pipeline.engines import cluster
 from tests.support import outputs
 from tests.support.engines import artifact_of
 from tests.support.outputs import contents
+from tests.support.segments import IN_FILES, program
 
 Folder = pathlib.Path
 
 ROOT = Folder(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "cluster"
 NAME = "tests"
-PROGRAM = [sys.executable, "-m", "beam_pipeline", "convert"]
 # Several shards and blocks; rows wait in files, as they do for large jobs.
-ROWS = ("--shards", "4", "--segments", "files")
+ROWS = (IN_FILES, "--shards", "4")
 _RUN_SECONDS = 300
 
 
@@ -52,7 +51,7 @@ def convert(
     """Runs the program to its end."""
     beam = ["--", *beam_flags] if beam_flags else []
     return subprocess.run(
-        [*PROGRAM, str(source), str(output), *flags, *beam],
+        program("convert", source, output, *flags, *beam),
         capture_output=True,
         text=True,
         check=False,

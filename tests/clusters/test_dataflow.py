@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.clusters.conftest import write_rows
 from tests.clusters.fake_dataflow import Service, fetched
 from tests.clusters.google import (
     BUCKET,
@@ -29,7 +30,7 @@ from tests.clusters.google import (
     environment_of_google,
     install_staged,
 )
-from tests.clusters.runs import ROOT, ROWS, committed, convert, same
+from tests.clusters.runs import ROOT, committed, convert, same
 
 Folder = pathlib.Path
 
@@ -69,9 +70,17 @@ def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Google]:
 
 
 @pytest.fixture(scope="session")
-def rows(google: Google, data: Folder) -> str:
+def many_rows(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """More than 8 MB of rows, which wait in files until they are written."""
+    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+    write_rows(path, range(400_000))
+    return path
+
+
+@pytest.fixture(scope="session")
+def rows(google: Google, many_rows: Folder) -> str:
     """The rows, in the store."""
-    return google.put(data / "rows.csv", f"{BUCKET}/in/rows.csv")
+    return google.put(many_rows, f"{BUCKET}/in/rows.csv")
 
 
 @pytest.fixture(scope="session")
@@ -179,15 +188,15 @@ def test_staged_program_is_what_workers_import(worker: str, tmp_path: Folder) ->
 
 
 def test_rows_are_the_same(
-    google: Google, service: Service, rows: str, data: Folder, tmp_path: Folder
+    google: Google, service: Service, rows: str, many_rows: Folder, tmp_path: Folder
 ) -> None:
     """Waited for, with segment files: committed, the bytes of here, nothing left."""
     output = f"{BUCKET}/out/rows"
-    done = google.run(*flags_for(service, rows, output), *_mixed(ROWS))
+    done = google.run(*flags_for(service, rows, output), "--shards=4")
     assert done.returncode == 0, done.stderr
     assert f"Created job with id: [{next(iter(service.jobs))}]" in done.stderr
     assert "committed" in done.stdout
-    committed(convert(data / "rows.csv", tmp_path / "here", *ROWS), tmp_path / "here")
+    committed(convert(many_rows, tmp_path / "here", "--shards", "4"), tmp_path / "here")
     same(google.get(output, tmp_path / "there"), tmp_path / "here")
     assert google.names(f"{BUCKET}/out/.rows.beam-tfrecord") == []
 
@@ -235,7 +244,7 @@ def test_stopped_jobs_are_cancelled(
 ) -> None:
     """Ctrl-C ends the job there too, and nothing is published."""
     output = f"{BUCKET}/out/stopped"
-    process = google.start(*flags_for(service, rows, output), *_mixed(ROWS))
+    process = google.start(*flags_for(service, rows, output), "--shards=4")
     with process, _killed_at_the_end(process):
         assert process.stderr is not None
         assert "Created job with id" in process.stderr.readline()
@@ -272,13 +281,6 @@ def test_metadata_is_googles(google: Google) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == len(json.loads(METADATA.read_text())["parameters"])
-
-
-def _mixed(flags: tuple[str, ...]) -> list[str]:
-    """Returns flags and values as one flag each, as schedulers write them."""
-    return [
-        f"{name}={value}" for name, value in zip(flags[::2], flags[1::2], strict=True)
-    ]
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 import pytest
 
 from beam_pipeline.version import __version__
-from tests.clusters.runs import PROGRAM, ROOT, ROWS, committed, convert, flags_for, same
+from tests.clusters.runs import ROOT, ROWS, committed, convert, flags_for, same
+from tests.support.segments import program
 
 Folder = pathlib.Path
 # The last commit without a check of workers.
@@ -156,9 +157,9 @@ def test_a_pool_that_is_gone_for_good(
     told = tmp_path / "told.txt"
     elsewhere = ("--shared-output", "--worker-timeout", "45")
     with pool(home) as address, told.open("w") as errors:
-        begun = [*PROGRAM, str(source), str(output), *ROWS, *flags, *elsewhere]
+        begun = ("convert", source, output, *ROWS, *flags, *elsewhere)
         process = subprocess.Popen(
-            [*begun, "--worker-pool", address],
+            program(*begun, "--worker-pool", address),
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd=ROOT,

@@ -27,7 +27,6 @@ from beam_pipeline.engines.job_server import OPENED
 from beam_pipeline.engines.presets import SPARK
 from tests.clusters.runs import (
     NAME,
-    PROGRAM,
     ROOT,
     ROWS,
     committed,
@@ -35,6 +34,7 @@ from tests.clusters.runs import (
     flags_for,
     same,
 )
+from tests.support.segments import program
 
 Folder = pathlib.Path
 
@@ -283,7 +283,7 @@ def begun(
     """Starts the program and ends it, whatever happens."""
     with output.with_name("errors.txt").open("w") as errors:
         process = subprocess.Popen(
-            [*PROGRAM, str(source), str(output), *flags],
+            program("convert", source, output, *flags),
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd=ROOT,

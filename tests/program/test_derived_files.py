@@ -16,6 +16,7 @@ import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
 from tests.support.outputs import contents, dataset, manifest
 from tests.support.runs import command, convert, refused
+from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 from transforms.core.manifest import Manifest
@@ -77,7 +78,7 @@ def rows(folder: Folder, split: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "none"])
-@pytest.mark.parametrize("run", [(), ("--workers", 2, "--segments", "files")])
+@pytest.mark.parametrize("run", [(), ("--workers", 2, IN_FILES)])
 def test_they_say_what_the_shards_say(
     compression: str, run: tuple[Any, ...], table: Folder, tmp_path: Folder
 ) -> None:

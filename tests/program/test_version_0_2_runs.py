@@ -22,6 +22,7 @@ from beam_pipeline.settings.spec import make_spec
 from tests.support.outputs import contents, dataset, manifest, split_sizes
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import Run, command
+from tests.support.segments import IN_FILES, waiting
 from tests.support.version_0_2 import (
     JOBS,
     MAKE,
@@ -160,8 +161,9 @@ def test_finished_work_is_taken_over_or_done_again(
     out = killed("writing", folder)
     settings = {"source": str(folder / "in" / "parts"), "output": str(out)}
     given = {"shards": 4, "seed": 1, "name": "parts", "overwrite": True}
-    said = {"segments": "files", "fingerprint": "content"}
-    plan = make_plan(make_spec({**settings, **given, **said}))
+    said = {"fingerprint": "content"}
+    with waiting(IN_FILES):
+        plan = make_plan(make_spec({**settings, **given, **said}))
     (work,) = (each for each in (folder / WORK).iterdir() if each.is_dir())
     work.rename(plan.work_folder)
     assert work_folder.finished(str(out)) == (1, 3, 1)

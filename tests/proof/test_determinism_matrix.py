@@ -20,6 +20,7 @@ from tests.support.golden_datasets import (
     pets,
 )
 from tests.support.outputs import contents, dataset
+from tests.support.segments import IN_FILES, IN_MEMORY
 
 Folder = pathlib.Path
 
@@ -27,7 +28,7 @@ Folder = pathlib.Path
 HASH_SEEDS = ("0", "1", "4242", "random")
 # One runs in the process itself, more under the runner for many processes.
 WORKERS = (1, 2, 4)
-SEGMENTS = ("inline", "files")
+SEGMENTS = (IN_MEMORY, IN_FILES)
 # What is not installed counts too: the program must not stumble over it.
 PLACES = (
     {"LC_ALL": "C", "LANG": "C", "TZ": "America/New_York"},
@@ -51,7 +52,9 @@ COMBINATIONS = [
 PROGRAM = """
 import json, sys
 from beam_pipeline.cli import main
+from tests.support.segments import decide
 if __name__ == "__main__":
+    decide(sys.argv[2])
     for arguments in json.loads(sys.argv[1]):
         try:
             main([str(each) for each in arguments])
@@ -87,8 +90,8 @@ def test_fault_134_136_one_digest(
     headline: Headline,
 ) -> None:
     """Every committed file is the same, of a table and of a tree of images."""
-    seed, workers, segments, place = combination
-    options = ("--workers", workers, "--segments", segments)
+    seed, workers, where, place = combination
+    options = ("--workers", workers)
     jobs = [
         ["convert", source / name, tmp_path / name, *settings, *options]
         for name, settings in (
@@ -97,7 +100,7 @@ def test_fault_134_136_one_digest(
         )
     ]
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(jobs, default=str)],
+        [sys.executable, "-c", PROGRAM, json.dumps(jobs, default=str), where],
         env={**os.environ, "PYTHONHASHSEED": seed, **place},
         capture_output=True,
         timeout=120,

@@ -24,6 +24,7 @@ from tests.support.datasets import seen_at
 from tests.support.direct_run import BROKEN, COMMITTED, REFUSED, forked, run_directly
 from tests.support.file_operations import watched
 from tests.support.outputs import contents
+from tests.support.segments import IN_FILES, IN_MEMORY, decide, waiting
 from tests.support.stress import sizes
 from transforms.errors import TargetError
 from transforms.publishing import target, work_folder
@@ -31,7 +32,6 @@ from transforms.storage import draft_group, folders, retry
 
 Folder = pathlib.Path
 
-STORED = ("files", "inline")
 # Of the operations of a run, every 97th is tried in each run of the suite.
 STEPS = sizes(97, 1)
 # Damage is done as a folder is replaced, and as a replacement is undone.
@@ -42,6 +42,13 @@ KINDS = [
     ),
 ]
 CODES = sizes(errno.ENOSPC, errno.EIO)
+
+
+@pytest.fixture(autouse=True)
+def rows_in_files() -> Iterator[None]:
+    """What a run leaves of its rows is in files, too."""
+    with waiting(IN_FILES):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +79,7 @@ class Case:
       exchange: whether the file system can exchange two folders.
       tables: how many files the source has; 16 and more are read in runs.
       group: how many shards are synced together.
+      where: the rows wait.
     """
 
     before: dict[str, Any] | None
@@ -79,13 +87,14 @@ class Case:
     exchange: bool = True
     tables: int = 2
     group: int = draft_group._FILES
+    where: str = IN_FILES
 
 
-BASE = {"max_reject_rate": 0.1, "name": "set", "segments": "files"}
+BASE = {"max_reject_rate": 0.1, "name": "set"}
 CASES = {
     # Three groups of shards, the last one of one shard.
     "fresh": Case(None, {**BASE, "shards": 5}, group=2),
-    "fresh inline": Case(None, {**BASE, "shards": 3, "segments": "inline"}),
+    "fresh inline": Case(None, {**BASE, "shards": 3}, where=IN_MEMORY),
     "overwrite": Case({**BASE, "shards": 5}, {**BASE, "shards": 5, "seed": 1}, group=2),
     "fewer shards": Case({**BASE, "shards": 4}, {**BASE, "shards": 2}),
     "without exchange": Case(
@@ -133,6 +142,7 @@ class Place:
 
     def run(self, settings: dict[str, Any]) -> None:
         draft_group._FILES = self.case.group
+        decide(self.case.where)
         if not self.case.exchange:
             folders.exchange = lambda source, target: False
         run_directly(settings)

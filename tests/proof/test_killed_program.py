@@ -14,21 +14,24 @@ import time
 import pytest
 
 from tests.conftest import Headline
+from tests.support import segments
 from tests.support.outputs import contents
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 
 Folder = pathlib.Path
 
-OPTIONS = ("--segments", "files", "--shards", "4", "--overwrite")
+OPTIONS = ("--shards", "4", "--overwrite")
 # Replaces `python -m beam_pipeline` and kills itself at an operation. Shards are synced
 # in pairs, so that a kill falls between groups, too.
 DRIVER = """
 import os, signal, sys
 from beam_pipeline.cli import main
+from tests.support import segments
 from tests.support.file_operations import watched
 from transforms.storage import draft_group
 
+segments.decide(segments.IN_FILES)
 draft_group._FILES = 2
 limit, seen = int(sys.argv[1]), 0
 
@@ -61,7 +64,7 @@ def arguments(source: Folder, out: Folder, *options: object) -> list[str]:
 
 def program(source: Folder, out: Folder, *options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "beam_pipeline", *arguments(source, out, *options)],
+        segments.program(segments.IN_FILES, *arguments(source, out, *options)),
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -72,7 +72,7 @@ def many_images(
 @pytest.mark.parametrize("workers", sizes("2", "1"))
 def test_a_large_table(large_csv: Folder, tmp_path: Folder, workers: str) -> None:
     """No process of the run holds more than 500 MB, how many rows there may be."""
-    peak = converted(large_csv, tmp_path, "--workers", workers, "--segments", "files")
+    peak = converted(large_csv, tmp_path, "--workers", workers)
     assert peak.code == 0, peak.errors
     assert peak.processes == (1 if workers == "1" else 3)
     assert peak.process < LIMIT

@@ -24,6 +24,8 @@ import pyarrow.fs as pafs
 import pytest
 from PIL import Image
 
+from tests.support.segments import IN_FILES, program
+
 _ROOT = Path(__file__).parents[2]
 _RETRY_SECONDS = 5
 
@@ -316,13 +318,12 @@ def local_measures(measures: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 # What the tests convert their sources with.
 PETS = ("--name", "pets", "--shards", "2")
 MEASURES = (
-    *("--name", "measures", "--shards", "3", "--segments", "files"),
+    *(IN_FILES, "--name", "measures", "--shards", "3"),
     *("--splits", "train=0.8,test=0.2", "--label-column", "animal"),
 )
 
 
 def _converted(source: Path, target: Path, flags: Sequence[str]) -> Path:
-    command = [sys.executable, "-m", "beam_pipeline", "convert"]
-    command += [str(source), str(target), *flags]
+    command = program("convert", source, target, *flags)
     subprocess.run(command, cwd=_ROOT, check=True, capture_output=True)
     return target

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import google_crc32c
 from tests.storage.conftest import Server
 from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.support.outputs import contents
+from tests.support.segments import program
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 
 __all__ = [
@@ -110,7 +110,7 @@ class Program:
     def started(self, *arguments: object) -> "subprocess.Popen[str]":
         """Starts it; `ended` waits for its end."""
         return subprocess.Popen(
-            [*self._by, sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
+            [*self._by, *program(*arguments)],
             cwd=self._folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

@@ -4,13 +4,18 @@ import pathlib
 
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.segments import waiting
 
 Folder = pathlib.Path
 
 
-def planned(table: Folder, folder: Folder, **settings: object) -> Plan:
+def planned(
+    table: Folder, folder: Folder, where: str = "", /, **settings: object
+) -> Plan:
+    """Plans a job; `where` says where its rows wait, as in `tests.support.segments`."""
     given = {"source": str(table), "output": str(folder / "out"), **settings}
-    return make_plan(make_spec(given))
+    with waiting(where):
+        return make_plan(make_spec(given))
 
 
 def everything(folder: Folder) -> dict[str, tuple[int, int, int]]:

@@ -5,12 +5,12 @@ import dataclasses
 import io
 import signal
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from beam_pipeline.cli import main
+from tests.support import segments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,15 +24,17 @@ class Run:
 
 def command(*arguments: object) -> Run:
     """Runs the command line in this process."""
+    where, rest = segments.split(arguments)
     out, err = io.StringIO(), io.StringIO()
     handler = signal.getsignal(signal.SIGTERM)
     try:
         with (
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
+            segments.waiting(where),
             pytest.raises(SystemExit) as stop,
         ):
-            main([str(argument) for argument in arguments])
+            main(rest)
     finally:
         signal.signal(signal.SIGTERM, handler)
     assert isinstance(stop.value.code, int)
@@ -63,7 +65,7 @@ def refused(code: int, source: object, output: object, *options: object) -> str:
 def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the command line as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
+        segments.program(*arguments),
         capture_output=True,
         text=True,
         check=False,

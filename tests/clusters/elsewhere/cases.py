@@ -7,6 +7,7 @@ import shutil
 from tests.clusters.elsewhere.sites import Site
 from tests.storage.conftest import Server
 from tests.storage.program import Program
+from tests.support.segments import IN_FILES
 
 __all__ = ["CASES", "Case", "put_data"]
 
@@ -65,7 +66,7 @@ _LABELS = ("--id-column", "id")
 _IDS = ("--key-column", "number")
 _STRATA = (*_SHARES, "--stratify-column", "kind", "--split-lock")
 CASES = {
-    "rows": Case("rows.csv", (*_SHARES, "--shards", "4", "--segments", "files")),
+    "rows": Case("rows.csv", (IN_FILES, *_SHARES, "--shards", "4")),
     "images": Case("photos"),
     "labels of the submitter": Case(
         "flat", ("--labels", "{side}/labels.csv", *_LABELS)

@@ -19,7 +19,7 @@ Folder = pathlib.Path
 
 # Many blocks, so that there is a middle of the job.
 _ROWS = 1_500_000
-_FLAGS = ("--shards", "4", "--segments", "files")
+_FLAGS = ("--shards", "4")
 _POOL = "localhost:50010"
 _OTHER_POOL = "localhost:50011"
 

@@ -18,6 +18,7 @@ import pytest
 from tests.support import fork_server
 from tests.support.outputs import contents, names, rows
 from tests.support.runs import command, convert, process, refused
+from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 from transforms.errors import COMMITTED_NOTE
@@ -37,6 +38,7 @@ PAUSED = """
 import logging, pathlib, sys, time
 from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.cli import main
+from tests.support import segments
 logging.getLogger().addHandler(logging.NullHandler())
 import {module} as module
 step = module.{name}
@@ -47,7 +49,9 @@ def paused(*args, **kwargs):
 module.{name} = paused
 # The process is the program's own, whose workers are forks.
 spare_imports()
-main(sys.argv[2:])
+where, arguments = segments.split(sys.argv[2:])
+with segments.waiting(where):
+    main(arguments)
 """
 
 
@@ -309,7 +313,7 @@ class TestSignals:
         (tmp_path / "outs").mkdir()
         (tmp_path / "temporary").mkdir()
         mark = tmp_path / "temporary" / "mark"
-        options = ("--workers", workers, "--segments", "files")
+        options = ("--workers", workers, IN_FILES)
         run = started(
             text, ["convert", table, tmp_path / "outs" / "out", *options], mark
         )

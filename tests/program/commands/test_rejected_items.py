@@ -22,6 +22,7 @@ from tests.support.outputs import (
     rejects,
 )
 from tests.support.runs import command, convert, refused
+from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv, write_files
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
@@ -97,9 +98,9 @@ class TestTables:
         for name in ("p.csv", "q.csv"):
             table(tmp_path / "in" / name, bad, 12_000)
         digests = set()
-        for number, segments in enumerate(("inline", "files")):
+        for number, where in enumerate((IN_MEMORY, IN_FILES)):
             out = tmp_path / f"a{number}"
-            options = ("--segments", segments, "--name", "n", "--keep-rejected-bytes")
+            options = (where, "--name", "n", "--keep-rejected-bytes")
             convert(tmp_path / "in", out, "--spec", spec, *ALL, *options)
             digests.add(dataset(out)["digest"])
         assert len(digests) == 1

@@ -46,7 +46,7 @@ def started(
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs the command in a session of its own; ends it in any case."""
     command = [*under, sys.executable, *program, "convert", str(csv), "out"]
-    command += ["--segments", "files", *flags]
+    command += flags
     environment = os.environ | {
         "PYTHONPATH": str(pathlib.Path(__file__).parents[3]),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -433,7 +433,7 @@ def convert(batch, source):
 
 folder = os.path.dirname(sys.argv[1])
 steps = beam.Map(convert, sys.argv[1])
-options = {"workers": 2, "limit": 100_000, "segments": "files"}
+options = {"workers": 2, "limit": 100_000}
 beam_tfrecord.convert(sys.argv[1], "outer", between=steps, **options)
 """
 

@@ -9,6 +9,7 @@ from beam_pipeline.planning.disk_need import (
 )
 from tests.support.plans import planned
 from tests.support.runs import command
+from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 
 Folder = pathlib.Path
@@ -23,7 +24,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def test_what_is_needed(table: Folder, tmp_path: Folder) -> None:
     """The shards, and the segments where they are files; within 20 % of what it is."""
     inline = estimate(planned(table, tmp_path))
-    filed = estimate(planned(table, tmp_path, segments="files"))
+    filed = estimate(planned(table, tmp_path, IN_FILES))
     assert inline.segments == 0
     assert filed.segments == table.stat().st_size
     assert filed.shards == inline.shards

@@ -12,6 +12,7 @@ from PIL import Image
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from tests.support.stress import sizes
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
@@ -44,13 +45,23 @@ def write(path: Folder, ids: range) -> None:
     frame.to_csv(path, index=False)
 
 
-def convert(source: Folder, **settings: Any) -> tuple[Manifest, dict[str, str]]:
-    """Returns the manifest, and id -> split as the records have it."""
+def convert(
+    source: Folder, where: str = "", **settings: Any
+) -> tuple[Manifest, dict[str, str]]:
+    """Returns the manifest, and id -> split as the records have it.
+
+    Args:
+      source: of the job.
+      where: its rows wait, as `tests.support.segments` names it.
+      settings: of the job.
+    """
     output = source.parent / "out"
     if output.exists():
         shutil.rmtree(output)
     given = {"source": str(source), "output": str(output), "label_column": "animal"}
-    manifest = convert_plan(make_plan(make_spec({**given, **settings})))
+    with waiting(where):
+        plan = make_plan(make_spec({**given, **settings}))
+    manifest = convert_plan(plan)
     found = {}
     for split in manifest.splits:
         for shard in split.shards:
@@ -69,11 +80,11 @@ def notes(manifest: Manifest) -> list[str]:
     "column", sizes("stratify_column", "group_column", "key_column")
 )
 def test_every_rule_gives_one_dataset(source: Folder, column: str) -> None:
-    """Segments inline or in files: the same bytes."""
+    """Segments in memory or in files: the same bytes."""
     names = {"key_column": "id", "group_column": "site", "stratify_column": "animal"}
     settings = {column: names[column], "splits": "train=0.8,test=0.2", "shards": 2}
-    first, _ = convert(source, **settings, segments="inline")
-    second, _ = convert(source, **settings, segments="files", workers=2)
+    first, _ = convert(source, **settings, where=IN_MEMORY)
+    second, _ = convert(source, **settings, where=IN_FILES, workers=2)
     assert first.digest == second.digest
     assert first.records == 600
 

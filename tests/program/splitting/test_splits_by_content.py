@@ -23,6 +23,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.placing import MASK, batch_of, mixed
+from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.model import Block
@@ -86,11 +87,17 @@ def splits_in(output: Folder, feature: str = "id") -> dict[str, str]:
 
 
 def convert(
-    source: Folder | str, output: Folder, feature: str = "id", **settings: Any
+    source: Folder | str,
+    output: Folder,
+    feature: str = "id",
+    where: str = "",
+    **settings: Any,
 ) -> tuple[Manifest, dict[str, str]]:
     shutil.rmtree(output, ignore_errors=True)
     given = {"source": str(source), "output": str(output), "splits": HALVES, **settings}
-    manifest = convert_plan(make_plan(make_spec(given)))
+    with waiting(where):
+        plan = make_plan(make_spec(given))
+    manifest = convert_plan(plan)
     return manifest, splits_in(output, feature)
 
 
@@ -282,10 +289,10 @@ def test_workers_and_segments_do_not_count(source: Folder, tmp_path: Folder) -> 
     """Inline or in files, one worker or two, again from what was kept: one dataset."""
     for rule in ({}, {"stratify_column": "animal"}):
         digests = {
-            convert(
-                source, tmp_path / "out", segments=segments, workers=workers, **rule
-            )[0].digest
-            for segments, workers in (("inline", 1), ("files", 1), ("files", 2))
+            convert(source, tmp_path / "out", where=where, workers=workers, **rule)[
+                0
+            ].digest
+            for where, workers in ((IN_MEMORY, 1), (IN_FILES, 1), (IN_FILES, 2))
         }
         assert len(digests) == 1
 

@@ -23,6 +23,7 @@ from tests.support.outputs import (
     rows,
 )
 from tests.support.runs import convert, process
+from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv
 from transforms.core.example.parse import read_examples
 from transforms.core.placing import identity, placement
@@ -120,11 +121,11 @@ def test_fault_139_equal_hashes_lose_no_row(
         monkeypatch.setattr(module, "hash_rows", equal)
     for folder, lines in (("a", range(300)), ("b", range(300, 500))):
         write_csv(tmp_path / "s" / f"{folder}.csv", "n", lines)
-    for segments in ("inline", "files"):
-        out = tmp_path / segments
-        convert(tmp_path / "s", out, "--segments", segments, "--shards", 2)
+    for where in (IN_MEMORY, IN_FILES):
+        out = tmp_path / where
+        convert(tmp_path / "s", out, where, "--shards", 2)
         assert [row["n"] for row in rows(out)] == list(range(500))
-    assert contents(tmp_path / "inline") == contents(tmp_path / "files")
+    assert contents(tmp_path / IN_MEMORY) == contents(tmp_path / IN_FILES)
 
 
 def test_fault_139_the_order_hangs_on_no_number_of_the_run(tmp_path: Folder) -> None:

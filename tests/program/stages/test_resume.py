@@ -22,6 +22,7 @@ from beam_pipeline.version import deciding_versions
 from tests.support.golden_datasets import bmp
 from tests.support.outputs import contents, manifest
 from tests.support.runs import command, convert, refused
+from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv, write_files
 from tests.support.stress import sizes
 from transforms.core.model import Block
@@ -40,7 +41,7 @@ Folder = pathlib.Path
 
 pytestmark = pytest.mark.usefixtures("without_runner")
 
-FILES = ("--segments", "files", "--workers", "1")
+FILES = (IN_FILES, "--workers", "1")
 
 
 def table(folder: Folder, number: int, rows: int = 200, shift: int = 0) -> Folder:
@@ -230,7 +231,7 @@ class TestResume:
     ) -> None:
         """Without segment files the rows are read again; finished shards are kept."""
         source, out = tables(tmp_path / "in"), tmp_path / "out"
-        options = ("--shards", 5, "--name", "set", "--segments", "inline")
+        options = ("--shards", 5, "--name", "set")
         broken_off(work, source, out, *options)
         run = convert(source, out, *options)
         assert "earlier run ended: 2 shards written; what is of" in run.err
@@ -335,7 +336,7 @@ class TestResume:
         """An empty work folder would only be litter."""
         source = write_csv(tmp_path / "t.csv", "a,b", ["1,2"] * 30 + ["1"] * 30)
         out = tmp_path / "out"
-        assert command("convert", source, out, "--segments", "inline").code == 3
+        assert command("convert", source, out).code == 3
         left = sorted(path.name for path in tmp_path.iterdir())
         assert left == ["out.rejects.jsonl", "t.csv"] or hidden(out).exists()
 

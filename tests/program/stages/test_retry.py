@@ -20,6 +20,7 @@ import pytest
 from beam_pipeline import sample
 from tests.support.outputs import contents, names
 from tests.support.runs import command, convert, process, refused
+from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
 from transforms import files
@@ -427,7 +428,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return folder
 
 
-OPTIONS = ("--segments", "files", "--shards", 3, "--workers", 1)
+OPTIONS = (IN_FILES, "--shards", 3, "--workers", 1)
 
 
 class TestWholeRuns:
@@ -575,7 +576,7 @@ def test_retries_of_workers_are_reported(
         folder.mkdir()
     if program is _MAIN:
         (modules / "sitecustomize.py").write_text(_FLAKY_INTERPRETER)
-    arguments = ["convert", table, outs / "out", *OPTIONS[:4], "--quiet"]
+    arguments = ["convert", table, outs / "out", "--shards", 3, "--quiet"]
     run = subprocess.run(
         [sys.executable, "-c", program]
         + [str(argument) for argument in (*arguments, "--workers", 2)],

@@ -23,6 +23,7 @@ from beam_pipeline.settings.spec import make_spec
 from beam_tfrecord import open_dataset
 from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import contents
+from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.model import Batch, Block
@@ -67,7 +68,8 @@ def source(tmp_path: Folder) -> Folder:
     return folder
 
 
-def plan_of(source: Folder, **settings: Any) -> Plan:
+def plan_of(source: Folder, where: str = "", **settings: Any) -> Plan:
+    """Plans a job; `where` says where its rows wait, as in `tests.support.segments`."""
     given = {
         "source": str(source),
         "output": str(source.parent / "out"),
@@ -75,7 +77,8 @@ def plan_of(source: Folder, **settings: Any) -> Plan:
         "shards": 3,
         "splits": "train=0.8,test=0.2",
     }
-    return make_plan(make_spec({**given, **settings}))
+    with waiting(where):
+        return make_plan(make_spec({**given, **settings}))
 
 
 def run(
@@ -228,12 +231,12 @@ def test_the_job_is_what_the_command_does(source: Folder) -> None:
     assert stored(by_command) == stored(by_hand)
 
 
-@pytest.mark.parametrize("segments", ["inline", "files"])
-def test_repeated_bundles_change_no_byte(source: Folder, segments: str) -> None:
+@pytest.mark.parametrize("where", [IN_MEMORY, IN_FILES])
+def test_repeated_bundles_change_no_byte(source: Folder, where: str) -> None:
     """Every bundle done twice, as after a retry: the same files, nothing doubled."""
     once = plan_of(source)
     manifest, _ = run(once)
-    again = plan_of(source, output=str(source.parent / "again"), segments=segments)
+    again = plan_of(source, where, output=str(source.parent / "again"))
     repeated, _ = run(again, "--direct_runner_bundle_repeat=1")
     assert repeated.digest == manifest.digest
     assert stored(again) == stored(once)
@@ -269,7 +272,7 @@ def test_batches_are_measured_unpickled() -> None:
     assert coder.estimate_size(batch) == 2 * 8
 
 
-@pytest.mark.parametrize("segments", ["inline", "files"])
+@pytest.mark.parametrize("where", [IN_MEMORY, IN_FILES])
 @pytest.mark.parametrize(
     ("step", "error"),
     [
@@ -283,19 +286,19 @@ def test_steps_that_leave_nothing_or_double(
     source: Folder,
     step: beam.PTransform[Any, Any],
     error: type[BeamTFRecordError],
-    segments: str,
+    where: str,
 ) -> None:
     """No record is left, or a batch is there twice: nothing is committed."""
-    plan = plan_of(source, segments=segments)
+    plan = plan_of(source, where)
     with pytest.raises(error):
         convert_plan(plan, between=step)
     assert not pathlib.Path(plan.spec.output).exists()
 
 
-@pytest.mark.parametrize("segments", ["inline", "files"])
-def test_steps_may_drop_rows(source: Folder, segments: str) -> None:
+@pytest.mark.parametrize("where", [IN_MEMORY, IN_FILES])
+def test_steps_may_drop_rows(source: Folder, where: str) -> None:
     """What they drop is in the account, and the rest are the bytes that they were."""
-    plan = plan_of(source, segments=segments)
+    plan = plan_of(source, where)
     manifest, _ = run(plan, between=beam.Map(without_first).with_output_types(Batch))
     account = manifest.account
     assert account.dropped_by_steps > 0
@@ -464,15 +467,15 @@ def test_steps_do_not_go_on_with_work_of_others(
 ) -> None:
     """What a failed run has left of its step, or of none, is not for another step."""
     whole = source.parent / "whole"
-    settings = {"segments": "files", "name": "set"}
     between = beam.Map(doubled).with_output_types(Batch)
-    convert_plan(plan_of(source, output=str(whole), **settings), between=between)
-    plan = plan_of(source, max_reject_rate="0", **settings)
+    plan = plan_of(source, IN_FILES, output=str(whole), name="set")
+    convert_plan(plan, between=between)
+    plan = plan_of(source, IN_FILES, max_reject_rate="0", name="set")
     step = None if first is None else beam.Map(first).with_output_types(Batch)
     with pytest.raises(RejectLimitError):
         convert_plan(plan, between=step)
     assert os.path.isdir(plan.work_folder) == (first is None)
-    plan = plan_of(source, **settings)
+    plan = plan_of(source, IN_FILES, name="set")
     convert_plan(plan, between=between)
     assert stored(plan) == contents(whole)
 

@@ -5,8 +5,8 @@ import pathlib
 import pytest
 
 from beam_pipeline.commands.progress import shown_progress
-from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.settings.spec import make_spec
+from tests.support.plans import planned
+from tests.support.segments import IN_FILES
 
 Folder = pathlib.Path
 
@@ -21,16 +21,7 @@ def test_rejects_so_far_are_shown(
     source = tmp_path / "rows.csv"
     rows = ["x" if n % 1000 == 7 else str(n) for n in range(10_000)]
     source.write_text("a\n" + "\n".join(rows) + "\n")
-    made = make_plan(
-        make_spec(
-            {
-                "source": str(source),
-                "output": str(tmp_path / "out"),
-                "segments": "files",
-                "keep_work": True,
-            }
-        )
-    )
+    made = planned(source, tmp_path, IN_FILES, keep_work=True)
     convert_plan(made)
     with shown_progress(made, quiet=False) as watch:
         watch()

@@ -285,7 +285,7 @@ def test_submitted_job_stays_small(tmp_path: Folder) -> None:
         for number in range(count):
             (folder / f"rows-{number:05d}.csv").write_text("a,b\n1,2\n")
         settings = {"source": str(folder), "output": str(folder.parent / "out")}
-        plan = make_plan(make_spec({**settings, "segments": "files"}))
+        plan = make_plan(make_spec(settings))
         job = make_job(plan, Store(plan.work_folder))
         with beam_shortcuts():
             pipeline = beam.Pipeline(runner="FnApiRunner")

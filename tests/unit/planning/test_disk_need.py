@@ -17,6 +17,7 @@ from beam_pipeline.planning.disk_need import (
 )
 from tests.support.plans import planned
 from tests.support.runs import command
+from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from transforms.errors import StorageError
 
@@ -35,7 +36,7 @@ def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 def test_a_limit_counts(table: Folder, tmp_path: Folder) -> None:
     """Ten rows of a large table need little room, in files too."""
-    need = estimate(planned(table, tmp_path, segments="files", limit=10))
+    need = estimate(planned(table, tmp_path, IN_FILES, limit=10))
     assert need.total < 10_000
 
 
@@ -111,7 +112,7 @@ def test_a_file_system_that_does_not_say(
 
 def test_the_plan_shows_it(table: Folder, tmp_path: Folder) -> None:
     """`plan` has a line of what is needed and what is free."""
-    run = command("plan", table, tmp_path / "out", "--segments", "files")
+    run = command("plan", table, tmp_path / "out", IN_FILES)
     line = next(x for x in run.out.splitlines() if x.startswith("disk "))
     assert "of it until the commit" in line
     assert line.endswith(" free")

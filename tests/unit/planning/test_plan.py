@@ -15,6 +15,7 @@ from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import Row, animals, write_dataset
 from tests.support.plans import everything, write_numbers
+from tests.support.segments import IN_FILES, waiting
 from transforms import files
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import SpecError, TargetError, UsageError
@@ -287,7 +288,6 @@ def test_digest_is_of_what_decides_bytes(tmp_path: Folder) -> None:
     for same in (
         {"workers": 5},
         {"max_reject_rate": 0.5},
-        {"segments": "files"},
         {"allow_empty": True},
         {"overwrite": True},
     ):
@@ -316,6 +316,7 @@ def test_inline_and_workers(tmp_path: Folder) -> None:
     source = write_numbers(tmp_path / "rows.csv")
     small = plan(source, tmp_path / "out")
     assert (small.inline, small.workers) == (True, 1)
-    told = plan(source, tmp_path / "out", workers=3, segments="files")
+    with waiting(IN_FILES):
+        told = plan(source, tmp_path / "out", workers=3)
     assert (told.inline, told.workers) == (False, 3)
     assert told.settings == small.settings

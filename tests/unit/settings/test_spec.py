@@ -97,7 +97,6 @@ SETTINGS: dict[str, Any] = {
     "worker_env": {"N": 3, "KEY": "a=b"},
     "worker_timeout": 60,
     "shared_output": True,
-    "segments": "files",
     "max_reject_rate": 0.5,
     "keep_rejected_bytes": True,
     "allow_empty": True,
@@ -410,7 +409,6 @@ def test_what_decides_bytes() -> None:
         "worker_env",
         "worker_timeout",
         "shared_output",
-        "segments",
         "index",
         "catalogue",
         "max_reject_rate",
@@ -601,7 +599,7 @@ def test_flags_make_the_same_spec_as_yaml(
         "in out --format images --name n --splits a=1/3,b=2/3 --include *.jpg "
         "--include *.png --exclude x/* --limit 9 --shard-size 64MiB --seed 3 "
         "--no-shuffle --compression gzip --preset tutorial --feature-name image=raw "
-        "--feature-name depth= --image-check none --workers 2 --segments inline "
+        "--feature-name depth= --image-check none --workers 2 "
         "--max-reject-rate 0.25 --allow-empty --overwrite"
     ).split()
     text = """
@@ -621,7 +619,6 @@ preset: tutorial
 feature_names: {image: raw, depth: ''}
 image_check: none
 workers: 2
-segments: inline
 max_reject_rate: 0.25
 allow_empty: true
 overwrite: true

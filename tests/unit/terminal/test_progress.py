@@ -18,8 +18,9 @@ from beam_pipeline.commands.progress import (
     shown_progress,
     speed_text,
 )
-from beam_pipeline.planning.plan import Plan, make_plan
-from beam_pipeline.settings.spec import make_spec
+from beam_pipeline.planning.plan import Plan
+from tests.support import plans
+from tests.support.segments import IN_FILES, IN_MEMORY
 from transforms import files
 from transforms.storage import local
 from transforms.work.store import Store
@@ -27,18 +28,16 @@ from transforms.work.store import Store
 Folder = pathlib.Path
 
 
-def planned(tmp_path: Folder, **settings: Any) -> Plan:
+def planned(tmp_path: Folder, where: str) -> Plan:
     source = tmp_path / "rows.csv"
     source.write_text("a,b\n" + "1,2.5\n" * 10_000)
-    return make_plan(
-        make_spec({"source": str(source), "output": str(tmp_path / "out"), **settings})
-    )
+    return plans.planned(source, tmp_path, where)
 
 
 @pytest.fixture
 def plan(tmp_path: Folder) -> Plan:
     """A job whose segments are files."""
-    made = planned(tmp_path, segments="files")
+    made = planned(tmp_path, IN_FILES)
     Store(made.work_folder).make()
     return made
 
@@ -50,8 +49,8 @@ def put(folder: str, name: str, size: int) -> None:
 
 def test_before_the_start(tmp_path: Folder) -> None:
     """Without a work folder nothing has been done, and looking makes none."""
-    for settings in ({"segments": "files"}, {"segments": "inline"}):
-        seen = look(planned(tmp_path, **settings))
+    for where in (IN_FILES, IN_MEMORY):
+        seen = look(planned(tmp_path, where))
         assert (seen.phase, seen.share, seen.written) == ("reading", 0.0, 0)
     assert os.listdir(tmp_path) == ["rows.csv"]
 
@@ -74,8 +73,7 @@ def test_reading_of_a_tree_shows_by_files(tmp_path: Folder) -> None:
     Image.new("L", (1, 1)).save(folder / "0.png")
     for number in range(1, 3 * 4096):
         os.link(folder / "0.png", folder / f"{number}.png")
-    given = {"source": str(folder.parent), "output": str(tmp_path / "out")}
-    made = make_plan(make_spec({**given, "segments": "files"}))
+    made = plans.planned(folder.parent, tmp_path, IN_FILES)
     store = Store(made.work_folder)
     store.make()
     assert (look(made).phase, look(made).share) == ("reading", 0.0)
@@ -86,7 +84,7 @@ def test_reading_of_a_tree_shows_by_files(tmp_path: Folder) -> None:
     assert seen.share == pytest.approx(0.1)
     put(store.segments, "c.segments", 5)
     assert look(made) == Progressed("writing", 0.15, 0)
-    made = make_plan(make_spec({**given, "segments": "files", "limit": 9}))
+    made = plans.planned(folder.parent, tmp_path, IN_FILES, limit=9)
     store = Store(made.work_folder)
     store.make()
     put(store.segments, "a.segments", 5)
@@ -132,7 +130,7 @@ def test_writing_shows_by_bytes(plan: Plan) -> None:
 
 def test_inline_jobs_show_writing_only(tmp_path: Folder) -> None:
     """Without segment files reading cannot be seen; the shards are the whole job."""
-    plan = planned(tmp_path, segments="inline")
+    plan = planned(tmp_path, IN_MEMORY)
     store = Store(plan.work_folder)
     store.make()
     assert look(plan).share == 0.0
