@@ -618,7 +618,7 @@ def test_interpreters_that_do_not_start(
     done = script(code, tmp_path, str(csv), interpreter)
     assert "Worker processes must start as " in done.stdout, done.stderr
     assert reason in done.stdout
-    assert "With workers=1 this process does their work." in done.stdout
+    assert "With --workers 1 this process does their work." in done.stdout
     assert not (tmp_path / "out").exists()
 
 

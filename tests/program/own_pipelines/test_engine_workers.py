@@ -108,12 +108,12 @@ def test_where_workers_are_threads(runner: str, flags: list[str]) -> None:
 
 
 def test_what_the_refusal_says(tmp_path: Folder) -> None:
-    """Ways to start workers come first, then a shared disk, as parameters of Python."""
+    """Ways to start workers come first, then a shared disk."""
     with pytest.raises(TargetError) as caught:
         rows_of(pipeline_of("FlinkRunner", *FLINK)) | WriteDataset(tmp_path / "out")
     said = str(caught.value)
     words = ("EXTERNAL", "localhost:50000", "PROCESS", "beam-tfrecord-worker")
-    found = [said.index(each) for each in (*words, "shared_output=True")]
+    found = [said.index(each) for each in (*words, "--shared-output")]
     assert found == sorted(found)
     assert len(said.encode()) <= 1024
     with pytest.raises(TargetError) as caught:
@@ -125,7 +125,7 @@ def test_what_the_refusal_says(tmp_path: Folder) -> None:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"images_root": "photos"}, "folder of images_root"),
+        ({"images_root": "photos"}, "folder of --images-root"),
         ({"vocabulary_lock": "names.lock"}, "vocabulary lock"),
         ({"split_lock": "splits.lock", "key": "id"}, "split lock"),
     ],
