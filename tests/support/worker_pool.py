@@ -1,5 +1,6 @@
 """A pool of workers, as an engine uses it."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -75,13 +76,12 @@ class Pool:
 
     def workers(self) -> list[int]:
         """Process ids of what the pool has started and has not ended."""
-        listed = Folder(f"/proc/{self.process.pid}/task")
-        children = [
-            int(pid)
-            for task in listed.iterdir()
-            for pid in (task / "children").read_text().split()
-        ]
-        return [pid for pid in children if runs(pid)]
+        children: list[str] = []
+        for task in Folder(f"/proc/{self.process.pid}/task").iterdir():
+            # A thread may end between the two looks.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                children += (task / "children").read_text().split()
+        return [pid for pid in map(int, children) if runs(pid)]
 
     def end(self) -> None:
         """Kills it, if it is still there."""
