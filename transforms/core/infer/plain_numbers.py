@@ -19,8 +19,8 @@ from transforms.core.schema import Kind
 Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 """The cells of a text column."""
 
-# Offsets of 32 bits end at 2 GiB. The exact rules look at such a column in pieces.
-_MOST_BYTES = 1 << 30
+# Cells of a column that are looked at together: their copies stay in the cache.
+_PIECE_CELLS = 1 << 16
 # Cells at the start of a column that show most texts not to be numbers.
 _FIRST_CELLS = 32
 # A decimal without exponent of up to this many characters is whole if its float64 is.
@@ -57,33 +57,49 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
     PlainNumbers(count=1, low=1.5, high=1.5, pointed=False)
     >>> plain_numbers(pa.array(["x", "2"]))
     """
-    if not len(texts) or texts.nbytes > _MOST_BYTES:
+    pieces = [
+        chunk.slice(start, _PIECE_CELLS)
+        for chunk in chunks_of(texts)
+        for start in range(0, len(chunk), _PIECE_CELLS)
+    ]
+    if not pieces:
         return None
-    chunks = chunks_of(texts)
-    if _bytes_of(chunks[0].slice(0, _FIRST_CELLS)).translate(None, _DIGITS + _MARKS):
+    if _bytes_of(pieces[0].slice(0, _FIRST_CELLS)).translate(None, _DIGITS + _MARKS):
         return None
-    cells = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    data = _bytes_of(cells)
-    marks = data.translate(None, _DIGITS)
-    if len(marks) == len(data) or marks.translate(None, _MARKS):
+    marks: set[int] = set()
+    has_digits = False
+    for piece in pieces:
+        data = _bytes_of(piece)
+        rest = data.translate(None, _DIGITS)
+        if rest.translate(None, _MARKS):
+            return None
+        marks.update(rest)
+        has_digits |= len(rest) < len(data)
+    if not has_digits:
         return None
-    has_exponents = b"e" in marks or b"E" in marks
-    kind = Kind.FLOAT if has_exponents or b"." in marks else Kind.INT64
-    values = cast_plain(cells, kind)
-    if values is None:
-        return None
-    extent = pc.min_max(values).as_py()
-    low, high = extent["min"], extent["max"]
+    has_exponents = not marks.isdisjoint(b"eE")
+    kind = Kind.FLOAT if has_exponents or ord(".") in marks else Kind.INT64
+    extents = []
+    count, seem_whole = 0, True
+    for piece in pieces:
+        values = cast_plain(piece, kind)
+        if values is None:
+            return None
+        if values.null_count < len(values):
+            extents.append(pc.min_max(values).as_py())
+            count += len(values) - values.null_count
+            seem_whole = seem_whole and _seem_whole(values)
+    low = min(extent["min"] for extent in extents)
+    high = max(extent["max"] for extent in extents)
     if low <= -FLOAT32_EXACT or high >= FLOAT32_EXACT:
         return None
-    if kind is Kind.FLOAT and _seem_whole(values):
-        longest = pc.max(pc.binary_length(cells)).as_py()
-        if has_exponents or longest > _EXACT_CHARS:
+    if kind is Kind.FLOAT and seem_whole:
+        if has_exponents or any(map(_is_long, pieces)):
             return None
-        if _seem_whole(pc.cast(cells, pa.float64())):
+        if all(_seem_whole(pc.cast(piece, pa.float64())) for piece in pieces):
             low, high = int(low), int(high)
     pointed = kind is Kind.FLOAT and isinstance(low, int)
-    return PlainNumbers(len(values) - values.null_count, low, high, pointed)
+    return PlainNumbers(count, low, high, pointed)
 
 
 def with_missing_as_null(texts: Cells) -> Cells:
@@ -113,6 +129,11 @@ def _bytes_of(cells: pa.StringArray) -> bytes:
     if data is None:
         return b""
     return memoryview(data)[int(offsets[0]) : int(offsets[-1])].tobytes()
+
+
+def _is_long(cells: pa.StringArray) -> bool:
+    """Tells whether a cell has too many characters for `_seem_whole` of its float64."""
+    return (pc.max(pc.binary_length(cells)).as_py() or 0) > _EXACT_CHARS
 
 
 def _seem_whole(values: pa.Array) -> bool:
