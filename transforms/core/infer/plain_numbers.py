@@ -66,19 +66,18 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
         return None
     if _bytes_of(pieces[0].slice(0, _FIRST_CELLS)).translate(None, _DIGITS + _MARKS):
         return None
-    marks: set[int] = set()
-    has_digits = False
+    has_digits = has_points = has_exponents = False
     for piece in pieces:
         data = _bytes_of(piece)
         rest = data.translate(None, _DIGITS)
         if rest.translate(None, _MARKS):
             return None
-        marks.update(rest)
         has_digits |= len(rest) < len(data)
+        has_points |= b"." in rest
+        has_exponents |= b"e" in rest or b"E" in rest
     if not has_digits:
         return None
-    has_exponents = not marks.isdisjoint(b"eE")
-    kind = Kind.FLOAT if has_exponents or ord(".") in marks else Kind.INT64
+    kind = Kind.FLOAT if has_points or has_exponents else Kind.INT64
     extents = []
     count, seem_whole = 0, True
     for piece in pieces:
