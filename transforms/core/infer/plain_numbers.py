@@ -5,6 +5,7 @@ signs, points and exponents of numbers that are smaller than 2^24.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +20,9 @@ from transforms.core.schema import Kind
 Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 """The cells of a text column."""
 
-# Cells of a column that are looked at together: their copies stay in the cache.
+# Offsets of 32 bits end at 2 GiB. The exact rules look at such a column in pieces.
+_MOST_BYTES = 1 << 30
+# Cells of a column that are looked at together: few copies are in memory at a time.
 _PIECE_CELLS = 1 << 16
 # Cells at the start of a column that show most texts not to be numbers.
 _FIRST_CELLS = 32
@@ -57,17 +60,13 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
     PlainNumbers(count=1, low=1.5, high=1.5, pointed=False)
     >>> plain_numbers(pa.array(["x", "2"]))
     """
-    pieces = [
-        chunk.slice(start, _PIECE_CELLS)
-        for chunk in chunks_of(texts)
-        for start in range(0, len(chunk), _PIECE_CELLS)
-    ]
-    if not pieces:
+    if not len(texts) or texts.nbytes > _MOST_BYTES:
         return None
-    if _bytes_of(pieces[0].slice(0, _FIRST_CELLS)).translate(None, _DIGITS + _MARKS):
+    first = next(_pieces(texts)).slice(0, _FIRST_CELLS)
+    if _bytes_of(first).translate(None, _DIGITS + _MARKS):
         return None
     has_digits = has_points = has_exponents = False
-    for piece in pieces:
+    for piece in _pieces(texts):
         data = _bytes_of(piece)
         rest = data.translate(None, _DIGITS)
         if rest.translate(None, _MARKS):
@@ -80,7 +79,7 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
     kind = Kind.FLOAT if has_points or has_exponents else Kind.INT64
     extents = []
     count, seem_whole = 0, True
-    for piece in pieces:
+    for piece in _pieces(texts):
         values = cast_plain(piece, kind)
         if values is None:
             return None
@@ -93,9 +92,9 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
     if low <= -FLOAT32_EXACT or high >= FLOAT32_EXACT:
         return None
     if kind is Kind.FLOAT and seem_whole:
-        if has_exponents or any(map(_is_long, pieces)):
+        if has_exponents or any(map(_is_long, _pieces(texts))):
             return None
-        if all(_seem_whole(pc.cast(piece, pa.float64())) for piece in pieces):
+        if all(_seem_whole(pc.cast(piece, pa.float64())) for piece in _pieces(texts)):
             low, high = int(low), int(high)
     pointed = kind is Kind.FLOAT and isinstance(low, int)
     return PlainNumbers(count, low, high, pointed)
@@ -121,6 +120,13 @@ def chunks_of(texts: Cells) -> list[pa.StringArray]:
     """Returns the chunks of a column that are not empty."""
     chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
     return [chunk for chunk in chunks if len(chunk)]
+
+
+def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
+    """Yields the cells of a column, some at a time; what is small is joined."""
+    for start in range(0, len(texts), _PIECE_CELLS):
+        chunks = chunks_of(texts.slice(start, _PIECE_CELLS))
+        yield chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
 def _bytes_of(cells: pa.StringArray) -> bytes:
