@@ -263,7 +263,7 @@ class Bench:
         return [
             *results,
             # So many columns are possible, and not fast.
-            Result(work, against, 5.0, growth, facts, at_most=True),
+            Result(work, against, 8.0, growth, facts, at_most=True),
             Result(work, "a process", bound, memory, {}, at_most=True, unit=" MB"),
         ]
 
