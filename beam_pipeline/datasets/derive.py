@@ -41,6 +41,7 @@ class Deriving:
       manifest: of the dataset, as it was at the start.
       attempts: a folder for temporary files.
       replaced: names of files that may be replaced.
+      has_written: whether files are written that the dataset lacks, or has damaged.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Deriving:
         self.manifest = manifest
         self.attempts = store.attempts
         self.replaced = {facts.file for facts in manifest.derived}
+        self.has_written = False
         self._store = store
         self._directory = directory
         self._version = version
@@ -78,6 +80,7 @@ class Deriving:
         Raises:
           TargetError: a file of others has its name.
         """
+        self.has_written = True
         path = self.manifest.path(self._directory, name)
         if name not in self.replaced:
             if not files.exists(path) or self._store.has_announced(name):
@@ -132,7 +135,7 @@ def deriving(
             )
             yield work
             finished = work.finished()
-            if finished != manifest:
+            if work.has_written or finished != manifest:
                 place.add_derived(store, finished, seen=seen, replaced=work.replaced)
         except OvertakenError as error:
             raise BusyError(

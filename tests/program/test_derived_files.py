@@ -335,6 +335,22 @@ def test_a_repair_keeps_the_dataset_where_only_an_index_is_damaged(
     assert command("verify", repaired).code == 0
 
 
+@pytest.mark.parametrize("damage", ["empty", "missing"])
+def test_damaged_indexes_are_written_again(
+    damage: str, table: Folder, tmp_path: Folder
+) -> None:
+    """Also where the manifest stays as it is."""
+    out = tmp_path / "out"
+    convert(table / "t.csv", out, "--spec", table / "spec.yaml")
+    for path in (out / "index").iterdir():
+        path.unlink() if damage == "missing" else path.write_bytes(b"")
+    stated = (out / "manifest.json").read_bytes()
+    assert command("verify", out).code == 1
+    assert command("index", out).code == 0
+    assert command("verify", out).code == 0
+    assert (out / "manifest.json").read_bytes() == stated
+
+
 def test_a_dataset_with_them_is_a_source(photos: Folder, tmp_path: Folder) -> None:
     """Nothing of them is read as data, or counted as skipped."""
     convert(photos, tmp_path / "one")
