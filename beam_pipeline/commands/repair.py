@@ -1,8 +1,7 @@
 """The command `repair`: copy every sound record of damaged files, report the losses.
 
-In a dataset the shards are repaired. The manifest and the files beside the shards are
-copied only if every file is as the manifest states: what they state of records would be
-wrong of others.
+Of a dataset only the shards are copied: what the manifest and the files beside the
+shards state would be wrong of other records.
 """
 
 import contextlib
@@ -10,10 +9,8 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import IO, Any
-
-import google_crc32c
 
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.datasets.bare_files import find_bare_files
@@ -22,13 +19,7 @@ from beam_pipeline.datasets.repair import Range, Repaired, repair_file
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms import files
-from transforms.core.manifest import (
-    DERIVED_FOLDERS,
-    MANIFEST_NAME,
-    DerivedFile,
-    FileFacts,
-    ShardFacts,
-)
+from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, ShardFacts
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
 from transforms.errors import (
     DamageError,
@@ -103,7 +94,7 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
     width = max(len(printable(task.source)) for task in tasks)
     with _skipped_ranges() as ranges:
         outcomes = [_repair(task, ranges, width, overwrite=overwrite) for task in tasks]
-        notes = [] if dataset is None else _beside(dataset, target, outcomes, overwrite)
+        notes = [] if dataset is None else _notes(target, outcomes)
         if report is not None:
             report.write(
                 lambda: _report_texts(source, target, outcomes, notes, ranges),
@@ -246,90 +237,22 @@ def _skipped_ranges() -> Iterator[IO[str]]:
         yield file
 
 
-def _beside(
-    dataset: Dataset, target: str, outcomes: list[_Outcome], overwrite: bool
-) -> list[str]:
-    """Writes what is beside the shards of a sound dataset; returns notes."""
-    if any(each.result is None for each in outcomes):
-        return [
-            f"{target} is no dataset: it lacks shards, so nothing was put beside them."
-        ]
-    if all(_is_as_stated(each) for each in outcomes):
-        beside = _sound_sidecars(dataset)
-        if beside is not None:
-            _write_all(target, beside, overwrite)
-            return [f"{target} is the same dataset, its manifest included."]
-    return [
-        *_short_of_records(outcomes),
-        f"{target} has no {MANIFEST_NAME} and no files beside its shards: what the old "
-        f"ones state may not be true of it. 'convert' makes a dataset of it.",
+def _notes(target: str, outcomes: list[_Outcome]) -> list[str]:
+    """Returns notes on shards that hold other records, and on what the copy lacks."""
+    notes = [
+        f"{target} has no {MANIFEST_NAME} and no files beside its shards. 'convert' "
+        f"makes a dataset of it."
     ]
-
-
-def _is_as_stated(outcome: _Outcome) -> bool:
-    stated = outcome.task.facts
-    if stated is None or outcome.result is None:
-        return False
-    found = outcome.result.facts
-    return (found.stored_bytes, found.crc32c) == (stated.bytes, stated.crc32c)
-
-
-def _short_of_records(outcomes: list[_Outcome]) -> list[str]:
-    """Returns a note for each sound file that is not what the manifest states."""
-    notes = []
     for task, result in ((each.task, each.result) for each in outcomes):
         if task.facts is None or result is None or not result.is_copy:
             continue
-        found, stated = result.facts.records, task.facts.records
-        if found != stated:
+        found, stated = result.facts, task.facts
+        if (found.stored_bytes, found.crc32c) != (stated.bytes, stated.crc32c):
             notes.append(
-                f"{task.source} is sound, but holds {count_text(found, 'record')} of "
-                f"the {stated:,} that the manifest states."
+                f"{task.source} is sound, but not what the manifest states: it holds "
+                f"{count_text(found.records, 'record')} of {stated.records:,}."
             )
-        elif result.facts.crc32c != task.facts.crc32c:
-            notes.append(f"{task.source} is sound, but not what the manifest states.")
     return notes
-
-
-def _sound_sidecars(dataset: Dataset) -> dict[str, bytes] | None:
-    """Returns the files beside the shards, the manifest last; None: one is damaged.
-
-    A damaged derived file is left out, for it can be made again.
-    """
-    manifest, out = dataset.manifest, {}
-    derived = []
-    for facts in manifest.beside:
-        data = _sound_content(dataset, facts)
-        if data is not None:
-            out[facts.file] = data
-            derived += [facts] if isinstance(facts, DerivedFile) else []
-        elif not isinstance(facts, DerivedFile):
-            return None
-    manifest = dataclasses.replace(manifest, derived=tuple(derived))
-    return out | {MANIFEST_NAME: manifest.to_bytes()}
-
-
-def _sound_content(dataset: Dataset, facts: FileFacts) -> bytes | None:
-    """Returns the content of a file beside the shards; None where it is damaged."""
-    try:
-        data = files.read_bytes(dataset.path(facts.file))
-    except OSError:
-        return None
-    sound = (len(data), google_crc32c.value(data)) == (facts.bytes, facts.crc32c)
-    return data if sound else None
-
-
-def _write_all(folder: str, contents: Mapping[str, bytes], overwrite: bool) -> None:
-    for name, data in contents.items():
-        path = os.path.join(folder, name)
-        if os.path.lexists(path) and not overwrite:
-            raise TargetError(
-                f"The output must not exist; {path!r} does. Name another folder, or "
-                f"give --overwrite."
-            )
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with files.create(path, attempts=folder) as sink:
-            sink.write(data)
 
 
 def _report_texts(

@@ -319,22 +319,6 @@ def test_a_manifest_does_not_vouch_for_them(
     assert command("verify", out).code == 0
 
 
-def test_a_repair_keeps_the_dataset_where_only_an_index_is_damaged(
-    table: Folder, tmp_path: Folder
-) -> None:
-    """It can be made again."""
-    out, repaired = tmp_path / "out", tmp_path / "repaired"
-    convert(table / "t.csv", out, "--spec", table / "spec.yaml", "--catalogue")
-    (index,) = (out / "index").iterdir()
-    index.write_bytes(b"")
-    assert command("repair", out, repaired).code == 0
-    assert command("verify", repaired).code == 0
-    assert dataset(repaired)["digest"] == dataset(out)["digest"]
-    assert not (repaired / "index").exists()
-    assert command("index", repaired).code == 0
-    assert command("verify", repaired).code == 0
-
-
 @pytest.mark.parametrize("damage", ["empty", "missing"])
 def test_damaged_indexes_are_written_again(
     damage: str, table: Folder, tmp_path: Folder

@@ -17,7 +17,6 @@ from beam_pipeline.commands import verify
 from beam_pipeline.datasets.repair import Range, Repaired, repair_file
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
-from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import DamageError, SourceError, TargetError, UsageError
@@ -220,27 +219,32 @@ def test_a_damaged_dataset_loses_its_manifest(
     assert verify.show(str(tmp_path / "out")) == 0
 
 
-def test_a_sound_dataset_keeps_its_manifest(tmp_path: Folder) -> None:
-    """All of it is copied, but for what the manifest does not name."""
+def test_a_sound_dataset_gives_its_shards(tmp_path: Folder) -> None:
+    """Byte for byte, and nothing beside them."""
     write_dataset(tmp_path / "d", {"train": animals(4, 5)}, compression="gzip")
-    expected = names(tmp_path / "d")
-    (tmp_path / "d" / "stray").touch()
-    assert repair(tmp_path / "d", tmp_path / "out") == 0
+    report = tmp_path / "report.json"
+    assert repair(tmp_path / "d", tmp_path / "out", report_json=str(report)) == 0
+    found = json.loads(report.read_text())
+    assert (len(found["notes"]), found["skipped"]) == (1, [])
+    expected = [name for name in names(tmp_path / "d") if ".tfrecord-" in name]
     assert names(tmp_path / "out") == expected
-    assert verify.show(str(tmp_path / "out")) == 0
+    for name in expected:
+        assert (tmp_path / "out" / name).read_bytes() == (
+            tmp_path / "d" / name
+        ).read_bytes()
 
 
-def test_a_dataset_that_lost_records_at_a_boundary(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dataset_that_lost_records_at_a_boundary(tmp_path: Folder) -> None:
     """No byte is to skip, but what the manifest states is not there any more."""
     write_dataset(tmp_path / "d", {"train": animals(4, 5, 3)})
     shard = tmp_path / "d" / SHARD
     length = int.from_bytes(shard.read_bytes()[:8], "little") + 16
     os.truncate(shard, length)
-    assert repair(tmp_path / "d", tmp_path / "out") == 0
-    assert "1 record of the 5 that the manifest states" in capsys.readouterr().out
-    assert MANIFEST_NAME not in names(tmp_path / "out")
+    report = tmp_path / "report.json"
+    assert repair(tmp_path / "d", tmp_path / "out", report_json=str(report)) == 0
+    note = json.loads(report.read_text())["notes"][1]
+    assert str(shard) in note
+    assert "1 record of 5" in note
 
 
 def test_a_dataset_that_lacks_a_shard(
@@ -250,7 +254,7 @@ def test_a_dataset_that_lacks_a_shard(
     write_dataset(tmp_path / "d", {"train": animals(4, 5, 3)})
     (tmp_path / "d" / SHARD).unlink()
     assert repair(tmp_path / "d", tmp_path / "out") == 1
-    assert "lacks shards" in capsys.readouterr().out
+    assert f"damage   {tmp_path / 'd' / SHARD}" in capsys.readouterr().out
     assert len(names(tmp_path / "out")) == 2
 
 
