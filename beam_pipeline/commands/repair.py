@@ -4,72 +4,75 @@ Of a dataset only the shards are copied: what the manifest and the files beside 
 shards state would be wrong of other records.
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.datasets.bare_files import find_bare_files
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.datasets.repair import Range, Repaired, repair_file
+from beam_pipeline.datasets.repair import repair_file
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms import files
-from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, ShardFacts
+from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.tfrecord import FileFacts
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
-from transforms.errors import (
-    DamageError,
-    SourceError,
-    TargetError,
-    UsageError,
-    first_few,
-)
+from transforms.core.tfrecord.salvage import Skipped
+from transforms.errors import DamageError, SourceError, TargetError, UsageError
 from transforms.storage.paths import is_remote
-
-# Ranges in memory before they go to a file of their own.
-_LOG_BYTES = 1 << 20
-# Foreign names in an error.
-_SHOWN = 5
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Task:
-    """One file to repair.
-
-    Attributes:
-      source, target: paths.
-      facts: what a manifest says of it, if one names it.
-    """
-
-    source: str
-    target: str
-    facts: ShardFacts | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of it; `result` is None where `error` says why there is none."""
+    """What became of one file.
 
-    task: _Task
-    result: Repaired | None
+    Attributes:
+      file: the damaged one.
+      target: where the output went.
+      facts: of the output; None where `error` says why there is none.
+      skipped: the ranges that are not in it.
+    """
+
+    file: SingleFile
+    target: str
+    facts: FileFacts | None
+    skipped: list[Skipped]
     error: str = ""
 
+    @property
+    def skipped_bytes(self) -> int:
+        """Returns how many bytes are not in the output."""
+        return sum(found.stop - found.start for found in self.skipped)
+
+    @property
+    def note(self) -> str:
+        """Says that a sound file is not what the manifest states; empty otherwise."""
+        stated, facts = self.file.facts, self.facts
+        if stated is None or facts is None or self.skipped:
+            return ""
+        if (facts.stored_bytes, facts.crc32c) == (stated.bytes, stated.crc32c):
+            return ""
+        return (
+            f"{self.file.path} is sound, but not what the manifest states: it holds "
+            f"{count_text(facts.records, 'record')} of {stated.records:,}."
+        )
+
     def to_json(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"file": self.task.source}
-        if self.result is None:
-            return out | {"status": "failed", "error": self.error}
-        return out | {
-            "status": "copied" if self.result.is_copy else "repaired",
-            "output": self.task.target,
-            "records": self.result.facts.records,
-            "bytes": self.result.facts.stored_bytes,
-            "crc32c": f"{self.result.facts.crc32c:08x}",
-            "skipped_ranges": self.result.ranges,
-            "skipped_bytes": self.result.skipped_bytes,
+        if self.facts is None:
+            return {"file": self.file.path, "status": "failed", "error": self.error}
+        return {
+            "file": self.file.path,
+            "status": "repaired" if self.skipped else "copied",
+            "output": self.target,
+            "records": self.facts.records,
+            "bytes": self.facts.stored_bytes,
+            "crc32c": f"{self.facts.crc32c:08x}",
+            "skipped_ranges": len(self.skipped),
+            "skipped_bytes": self.skipped_bytes,
         }
 
 
@@ -84,101 +87,88 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
             "Only files of this machine are repaired; copy the damaged ones here, "
             "repair them, and copy the result back."
         )
-    tasks, dataset = _tasks(source, target)
+    targets = _targets(source, target)
     report = None
     if report_json:
         report = ReportFile(report_json, {"source": source, "output": target})
-    if files.is_folder(source) or files.is_pattern(source):
-        _check_folder(source, target, tasks, dataset)
-    _check_target(tasks, overwrite=overwrite)
-    width = max(len(printable(task.source)) for task in tasks)
-    with _skipped_ranges() as ranges:
-        outcomes = [_repair(task, ranges, width, overwrite=overwrite) for task in tasks]
-        notes = [] if dataset is None else _notes(target, outcomes)
-        if report is not None:
-            report.write(
-                lambda: _report_texts(source, target, outcomes, notes, ranges),
-                done="The repair itself is done.",
-            )
-    _print_verdict(target, outcomes, notes)
-    return 1 if any(outcome.result is None for outcome in outcomes) else 0
-
-
-def _tasks(source: str, target: str) -> tuple[list[_Task], Dataset | None]:
-    """Returns the files to repair, and the dataset whose shards they are."""
+    _check_targets(source, target, targets, overwrite=overwrite)
+    outcomes = [_repair(*each, overwrite=overwrite) for each in targets]
+    notes = [each.note for each in outcomes if each.note]
     if os.path.exists(os.path.join(source, MANIFEST_NAME)):
+        notes.append(
+            f"{target} has no {MANIFEST_NAME} and no files beside its shards. "
+            f"'convert' makes a dataset of it."
+        )
+    if report is not None:
+        text = _report(source, target, outcomes, notes)
+        report.write(lambda: [text], done="The repair itself is done.")
+    _print_verdict(target, outcomes, notes)
+    return 1 if any(outcome.facts is None for outcome in outcomes) else 0
+
+
+def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
+    """Returns the files to repair, and where the output of each goes."""
+    found: Dataset | SingleFile | None = None
+    if os.path.exists(os.path.join(source, MANIFEST_NAME)):
+        # Shards may be sound where the manifest is damaged.
         with contextlib.suppress(DamageError):
-            dataset = open_target(source)
-            assert isinstance(dataset, Dataset)  # it is a directory
-            shards = [s for split in dataset.manifest.splits for s in split.shards]
-            return [
-                _Task(dataset.path(shard.file), os.path.join(target, shard.file), shard)
-                for shard in shards
-            ], dataset
-    if (bare := find_bare_files(source)) is not None:
-        names = [os.path.basename(path) for path in bare.paths]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise UsageError(
-                f"Files of a pattern must differ in their names, by which they go to "
-                f"{target!r}; {min(twice)!r} is in several folders. Repair "
-                f"one folder at a time."
-            )
-        return [
-            _Task(path, os.path.join(target, name))
-            for path, name in zip(bare.paths, names, strict=True)
-        ], None
-    found = open_target(source)
-    if isinstance(found, Dataset):
-        return _tasks(found.directory, target)
-    if os.path.isdir(target):
-        target = os.path.join(target, os.path.basename(source))
-    return [_Task(found.path, target, found.facts)], None
+            found = open_target(source)
+    bare = find_bare_files(source) if found is None else None
+    if bare is not None:
+        damaged = [SingleFile(path) for path in bare.paths]
+    else:
+        found = found or open_target(source)
+        if isinstance(found, SingleFile):
+            if os.path.isdir(target):
+                target = os.path.join(target, os.path.basename(source))
+            return [(found, target)]
+        damaged = [
+            SingleFile(found.path(shard.file), facts=shard)
+            for split in found.manifest.splits
+            for shard in split.shards
+        ]
+    names = [os.path.basename(file.path) for file in damaged]
+    counts = collections.Counter(names)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UsageError(
+            f"Files of a pattern must differ in their names, by which they go to "
+            f"{target!r}; {min(twice)!r} is in several folders. Repair one folder at a "
+            f"time."
+        )
+    return [
+        (file, os.path.join(target, name))
+        for file, name in zip(damaged, names, strict=True)
+    ]
 
 
-def _check_folder(
-    source: str, target: str, tasks: list[_Task], dataset: Dataset | None
+def _check_targets(
+    source: str, target: str, targets: list[tuple[SingleFile, str]], *, overwrite: bool
 ) -> None:
-    """Raises where the output of several files is part of something else."""
+    """Makes the folder of the output; raises where it cannot be written to."""
     if files.is_folder(source) and files.is_inside(target, source):
         raise TargetError(
             f"The output must be outside of what is repaired, or the next run would "
             f"read it; {target!r} is in {source!r}. Name another folder."
         )
-    if not files.is_folder(target):
-        return
-    # An earlier repair has written these, perhaps.
-    ours = {os.path.basename(task.target) for task in tasks} | {MANIFEST_NAME}
-    if dataset is not None:
-        ours |= {*dataset.manifest.file_names}
-    names = files.names_with(target, DERIVED_FOLDERS)
-    if foreign := [name for name in names if name not in ours]:
-        raise TargetError(
-            f"The output may hold only what a repair writes; {target!r} also holds "
-            f"{first_few([*map(repr, foreign)], _SHOWN)}. Name another folder."
-        )
-
-
-def _check_target(tasks: list[_Task], *, overwrite: bool) -> None:
-    """Makes the folder of the output; raises where it cannot be written to."""
-    folder = os.path.dirname(tasks[0].target) or "."
-    for task in tasks:
-        with contextlib.suppress(OSError):
-            # Also finds links and other spellings of one path.
-            if os.path.samefile(task.source, task.target):
-                raise UsageError(
-                    f"The output must be another file than the damaged one, "
-                    f"{task.source!r}: that is all there is of it."
-                )
-        if not overwrite and os.path.lexists(task.target):
-            raise TargetError(
-                f"The output must not exist; {task.target!r} does. Name another, or "
-                f"give --overwrite."
-            )
+    folder = os.path.dirname(targets[0][1]) or "."
     if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
         raise TargetError(
             f"The output must be outside of datasets, whose manifests say what is in "
             f"them; {folder!r} has one. Name another folder."
         )
+    for file, path in targets:
+        with contextlib.suppress(OSError):
+            # Also finds links and other spellings of one path.
+            if os.path.samefile(file.path, path):
+                raise UsageError(
+                    f"The output must be another file than the damaged one, "
+                    f"{file.path!r}: that is all there is of it."
+                )
+        if not overwrite and os.path.lexists(path):
+            raise TargetError(
+                f"The output must not exist; {path!r} does. Name another, or give "
+                f"--overwrite."
+            )
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -188,111 +178,68 @@ def _check_target(tasks: list[_Task], *, overwrite: bool) -> None:
         ) from error
 
 
-def _repair(task: _Task, ranges: IO[str], width: int, *, overwrite: bool) -> _Outcome:
-    """Repairs one file; prints every range that is skipped, and keeps it."""
+def _repair(file: SingleFile, target: str, *, overwrite: bool) -> _Outcome:
+    """Repairs one file; prints every range that is skipped."""
+    ranges: list[Skipped] = []
 
-    def skipped(found: Range) -> None:
-        _print_range(task.source, found, width, first=ranges.tell() == 0)
-        line = {
-            "file": task.source,
-            "from": found.start,
-            "to": found.stop,
-            "of": found.of,
-            "reason": found.kind,
-        }
-        ranges.write(json.dumps(line) + "\n")
+    def skipped(found: Skipped) -> None:
+        ranges.append(found)
+        where = " of its content" if found.of == "content" else ""
+        print_text(
+            f"skipped  {printable(file.path)}: bytes {found.start:,} to {found.stop:,}"
+            f"{where}: {found.kind}: {DAMAGE_KINDS[found.kind]}"
+        )
 
     try:
-        result = repair_file(
-            task.source,
-            task.target,
+        facts = repair_file(
+            file.path,
+            target,
             overwrite=overwrite,
             skipped=skipped,
-            allow_empty=SingleFile(task.source, facts=task.facts).may_be_empty,
+            allow_empty=file.may_be_empty,
         )
     except (DamageError, SourceError) as error:
         print_prose(f"damage   {printable(str(error))}")
-        return _Outcome(task, None, str(error))
-    return _Outcome(task, result)
+        return _Outcome(file, target, None, ranges, str(error))
+    return _Outcome(file, target, facts, ranges)
 
 
-def _print_range(source: str, found: Range, width: int, *, first: bool) -> None:
-    if first:
-        print_text(
-            f"{'skipped in':<{width}}  {'from byte':>15}  {'to byte':>15}  reason"
-        )
-    where = " (of its content)" if found.of == "content" else ""
-    print_text(
-        f"{printable(source):<{width}}  {found.start:>15,}  {found.stop:>15,}  "
-        f"{found.kind}: {DAMAGE_KINDS[found.kind]}{where}"
-    )
-
-
-@contextlib.contextmanager
-def _skipped_ranges() -> Iterator[IO[str]]:
-    """Gives what holds the ranges, a line of JSON each, in bounded memory."""
-    with tempfile.SpooledTemporaryFile(
-        _LOG_BYTES, "w+", encoding="utf-8", newline="\n"
-    ) as file:
-        yield file
-
-
-def _notes(target: str, outcomes: list[_Outcome]) -> list[str]:
-    """Returns notes on shards that hold other records, and on what the copy lacks."""
-    notes = [
-        f"{target} has no {MANIFEST_NAME} and no files beside its shards. 'convert' "
-        f"makes a dataset of it."
-    ]
-    for task, result in ((each.task, each.result) for each in outcomes):
-        if task.facts is None or result is None or not result.is_copy:
-            continue
-        found, stated = result.facts, task.facts
-        if (found.stored_bytes, found.crc32c) != (stated.bytes, stated.crc32c):
-            notes.append(
-                f"{task.source} is sound, but not what the manifest states: it holds "
-                f"{count_text(found.records, 'record')} of {stated.records:,}."
-            )
-    return notes
-
-
-def _report_texts(
-    source: str,
-    target: str,
-    outcomes: list[_Outcome],
-    notes: list[str],
-    ranges: IO[str],
-) -> Iterator[str]:
-    """Yields the report; of the ranges, one line each, nothing is kept in memory."""
-    head = json.dumps(
-        {
-            "source": source,
-            "output": target,
-            "files": [outcome.to_json() for outcome in outcomes],
-            "notes": notes,
-        },
-        indent=1,
-    ).removesuffix("\n}")
-    yield f'{head},\n "skipped": ['
-    ranges.seek(0)
-    separator = "\n  "
-    for line in ranges:
-        yield separator + line.rstrip("\n")
-        separator = ",\n  "
-    yield "\n ]\n}\n"
+def _report(
+    source: str, target: str, outcomes: list[_Outcome], notes: list[str]
+) -> str:
+    """Returns the report as JSON."""
+    report = {
+        "source": source,
+        "output": target,
+        "files": [outcome.to_json() for outcome in outcomes],
+        "notes": notes,
+        "skipped": [
+            {
+                "file": outcome.file.path,
+                "from": found.start,
+                "to": found.stop,
+                "of": found.of,
+                "reason": found.kind,
+            }
+            for outcome in outcomes
+            for found in outcome.skipped
+        ],
+    }
+    return json.dumps(report, indent=1) + "\n"
 
 
 def _print_verdict(target: str, outcomes: list[_Outcome], notes: list[str]) -> None:
-    results = [each.result for each in outcomes if each.result is not None]
-    records = sum(result.facts.records for result in results)
-    ranges = sum(result.ranges for result in results)
-    size = sum(result.skipped_bytes for result in results)
-    repaired = sum(not result.is_copy for result in results)
+    written = [each for each in outcomes if each.facts is not None]
+    records = sum(each.facts.records for each in written if each.facts is not None)
+    ranges = sum(len(each.skipped) for each in written)
+    size = sum(each.skipped_bytes for each in written)
+    repaired = sum(bool(each.skipped) for each in written)
     print_prose(
         f"{printable(target)}: {count_text(records, 'record')} in "
-        f"{count_text(len(results), 'file')}, {repaired:,} of them repaired; skipped "
+        f"{count_text(len(written), 'file')}, {repaired:,} of them repaired; skipped "
         f"{count_text(ranges, 'range')} of {count_text(size, 'byte')}."
     )
-    if failed := len(outcomes) - len(results):
+    if failed := len(outcomes) - len(written):
         print_prose(
             f"{count_text(failed, 'file')} could not be repaired, as said above."
         )

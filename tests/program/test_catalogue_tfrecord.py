@@ -71,7 +71,7 @@ def test_fault_044_hostile_lengths_cost_no_memory_to_repair(tmp_path: Folder) ->
             return repair_file(path, path + ".out", overwrite=True, skipped=id)
         repaired(sys.argv[1])
         before = peak_kib()
-        print(*[repaired(path).facts.records for path in sys.argv[2:]])
+        print(*[repaired(path).records for path in sys.argv[2:]])
         print(peak_kib() - before)
     """
     *kept, growth_kib = run_child(code, tmp_path / "good", *paths)

@@ -68,16 +68,18 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Skipped:
-    """Bytes [start, stop) of the content that are left out.
+    """Bytes [start, stop) that are left out.
 
     Attributes:
       start, stop: where they are.
       kind: a word of `frame.DAMAGE_KINDS`.
+      of: "file" (as stored) or "content" (of a compressed file, unpacked).
     """
 
     start: int
     stop: int
     kind: str
+    of: str = "file"
 
 
 class Salvage:
