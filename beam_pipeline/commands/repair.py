@@ -2,6 +2,11 @@
 
 Of a dataset only the shards are copied: what the manifest and the files beside the
 shards state would be wrong of other records.
+
+A plain file is read where it is; a damaged gzip stream is unpacked first, up to the
+fault, to a file without a name in the folder of the output. The output has the
+compression of the input, and appears under its name only when it is whole. A file in
+which nothing is damaged is copied byte for byte.
 """
 
 import collections
@@ -9,21 +14,38 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
+import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.datasets.bare_files import find_bare_files
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.datasets.repair import repair_file
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.tfrecord import FileFacts
-from transforms.core.tfrecord.frame import DAMAGE_KINDS
-from transforms.core.tfrecord.salvage import Skipped
-from transforms.errors import DamageError, SourceError, TargetError, UsageError
+from transforms.core.tfrecord import FileFacts, Sink, TFRecordReader, TFRecordWriter
+from transforms.core.tfrecord.compression import Compression, detect
+from transforms.core.tfrecord.frame import DAMAGE_KINDS, HEADER_BYTES
+from transforms.core.tfrecord.salvage import Fetch, Salvage, Skipped, unpack
+from transforms.errors import (
+    DamageError,
+    InputError,
+    SourceError,
+    StorageError,
+    TargetError,
+    TFRecordError,
+    UsageError,
+)
+from transforms.storage import folders
 from transforms.storage.paths import is_remote
+
+# A sound range may be the whole file, so it is copied in pieces.
+_STEP_BYTES = 1 << 20
+
+_Add = Callable[[Skipped], object]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -245,3 +267,141 @@ def _print_verdict(target: str, outcomes: list[_Outcome], notes: list[str]) -> N
         )
     for note in notes:
         print_prose(printable(note))
+
+
+def repair_file(
+    source: str,
+    target: str,
+    *,
+    overwrite: bool,
+    skipped: _Add,
+    allow_empty: bool = False,
+) -> FileFacts:
+    """Writes what is sound of a file to another; returns the facts of that.
+
+    Args:
+      source: the damaged file.
+      target: where the output goes; its folder exists.
+      overwrite: whether a file there may be replaced.
+      skipped: called with every skipped range.
+      allow_empty: whether a file without a record is sound.
+
+    Raises:
+      InputError: the file cannot be read, or changed meanwhile.
+      DamageError: no record in it is sound, or it is a damaged zlib stream; nothing
+        was written.
+      CommitError: there is a file already.
+    """
+    folder = os.path.dirname(target) or "."
+    path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    ranges = 0
+
+    def add(found: Skipped) -> None:
+        nonlocal ranges
+        ranges += 1
+        skipped(found)
+
+    fetch, size = _reader_of(source)
+    try:
+        with files.create(path, attempts=folder) as sink:
+            facts = _write_sound(source, fetch, size, sink, folder, add)
+        if not facts.records and (ranges or not allow_empty):
+            raise DamageError(
+                f"{source}: no record in its {size:,} bytes is sound: there is nothing "
+                f"to keep, and nothing was written. Fetch it again."
+            )
+        if overwrite:
+            os.replace(path, target)
+        else:
+            folders.move_new(path, target)
+    except BaseException:
+        files.remove_file(path)
+        raise
+    files.sync_directory(folder)
+    return facts
+
+
+def _reader_of(path: str) -> tuple[Fetch, int]:
+    """Returns what reads a file, and its size.
+
+    Both raise InputError: the file cannot be read, or has changed since this call.
+    """
+
+    def fetch(start: int, stop: int) -> bytes:
+        try:
+            return files.read_range(path, start, stop, stamp=stamp)
+        except (OSError, StorageError) as error:
+            raise InputError(
+                f"{path}: cannot be read at byte {start:,}: "
+                f"{getattr(error, 'strerror', None) or error}."
+            ) from error
+
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
+    stamp = files.stamp(status.st_size, status.st_mtime_ns)
+    return fetch, status.st_size
+
+
+def _write_sound(
+    source: str, fetch: Fetch, size: int, sink: Sink, folder: str, add: _Add
+) -> FileFacts:
+    """Writes what is sound of a file; returns the facts of what is written.
+
+    Raises:
+      DamageError: it is of another compression, or a damaged zlib stream.
+    """
+    compression = detect(fetch(0, min(size, HEADER_BYTES)), path=source)
+    if compression is Compression.NONE:
+        return _salvage(fetch, size, sink, compression, add)
+    if (facts := _facts_of_sound(source)) is not None:
+        # Compressing it again would give other bytes.
+        for start in range(0, size, _STEP_BYTES):
+            sink.write(fetch(start, min(start + _STEP_BYTES, size)))
+        return facts
+    if compression is Compression.ZLIB:
+        raise DamageError(
+            f"{source}: a damaged zlib stream is not repaired. Unpack what can be "
+            f"unpacked, and repair that."
+        )
+    # It has no name, so that it vanishes even if the process is killed.
+    with tempfile.TemporaryFile(dir=folder) as content:
+
+        def unpacked(start: int, stop: int) -> bytes:
+            return os.pread(content.fileno(), stop - start, start)
+
+        fault = unpack(fetch, size, content.write)
+        content.flush()
+        facts = _salvage(unpacked, content.tell(), sink, compression, add)
+    if fault is not None:
+        add(fault)
+    return facts
+
+
+def _facts_of_sound(path: str) -> FileFacts | None:
+    """Returns the facts of a compressed file; None where something is damaged."""
+    reader = TFRecordReader(path, allow_empty=True)
+    try:
+        facts = reader.verify()
+    except TFRecordError:
+        return None
+    # Some readers fail on zeros behind a gzip stream.
+    return None if reader.padding_bytes else facts
+
+
+def _salvage(
+    fetch: Fetch, size: int, sink: Sink, compression: Compression, add: _Add
+) -> FileFacts:
+    """Writes the sound records; returns the facts of the file."""
+    of = "file" if compression is Compression.NONE else "content"
+    with TFRecordWriter(sink, compression=compression) as writer:
+        for part in Salvage(fetch, size):
+            if isinstance(part, Skipped):
+                add(dataclasses.replace(part, of=of))
+                continue
+            for start in range(part.start, part.stop, _STEP_BYTES):
+                data = fetch(start, min(start + _STEP_BYTES, part.stop))
+                writer.write_framed(data, records=0)
+            writer.write_framed(b"", records=part.records)
+    return writer.facts()

@@ -66,7 +66,7 @@ def test_fault_044_hostile_lengths_cost_no_memory_to_repair(tmp_path: Folder) ->
             paths.append(tmp_path / f"{length}{suffix}")
             paths[-1].write_bytes(pack(data))
     code = """
-        from beam_pipeline.datasets.repair import repair_file
+        from beam_pipeline.commands.repair import repair_file
         def repaired(path):
             return repair_file(path, path + ".out", overwrite=True, skipped=id)
         repaired(sys.argv[1])

@@ -14,7 +14,7 @@ import pytest
 
 from beam_pipeline.commands import repair as repair_command
 from beam_pipeline.commands import verify
-from beam_pipeline.datasets.repair import repair_file
+from beam_pipeline.commands.repair import repair_file
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset, write_records
 from transforms.core.tfrecord import FileFacts, TFRecordReader, verify_file
