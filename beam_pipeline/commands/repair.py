@@ -48,56 +48,6 @@ _STEP_BYTES = 1 << 20
 _Add = Callable[[Skipped], object]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What became of one file.
-
-    Attributes:
-      file: the damaged one.
-      target: where the output went.
-      facts: of the output; None where `error` says why there is none.
-      skipped: the ranges that are not in it.
-    """
-
-    file: SingleFile
-    target: str
-    facts: FileFacts | None
-    skipped: list[Skipped]
-    error: str = ""
-
-    @property
-    def skipped_bytes(self) -> int:
-        """Returns how many bytes are not in the output."""
-        return sum(found.stop - found.start for found in self.skipped)
-
-    @property
-    def note(self) -> str:
-        """Says that a sound file is not what the manifest states; empty otherwise."""
-        stated, facts = self.file.facts, self.facts
-        if stated is None or facts is None or self.skipped:
-            return ""
-        if (facts.stored_bytes, facts.crc32c) == (stated.bytes, stated.crc32c):
-            return ""
-        return (
-            f"{self.file.path} is sound, but not what the manifest states: it holds "
-            f"{count_text(facts.records, 'record')} of {stated.records:,}."
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        if self.facts is None:
-            return {"file": self.file.path, "status": "failed", "error": self.error}
-        return {
-            "file": self.file.path,
-            "status": "repaired" if self.skipped else "copied",
-            "output": self.target,
-            "records": self.facts.records,
-            "bytes": self.facts.stored_bytes,
-            "crc32c": f"{self.facts.crc32c:08x}",
-            "skipped_ranges": len(self.skipped),
-            "skipped_bytes": self.skipped_bytes,
-        }
-
-
 def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -> int:
     """Repairs and prints; returns 0 when there is an output for every file, else 1.
 
@@ -114,18 +64,31 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
     if report_json:
         report = ReportFile(report_json, {"source": source, "output": target})
     _check_targets(source, target, targets, overwrite=overwrite)
-    outcomes = [_repair(*each, overwrite=overwrite) for each in targets]
-    notes = [each.note for each in outcomes if each.note]
+    done: dict[str, Any] = {"source": source, "output": target}
+    done |= {"files": [], "notes": [], "skipped": []}
+    for file, path in targets:
+        _repair(file, path, done, overwrite=overwrite)
     if os.path.exists(os.path.join(source, MANIFEST_NAME)):
-        notes.append(
+        done["notes"].append(
             f"{target} has no {MANIFEST_NAME} and no files beside its shards. "
             f"'convert' makes a dataset of it."
         )
     if report is not None:
-        text = _report(source, target, outcomes, notes)
+        text = json.dumps(done, indent=1) + "\n"
         report.write(lambda: [text], done="The repair itself is done.")
-    _print_verdict(target, outcomes, notes)
-    return 1 if any(outcome.facts is None for outcome in outcomes) else 0
+    written = [each for each in done["files"] if "output" in each]
+    repaired = sum(each["status"] == "repaired" for each in written)
+    size = sum(each["skipped_bytes"] for each in written)
+    print_prose(
+        f"{printable(target)}: "
+        f"{count_text(sum(each['records'] for each in written), 'record')} in "
+        f"{count_text(len(written), 'file')}, {repaired:,} of them repaired; skipped "
+        f"{count_text(sum(each['skipped_ranges'] for each in written), 'range')} of "
+        f"{count_text(size, 'byte')}."
+    )
+    for note in done["notes"]:
+        print_prose(printable(note))
+    return 0 if len(written) == len(targets) else 1
 
 
 def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
@@ -200,12 +163,18 @@ def _check_targets(
         ) from error
 
 
-def _repair(file: SingleFile, target: str, *, overwrite: bool) -> _Outcome:
-    """Repairs one file; prints every range that is skipped."""
-    ranges: list[Skipped] = []
+def _repair(
+    file: SingleFile, target: str, done: dict[str, Any], *, overwrite: bool
+) -> None:
+    """Repairs one file, prints every range that is skipped, and reports in `done`."""
+    before = len(done["skipped"])
+    size = 0
 
     def skipped(found: Skipped) -> None:
-        ranges.append(found)
+        nonlocal size
+        size += found.stop - found.start
+        span = {"from": found.start, "to": found.stop, "of": found.of}
+        done["skipped"].append({"file": file.path, **span, "reason": found.kind})
         where = " of its content" if found.of == "content" else ""
         print_text(
             f"skipped  {printable(file.path)}: bytes {found.start:,} to {found.stop:,}"
@@ -222,51 +191,30 @@ def _repair(file: SingleFile, target: str, *, overwrite: bool) -> _Outcome:
         )
     except (DamageError, SourceError) as error:
         print_prose(f"damage   {printable(str(error))}")
-        return _Outcome(file, target, None, ranges, str(error))
-    return _Outcome(file, target, facts, ranges)
-
-
-def _report(
-    source: str, target: str, outcomes: list[_Outcome], notes: list[str]
-) -> str:
-    """Returns the report as JSON."""
-    report = {
-        "source": source,
-        "output": target,
-        "files": [outcome.to_json() for outcome in outcomes],
-        "notes": notes,
-        "skipped": [
-            {
-                "file": outcome.file.path,
-                "from": found.start,
-                "to": found.stop,
-                "of": found.of,
-                "reason": found.kind,
-            }
-            for outcome in outcomes
-            for found in outcome.skipped
-        ],
-    }
-    return json.dumps(report, indent=1) + "\n"
-
-
-def _print_verdict(target: str, outcomes: list[_Outcome], notes: list[str]) -> None:
-    written = [each for each in outcomes if each.facts is not None]
-    records = sum(each.facts.records for each in written if each.facts is not None)
-    ranges = sum(len(each.skipped) for each in written)
-    size = sum(each.skipped_bytes for each in written)
-    repaired = sum(bool(each.skipped) for each in written)
-    print_prose(
-        f"{printable(target)}: {count_text(records, 'record')} in "
-        f"{count_text(len(written), 'file')}, {repaired:,} of them repaired; skipped "
-        f"{count_text(ranges, 'range')} of {count_text(size, 'byte')}."
+        failed = {"file": file.path, "status": "failed", "error": str(error)}
+        done["files"].append(failed)
+        return
+    ranges = len(done["skipped"]) - before
+    done["files"].append(
+        {
+            "file": file.path,
+            "status": "repaired" if ranges else "copied",
+            "output": target,
+            "records": facts.records,
+            "bytes": facts.stored_bytes,
+            "crc32c": f"{facts.crc32c:08x}",
+            "skipped_ranges": ranges,
+            "skipped_bytes": size,
+        }
     )
-    if failed := len(outcomes) - len(written):
-        print_prose(
-            f"{count_text(failed, 'file')} could not be repaired, as said above."
+    stated = file.facts
+    if stated is None or ranges:
+        return
+    if (facts.stored_bytes, facts.crc32c) != (stated.bytes, stated.crc32c):
+        done["notes"].append(
+            f"{file.path} is sound, but not what the manifest states: it holds "
+            f"{count_text(facts.records, 'record')} of {stated.records:,}."
         )
-    for note in notes:
-        print_prose(printable(note))
 
 
 def repair_file(
