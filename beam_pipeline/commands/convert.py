@@ -242,6 +242,6 @@ def _write_report(
     """Writes the report, if one was asked for; a failure changes no exit code."""
     if place is None:
         return
-    text = json.dumps(result, indent=1, ensure_ascii=False)
+    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     done = done or f"The dataset is committed at {result['output']!r}."
-    place.write(lambda: [text, "\n"], done=done)
+    place.write(text, done=done)

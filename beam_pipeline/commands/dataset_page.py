@@ -43,7 +43,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
             print_findings(found)
             return 1
     page = _page(target, verified=verify)
-    place.put(lambda: [page])
+    place.put(page)
     if not quiet and output != "-":
         print_text(f"wrote {printable(output)}, {size_text(len(page.encode()))}")
     return 0
@@ -78,7 +78,7 @@ class PageBeside:
             )
             return
         place = _place(self.path, self._settings)
-        place.write(lambda: [page], done="The dataset is committed.")
+        place.write(page, done="The dataset is committed.")
         if not quiet:
             print_text(f"report in {printable(self.path)}")
 

@@ -75,7 +75,7 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
         )
     if report is not None:
         text = json.dumps(done, indent=1) + "\n"
-        report.write(lambda: [text], done="The repair itself is done.")
+        report.write(text, done="The repair itself is done.")
     written = [each for each in done["files"] if "output" in each]
     repaired = sum(each["status"] == "repaired" for each in written)
     size = sum(each["skipped_bytes"] for each in written)

@@ -8,15 +8,14 @@ import contextlib
 import fnmatch
 import json
 import os
-import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from beam_pipeline.terminal import printing
 from transforms import files
-from transforms.errors import UsageError
+from transforms.errors import StorageError, UsageError
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import naming
 
@@ -25,6 +24,7 @@ _MARKS = (
     {"status", "exit_code", "output", "seconds"},
     {"source", "output", "files", "skipped"},
 )
+_STDOUT = ("-", "/dev/stdout")
 
 
 def _is_report(content: bytes) -> bool:
@@ -73,7 +73,7 @@ class ReportFile:
 
     def _is_stream(self) -> bool:
         """Whether it is stdout, a pipe or a device of characters, not a file."""
-        if self._path in ("-", "/dev/stdout"):
+        if self._path in _STDOUT:
             return True
         with contextlib.suppress(OSError):
             mode = os.stat(self._path).st_mode
@@ -82,59 +82,53 @@ class ReportFile:
 
     def _check_content(self) -> None:
         """Raises UsageError where a file is there that is not empty and no report."""
-        if not os.path.lexists(self._real):
+        try:
+            content = files.read_bytes(self._real)
+        except FileNotFoundError:
             return
-        content = b"?"
-        if os.path.isfile(self._real):
-            with contextlib.suppress(OSError):
-                content = files.read_bytes(self._real)
+        except OSError:
+            content = b"?"
         if content and not self._ours(content):
             raise UsageError(
                 f"The report may only replace a report or an empty file; "
                 f"{self._path!r} is something else. Name another file."
             )
 
-    def write(self, texts: Callable[[], Iterable[str]], *, done: str) -> None:
+    def write(self, text: str, *, done: str) -> None:
         """Writes the report; where that fails, a warning says so and no more.
 
         Args:
-          texts: gives the report, in pieces.
+          text: the report.
           done: what became of the work, for the warning.
         """
         try:
-            self.put(texts)
-        except (OSError, UsageError) as error:
+            self.put(text)
+        except (OSError, StorageError, UsageError) as error:
             why = f"{error.strerror}." if isinstance(error, OSError) else error
             printing.say(
                 f"warning: the report could not be written to {self._path!r}: {why} "
                 f"{done}"
             )
 
-    def put(self, texts: Callable[[], Iterable[str]]) -> None:
-        """Writes the report, a file under another name that is then renamed.
+    def put(self, text: str) -> None:
+        """Writes the report; a file appears when it is whole.
 
         Raises:
-          OSError: it cannot be written.
+          OSError, StorageError: it cannot be written.
           UsageError: the file holds something else by now.
         """
-        with naming(self._path):
-            if self._is_stream():
-                # What was printed before comes first.
-                sys.stdout.flush()
-                standard = self._path in ("-", "/dev/stdout")
-                _write(os.dup(1) if standard else self._path, "w", texts())
-                return
+        data = text.encode("utf-8", "backslashreplace")
+        if not self._is_stream():
             # Checked again: a run may take hours, and the file may have changed.
             self._check_content()
-            folder = os.path.dirname(self._real)
-            temporary = os.path.join(folder, f".report-{secrets.token_hex(8)}.tmp")
-            try:
-                _write(temporary, "x", texts())
-                os.replace(temporary, self._real)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
+            files.write_file(self._real, data, attempts=os.path.dirname(self._real))
+            return
+        own = self._path not in _STDOUT
+        with naming(self._path):
+            # What was printed before comes first.
+            sys.stdout.flush()
+            with open(self._path if own else 1, "wb", closefd=own) as file:
+                file.write(data)
 
 
 def _is_in(path: str, place: str) -> bool:
@@ -146,8 +140,3 @@ def _is_in(path: str, place: str) -> bool:
         return False
     pattern = os.path.realpath(place).replace("**/", "*")
     return files.is_inside(path, place) or fnmatch.fnmatchcase(path, pattern)
-
-
-def _write(path: str | int, mode: str, texts: Iterable[str]) -> None:
-    with open(path, mode, encoding="utf-8", errors="backslashreplace") as file:
-        file.writelines(texts)
