@@ -112,6 +112,10 @@ def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
             for split in found.manifest.splits
             for shard in split.shards
         ]
+    if not damaged:
+        raise UsageError(
+            f"A dataset that is repaired must have shards; {source!r} has none."
+        )
     names = [os.path.basename(file.path) for file in damaged]
     counts = collections.Counter(names)
     if twice := [name for name, count in counts.items() if count > 1]:

@@ -262,10 +262,11 @@ def test_a_dataset_that_lacks_a_shard(
 def test_nothing_there(tmp_path: Folder) -> None:
     """Usage errors that say what is wrong."""
     (tmp_path / "empty").mkdir()
-    for source in ("none", "empty", "*.tfrecord"):
+    write_dataset(tmp_path / "no shards", {})
+    for source in ("none", "empty", "*.tfrecord", "no shards"):
         with pytest.raises(UsageError):
             repair(tmp_path / source, tmp_path / "out")
-    assert names(tmp_path) == ["empty"]
+    assert names(tmp_path) == ["empty", "no shards"]
 
 
 def test_a_pipe_is_an_error(tmp_path: Folder) -> None:
