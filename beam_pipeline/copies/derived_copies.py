@@ -121,11 +121,12 @@ def _indexes(
                 path = os.path.join(store.dataset, facts.file)
                 found, _ = indexes_of(path, facts.file)
                 names = [form(facts.file) for form in forms]
-                written += [_write(store, name, found[name]) for name in names]
+                written += [write_beside(store, name, found[name]) for name in names]
     return written
 
 
-def _write(store: Store, name: str, data: bytes) -> FileFacts:
+def write_beside(store: Store, name: str, data: bytes) -> FileFacts:
+    """Writes a file beside the shards of a dataset; returns its facts."""
     store.announce(name)
     path = os.path.join(store.dataset, name)
     files.write_file(path, data, attempts=store.attempts)

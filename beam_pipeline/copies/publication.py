@@ -10,13 +10,15 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import google_crc32c
-
-from beam_pipeline.copies.derived_copies import CopiedShard, derived_copies
+from beam_pipeline.copies.derived_copies import (
+    CopiedShard,
+    derived_copies,
+    write_beside,
+)
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.version import __version__
 from transforms import files
-from transforms.core.manifest import DerivedFile, FileFacts, Manifest
+from transforms.core.manifest import DerivedFile, Manifest
 from transforms.errors import (
     COMMITTED_NOTE,
     DamageError,
@@ -172,9 +174,9 @@ def with_sidecars(
       store: where the files go.
     """
     sidecars = render_sidecars(manifest, label_map)
-    named = [_written(store, *each) for each in sidecars.files.items()]
+    named = [write_beside(store, *each) for each in sidecars.files.items()]
     readers_files = [
-        *(_written(store, *each) for each in sidecars.derived.items()),
+        *(write_beside(store, *each) for each in sidecars.derived.items()),
         *derived_copies(manifest, sources, store),
     ]
     derived = tuple(
@@ -188,10 +190,3 @@ def with_sidecars(
         derived=derived,
         run={**manifest.run, "notes": notes},
     )
-
-
-def _written(store: Store, name: str, data: bytes) -> FileFacts:
-    store.announce(name)
-    path = os.path.join(store.dataset, name)
-    files.write_file(path, data, attempts=store.attempts)
-    return FileFacts(name, len(data), google_crc32c.value(data))
