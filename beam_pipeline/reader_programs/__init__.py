@@ -2,8 +2,8 @@
 
     tensorflow.py   program(facts) -> the text that `schema --as tensorflow` prints
 
-A module here is a library that `--as` offers, except `facts` and `parts`, which the
-others share. A new library is a new module with a function `program`.
+A module here is a library that `--as` offers, except `facts`, which the others share.
+A new library is a new module with a function `program`.
 """
 
 import importlib
@@ -15,9 +15,8 @@ if TYPE_CHECKING:  # the command line needs the names alone, and is to answer at
 
 __all__ = ["READERS", "program"]
 
-_SHARED = {"facts", "parts"}
 READERS = tuple(
-    sorted({each.name for each in pkgutil.iter_modules(__path__)} - _SHARED)
+    sorted({each.name for each in pkgutil.iter_modules(__path__)} - {"facts"})
 )
 """The libraries, as `schema --as` names them."""
 

@@ -1,7 +1,6 @@
 """Beam: `ReadDataset` in a pipeline."""
 
-from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import decoding, literal
+from beam_pipeline.reader_programs.facts import Facts, decoding, literal
 
 _IMPORTS = "import apache_beam as beam\nfrom beam_tfrecord import ReadDataset"
 _IMAGE_IMPORTS = """\

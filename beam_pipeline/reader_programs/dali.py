@@ -4,8 +4,7 @@ For a number that a record lacks, version 2.4.0 gives what is in the memory, wha
 the default is. So features that are sometimes missing are not read.
 """
 
-from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import WIDTH, assigned_list, literal
+from beam_pipeline.reader_programs.facts import WIDTH, Facts, assigned_list, literal
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 from transforms.errors import UsageError

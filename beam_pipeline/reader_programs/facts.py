@@ -1,4 +1,4 @@
-"""What the programs of all libraries say of a dataset, as program text.
+"""What the programs of all libraries share: what they say of a dataset, as text.
 
 A feature that some records lack gets a value in its place that no record holds, so that
 the two can be told apart:
@@ -15,14 +15,9 @@ A bool is -1 too where it is read as a number, and False where it is read as a b
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
-from beam_pipeline.reader_programs.parts import (
-    WIDTH,
-    assigned,
-    assigned_list,
-    literal,
-)
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
@@ -30,6 +25,8 @@ from transforms.core.placing.placement import is_validation
 from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 
+WIDTH = 88
+"""Characters of a line."""
 # Height and width that models were most often trained with, and the least that a small
 # model of convolutions takes.
 _SIZE, _LEAST_SIZE = 224, 32
@@ -258,3 +255,59 @@ def varies(feature: Feature) -> bool:
     # A shape without values is one that TensorFlow refuses as a default.
     unknown = None in feature.shape or 0 in feature.shape
     return feature.kind is Kind.BOX or (feature.is_list and unknown)
+
+
+def assigned(
+    name: str, entries: Mapping[str, str], *, always_long: bool = False
+) -> list[str]:
+    """Returns the lines that define a dictionary, one line if they fit into it.
+
+    >>> assigned("MISSING", {'"age"': "-1"})
+    ['MISSING = {"age": -1}']
+    """
+    items = [f"{key}: {value}" for key, value in entries.items()]
+    line = f"{name} = {{{', '.join(items)}}}"
+    if len(line) <= WIDTH and not always_long:
+        return [line]
+    return [f"{name} = {{", *(f"    {item}," for item in items), "}"]
+
+
+def assigned_list(name: str, texts: Sequence[str]) -> list[str]:
+    """Returns the lines that define a list of texts, one line if they fit into it.
+
+    >>> assigned_list("COLUMNS", ["image", "label"])
+    ['COLUMNS = ["image", "label"]']
+    """
+    items = [literal(text) for text in texts]
+    line = f"{name} = [{', '.join(items)}]"
+    if len(line) <= WIDTH:
+        return [line]
+    return [f"{name} = [", *(f"    {item}," for item in items), "]"]
+
+
+def literal(text: str) -> str:
+    """Returns a text as a Python literal, with nothing in it that is not printable."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def decoding(image: str, *, channels_first: bool = False) -> str:
+    """Returns a function that decodes the image of a row with Pillow; empty for none.
+
+    Args:
+      image: name of the feature.
+      channels_first: whether its array has the shape [3, height, width].
+    """
+    if not image:
+        return ""
+    name = literal(image)
+    pixels, order = "pixels", "channels last"
+    if channels_first:
+        pixels, order = "pixels.transpose(2, 0, 1)", "channels first"
+    return f'''
+def prepare(row):
+    """Decodes the image of a row and resizes it: 0 to 1, {order}."""
+    image = Image.open(io.BytesIO(row[{name}])).convert("RGB")
+    pixels = np.asarray(image.resize((SIZE, SIZE)), np.float32) / 255
+    return row | {{{name}: {pixels}}}
+
+'''

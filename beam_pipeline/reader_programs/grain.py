@@ -1,7 +1,6 @@
 """Grain: a MapDataset over a split, with Grain's own shuffle and threads."""
 
-from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import decoding, literal
+from beam_pipeline.reader_programs.facts import Facts, decoding, literal
 
 _IMPORTS = "import grain\nfrom beam_tfrecord import open_dataset"
 _IMAGE_IMPORTS = """\

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import decoding, literal
+from beam_pipeline.reader_programs.facts import Facts, decoding, literal
 from transforms.core.manifest import FeatureFacts
 
 _IMPORTS = """\

@@ -1,7 +1,6 @@
 """pandas: a split as a DataFrame, whole or in batches."""
 
-from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import assigned_list, literal
+from beam_pipeline.reader_programs.facts import Facts, assigned_list, literal
 from transforms.core.schema import Kind
 
 

@@ -18,10 +18,11 @@ from collections.abc import Iterator, Sequence
 
 from beam_pipeline.reader_programs.facts import (
     Facts,
+    assigned,
+    literal,
     number_below,
     varies,
 )
-from beam_pipeline.reader_programs.parts import assigned, literal
 from beam_pipeline.terminal.words import count_text, shape_text, share_text
 from transforms.core.manifest import FeatureFacts
 from transforms.core.naming import COMPRESSION_SUFFIXES

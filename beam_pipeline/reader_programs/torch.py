@@ -1,7 +1,6 @@
 """PyTorch: a DataLoader over a split, which is a map-style dataset as it is."""
 
-from beam_pipeline.reader_programs.facts import Facts
-from beam_pipeline.reader_programs.parts import decoding, literal
+from beam_pipeline.reader_programs.facts import Facts, decoding, literal
 
 _IMPORTS = (
     "from beam_tfrecord import open_dataset\nfrom torch.utils.data import DataLoader"
