@@ -181,7 +181,7 @@ def _options(
 
 def settings() -> str:
     """Every setting, by section of the command line's help."""
-    from beam_pipeline.settings.reference import settings_table
+    from settings_table import settings_table
 
     return settings_table()
 

@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
+from beam_pipeline.settings.options import SETTINGS
 from tests.support.page_sources import write_everything
 from tests.support.pages import PAGES, ROOT, blocks_of, packages_of, run_page
+from transforms.formats.registry import FORMATS
 
 sys.path.insert(0, str(ROOT / "docs"))
 PARTS: dict[str, Callable[[], str]] = importlib.import_module("code_parts").PARTS
@@ -113,3 +115,21 @@ def test_every_field_is_documented(
     assert not {f for f in fields if f"`{f}`" not in documented("manifest.md")}
     report = keys_of(json.loads(path.read_text()))
     assert not {f for f in report if f"`{f}`" not in documented("report.md")}
+
+
+def test_the_reference_has_every_setting() -> None:
+    """One row each, with its option, default and formats."""
+    rows = {
+        line.split("`")[1]: line
+        for line in PARTS["settings"]().splitlines()
+        if line.startswith("| `")
+    }
+    assert set(rows) == set(SETTINGS)
+    for name in SETTINGS.keys() - {"source", "output", "features"}:
+        assert f"`{SETTINGS[name].flags}" in rows[name]
+    assert "| CSV, archives | CSV: remove spaces" in rows["trim"]
+    assert "[keep]" in rows["trim"]
+    assert r"`--exif keep\|apply`" in rows["exif"]
+    assert "`--seed N`" in rows["seed"]
+    assert "tables, also of --labels" in rows["label_column"]
+    assert all(name in rows["format"] for name in FORMATS)

@@ -10,9 +10,7 @@ import pytest
 import beam_pipeline
 from beam_pipeline.settings import keywords
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.reference import settings_table
 from beam_pipeline.settings.spec import Spec, make_spec
-from transforms.formats.registry import FORMATS
 
 ROOT = pathlib.Path(__file__).parents[3]
 NAMES = set(SETTINGS) - {"source", "output"}
@@ -82,21 +80,3 @@ def test_convert_lists_every_setting() -> None:
 def test_what_the_command_line_takes(name: str, kind: str, flags: str) -> None:
     """The type of a setting decides how it is given."""
     assert (SETTINGS[name].kind, SETTINGS[name].flags) == (kind, flags)
-
-
-def test_the_reference_has_every_setting() -> None:
-    """One row each, with its option, default and formats."""
-    rows = {
-        line.split("`")[1]: line
-        for line in settings_table().splitlines()
-        if line.startswith("| `")
-    }
-    assert set(rows) == set(SETTINGS)
-    for name in NAMES - {"features"}:
-        assert f"`{SETTINGS[name].flags}" in rows[name]
-    assert "| CSV, archives | CSV: remove spaces" in rows["trim"]
-    assert "[keep]" in rows["trim"]
-    assert r"`--exif keep\|apply`" in rows["exif"]
-    assert "`--seed N`" in rows["seed"]
-    assert "tables, also of --labels" in rows["label_column"]
-    assert all(name in rows["format"] for name in FORMATS)
