@@ -23,7 +23,7 @@ from typing import TextIO
 
 import google_crc32c
 
-from beam_pipeline.datasets.shard_indexes import NotIndexedError, indexes_of
+from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
 from beam_pipeline.reading.reading_plan import Found, find_records
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable

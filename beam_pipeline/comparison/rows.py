@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.reading_plan import Found
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.copies.shard_copies import copy_whole
-from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.datasets.shard_indexes import indexes_of
+from beam_pipeline.datasets.derived_files import catalogues_of, indexes_of
 from transforms import files
 from transforms.core.catalogue import (
     OWN_COLUMNS,

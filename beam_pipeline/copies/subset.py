@@ -15,8 +15,8 @@ from beam_pipeline.copies.chosen_rows import (
 from beam_pipeline.copies.kept_shards import KeptShards
 from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
 from beam_pipeline.copies.request import Request
-from beam_pipeline.datasets.catalogues import catalogues_of
 from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
 from transforms import files

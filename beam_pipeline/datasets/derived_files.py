@@ -1,8 +1,9 @@
-"""The indexes of one TFRecord file, from the file itself."""
+"""Derived files of a dataset: the catalogues that it has, indexes of its shards."""
 
 import functools
 from collections.abc import Callable
 
+from beam_pipeline.datasets.dataset import Dataset
 from transforms import files
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
@@ -12,6 +13,8 @@ from transforms.core.tfrecord.record_index import (
     text_index,
     text_index_file,
 )
+from transforms.errors import DamageError
+from transforms.reading.catalogue import Catalogue
 
 
 class NotIndexedError(Exception):
@@ -47,3 +50,26 @@ def indexes_of(
         text_index_file(name): text_index(offsets),
     }
     return contents, len(offsets) - 1
+
+
+def catalogues_of(dataset: Dataset) -> dict[str, Catalogue]:
+    """Returns the catalogue of each split; empty where a split has none.
+
+    Raises:
+      DamageError: a catalogue is damaged, or has other rows than the split.
+      OSError: one cannot be read.
+    """
+    out = {}
+    for split in dataset.manifest.splits:
+        parts = dataset.manifest.catalogue_parts(split.name)
+        if not parts:
+            return {}
+        catalogue = Catalogue([dataset.path(part) for part in parts])
+        if len(catalogue) != split.records:
+            raise DamageError(
+                f"{catalogue.path} and the other parts must have a row for each of the "
+                f"{split.records:,} records of {split.name!r}; found "
+                f"{len(catalogue):,}. 'beam-tfrecord verify' shows all damage."
+            )
+        out[split.name] = catalogue
+    return out
