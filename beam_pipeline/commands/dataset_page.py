@@ -1,7 +1,6 @@
 """The command `report`: a dataset as one HTML file, to be looked at in a browser."""
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,9 +35,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     output = output or _beside(target.directory)
     place = _place(output, {"output": target.directory})
     if verify:
-        found = verify_dataset(
-            target, progress=sys.stderr if sys.stderr.isatty() else None
-        )
+        found = verify_dataset(target)
         if not found.is_sound:
             print_findings(found)
             return 1

@@ -17,9 +17,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TextIO
 
 import google_crc32c
 
@@ -219,7 +217,7 @@ def _index_all(
     """
     records, notes = 0, []
     sizes = [shard.bytes or files.size_of(shard.path) for shard in shards]
-    with shown_reading(_terminal(), sum(sizes), "indexing") as bar:
+    with shown_reading(sum(sizes), "indexing") as bar:
         for shard in shards:
             name = os.path.basename(shard.path)
             try:
@@ -257,10 +255,6 @@ def _add_catalogue(found: Found, features: Sequence[Feature], work: _Deriving) -
         work.add(facts)
         count += len(facts)
     return count
-
-
-def _terminal() -> TextIO | None:
-    return sys.stderr if sys.stderr.isatty() else None
 
 
 def _beside(path: str, found: Found) -> str:

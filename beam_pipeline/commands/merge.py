@@ -1,6 +1,5 @@
 """The command `merge`: several datasets as one."""
 
-import sys
 from collections.abc import Sequence
 
 from beam_pipeline.commands.copied import print_next, print_splits
@@ -42,8 +41,7 @@ def run(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -
             )
         datasets.append(found)
     total = sum(split.bytes for each in datasets for split in each.manifest.splits)
-    terminal = sys.stderr if sys.stderr.isatty() and not quiet else None
-    with shown_reading(terminal, total, "reading") as bar:
+    with shown_reading(total, "reading", quiet=quiet) as bar:
         made = join_datasets(
             datasets,
             output,

@@ -1,7 +1,5 @@
 """The command `subset`: a part of a dataset as a dataset of its own."""
 
-import sys
-
 from beam_pipeline.commands.copied import print_next, print_splits
 from beam_pipeline.copies.request import Request, read_keys, read_relabelling
 from beam_pipeline.copies.subset import Made, make_subset
@@ -59,8 +57,7 @@ def run(
         relabel_feature=relabel_feature,
     )
     shards = [shard for each in dataset.manifest.splits for shard in each.shards]
-    terminal = sys.stderr if sys.stderr.isatty() and not quiet else None
-    with shown_reading(terminal, sum(shard.bytes for shard in shards)) as bar:
+    with shown_reading(sum(shard.bytes for shard in shards), quiet=quiet) as bar:
         made = make_subset(
             dataset,
             plain(output),

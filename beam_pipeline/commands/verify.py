@@ -8,9 +8,7 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable
-from typing import TextIO
 
 import google_crc32c
 
@@ -61,7 +59,7 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     """
     has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
     if not has_manifest and (bare := find_bare_files(path)) is not None:
-        report = verify_bare_files(bare, progress=_terminal())
+        report = verify_bare_files(bare)
         verdict = _bare_verdict(path, report)
     else:
         report, verdict = _verify_target(path)
@@ -83,19 +81,14 @@ def _verify_target(path: str) -> tuple[Report, str]:
         report = _without_manifest(path, error)
         return report, _bare_verdict(path, report)
     if isinstance(target, Dataset):
-        report = verify_dataset(target, progress=_terminal())
+        report = verify_dataset(target)
         return report, _dataset_verdict(path, report)
-    report = verify_single_file(target, progress=_terminal())
+    report = verify_single_file(target)
     return report, _file_verdict(target, report)
 
 
-def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Report:
-    """Checks every file that the manifest names, and looks for files it does not.
-
-    Args:
-      dataset: what to check.
-      progress: a terminal to draw a line of progress on, for large datasets.
-    """
+def verify_dataset(dataset: Dataset) -> Report:
+    """Checks every file that the manifest names, and looks for files it does not."""
     manifest = dataset.manifest
     shards = [shard for split in manifest.splits for shard in split.shards]
     contents: dict[tuple[int, int], str] = {}
@@ -111,7 +104,7 @@ def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Repor
     derived = {facts.file for facts in manifest.derived}
     checks = DerivedChecks(dataset, derived - unsound)
     records = size = 0
-    with shown_reading(progress, sum(shard.bytes for shard in shards)) as bar:
+    with shown_reading(sum(shard.bytes for shard in shards)) as bar:
         for split in manifest.splits:
             for number, shard in enumerate(split.shards):
                 path = dataset.path(shard.file)
@@ -132,10 +125,8 @@ def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Repor
     return Report(tuple(findings), len(shards) + len(manifest.beside), records, size)
 
 
-def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> Report:
+def verify_single_file(file: SingleFile) -> Report:
     """Checks one TFRecord file, against the manifest beside it if that names it.
-
-    Arguments are those of `verify_dataset`.
 
     Raises:
       UsageError: it cannot be opened.
@@ -144,7 +135,7 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
         size = files.size_of(file.path)
     except OSError as error:
         raise _unreadable(file.path, error) from error
-    with shown_reading(progress, size) as bar:
+    with shown_reading(size) as bar:
         if file.facts is not None and file.dataset is not None:
             compression = file.dataset.manifest.compression
             finding = _check_shard(file.path, file.facts, compression, {}, bar)
@@ -163,16 +154,13 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
     return Report(remarks, 1, found.records, found.stored_bytes)
 
 
-def verify_bare_files(bare: BareFiles, *, progress: TextIO | None = None) -> Report:
-    """Checks TFRecord files that no manifest names, and their numbers as shards.
-
-    Arguments are those of `verify_dataset`.
-    """
+def verify_bare_files(bare: BareFiles) -> Report:
+    """Checks TFRecord files that no manifest names, and their numbers as shards."""
     findings: list[Finding] = []
     records = size = 0
     for path in bare.paths:
         try:
-            report = verify_single_file(SingleFile(path), progress=progress)
+            report = verify_single_file(SingleFile(path))
         except UsageError as error:
             findings.append(Finding(path, "unreadable", str(error)))
             continue
@@ -407,7 +395,7 @@ def _without_manifest(path: str, error: DamageError) -> Report:
         bare = None
     if bare is None:
         return Report((damage,), 1, 0, 0)
-    report = verify_bare_files(bare, progress=_terminal())
+    report = verify_bare_files(bare)
     findings = [
         dataclasses.replace(each, file=os.path.basename(each.file))
         for each in report.findings
@@ -455,7 +443,3 @@ def _file_verdict(file: SingleFile, report: Report) -> str:
     if file.facts is not None:
         return f"{name}: sound: {content}; as the manifest beside it states."
     return f"{name}: sound: {content}; all checksums match.\n{_NO_MANIFEST}"
-
-
-def _terminal() -> TextIO | None:
-    return sys.stderr if sys.stderr.isatty() else None

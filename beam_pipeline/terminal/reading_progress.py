@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 from collections.abc import Iterator
 from typing import BinaryIO, TextIO, cast
 
@@ -84,15 +85,16 @@ class Progress:
 
 @contextlib.contextmanager
 def shown_reading(
-    terminal: TextIO | None, total: int, word: str = "verifying"
+    total: int, word: str = "verifying", *, quiet: bool = False
 ) -> Iterator[Progress]:
-    """Yields the line and clears it at the end; shows nothing without a terminal.
+    """Yields the line and clears it at the end.
 
     Args:
-      terminal: to draw on.
       total: bytes to be read.
       word: for what is done.
+      quiet: show nothing, as where standard error is no terminal.
     """
+    terminal = sys.stderr if sys.stderr.isatty() and not quiet else None
     bar = Progress(terminal, total, word)
     try:
         yield bar

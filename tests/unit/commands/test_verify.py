@@ -2,9 +2,11 @@
 
 import dataclasses
 import gzip
+import io
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -378,26 +380,21 @@ def test_progress_is_for_terminals_and_large_inputs(
 ) -> None:
     """Drawn only from a size on, and cleared at the end."""
 
-    class Terminal:
-        def __init__(self) -> None:
-            self.text = ""
-
-        def write(self, text: str) -> None:
-            self.text += text
-
-        def flush(self) -> None:
-            pass
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
 
     target = open_target(str(folder))
     assert isinstance(target, Dataset)
     terminal = Terminal()
-    verify.verify_dataset(target, progress=terminal)  # type: ignore[arg-type]
-    assert terminal.text == ""
+    monkeypatch.setattr(sys, "stderr", terminal)
+    verify.verify_dataset(target)
+    assert terminal.getvalue() == ""
     monkeypatch.setattr(reading_progress, "_MIN_BYTES", 100)
-    report = verify.verify_dataset(target, progress=terminal)  # type: ignore[arg-type]
+    report = verify.verify_dataset(target)
     assert report.is_sound
-    assert "100 %" in terminal.text
-    assert terminal.text.endswith("\r")
+    assert "100 %" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r")
 
 
 def test_report_of_a_manifest_from_elsewhere(folder: Folder) -> None:
