@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 from beam_pipeline.commands.progress import shown_progress
-from beam_pipeline.commands.report_json import success_json
+from beam_pipeline.commands.report_file import success_json
 from beam_pipeline.planning.inputs import output_name
 from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.python_data.store import is_object_source, store_rows

@@ -15,8 +15,8 @@ from beam_pipeline.beam_internals.loading import (
     load_for_engine,
 )
 from beam_pipeline.commands.progress import shown_planning, shown_progress
-from beam_pipeline.commands.report_file import ReportFile
-from beam_pipeline.commands.report_json import (
+from beam_pipeline.commands.report_file import (
+    ReportFile,
     failure_json,
     submitted_json,
     success_json,
