@@ -13,8 +13,13 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from beam_pipeline.commands.head import describe_bytes, is_text
-from beam_pipeline.datasets.bare_files import find_bare_files, is_numbered_shard
-from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.datasets.dataset import (
+    Dataset,
+    SingleFile,
+    find_bare_files,
+    is_numbered_shard,
+    open_target,
+)
 from beam_pipeline.datasets.file_summary import (
     FileSummary,
     Variant,

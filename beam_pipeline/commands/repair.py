@@ -20,8 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 from beam_pipeline.commands.report_file import ReportFile
-from beam_pipeline.datasets.bare_files import find_bare_files
-from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.datasets.dataset import (
+    Dataset,
+    SingleFile,
+    find_bare_files,
+    open_target,
+)
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
 from transforms import files

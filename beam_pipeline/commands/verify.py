@@ -13,8 +13,14 @@ from collections.abc import Callable, Iterable
 import google_crc32c
 
 from beam_pipeline.commands.findings import Finding, Report, print_findings
-from beam_pipeline.datasets.bare_files import BareFiles, find_bare_files, missing_shards
-from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.datasets.dataset import (
+    BareFiles,
+    Dataset,
+    SingleFile,
+    find_bare_files,
+    missing_shards,
+    open_target,
+)
 from beam_pipeline.datasets.derived_check import DerivedChecks
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading

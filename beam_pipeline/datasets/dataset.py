@@ -1,18 +1,52 @@
-"""The target of a reading command: a dataset, or one TFRecord file.
+"""The target of a reading command: a dataset, one TFRecord file, or several.
+
+Without a manifest a folder or glob refers to these files:
+
+    a shard's number      train-00003-of-00016, d-train.tfrecord-00000-of-00001.gz
+    "tfrecord" or "tfrec" anywhere in the name
+    a valid header as the first bytes, whatever the name
+
+Never one of these, which other programs leave in the folder: hidden files, `_SUCCESS`,
+checksums, indexes, descriptions, unfinished files.
+
+`inspect`, `head`, `verify` and `repair` read TFRecord. What is of another format by its
+name is named as that, with the commands that read it, and is not called damaged.
 
 Imports nothing slow: `verify` of a small file is mostly its start-up.
 """
 
 import dataclasses
 import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 
-from beam_pipeline.datasets.bare_files import check_format, is_numbered_shard, what_else
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
+from transforms.core.tfrecord.compression import is_frame_header
+from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import DamageError, UsageError, first_few
+from transforms.formats.registry import FORMATS, claimed_by
+from transforms.storage.paths import is_remote
 
+_OTHERS = (
+    ".crc .md5 .sha1 .sha256 .idx .index .json .jsonl .txt .csv .tsv .md .yaml .yml "
+    ".pbtxt .xml .html .log .tmp .temp .part .partial .lock .bak .py .ipynb .zip .tar"
+).split()
+_NUMBERED = re.compile(
+    r"(?P<head>.*?)-?(?P<index>\d{2,})-of-(?P<count>\d{2,})(?P<tail>.*)", re.DOTALL
+)
+_WORD = re.compile(r"tf_?rec", re.IGNORECASE)
+# How many files of a folder are looked at.
+_MOST_FILES = 10_000
+_HEAD_BYTES = 4096
+# How many datasets a message names.
+_SHOWN_DATASETS = 3
+
+# How many missing shards a message names.
+_SHOWN = 5
 # How many files of a directory an error shows.
-_SHOWN = 3
+_SHOWN_FILES = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +81,19 @@ class SingleFile:
         if self.facts is not None:
             return not self.facts.records
         return is_numbered_shard(self.path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BareFiles:
+    """The TFRecord files that a folder or a glob names.
+
+    Attributes:
+      paths: in byte order.
+      is_folder: whether all files of a folder are meant, not those of a glob.
+    """
+
+    paths: tuple[str, ...]
+    is_folder: bool
 
 
 def open_target(path: str) -> Dataset | SingleFile:
@@ -95,17 +142,17 @@ def _open_file(path: str) -> SingleFile:
         manifest = _read_manifest(os.path.join(directory, MANIFEST_NAME))
     except (OSError, DamageError):
         # The user asked for the file alone, which can be read without a manifest.
-        _check_format(path)
+        _check_by_name(path)
         return SingleFile(path)
     for split in manifest.splits:
         for shard in split.shards:
             if shard.file == name:
                 return SingleFile(path, Dataset(directory, manifest), shard)
-    _check_format(path)
+    _check_by_name(path)
     return SingleFile(path)
 
 
-def _check_format(path: str) -> None:
+def _check_by_name(path: str) -> None:
     # Most files are TFRecord by their names.
     if ".tfrecord" not in os.path.basename(path):
         check_format(path)
@@ -122,9 +169,203 @@ def _no_dataset(directory: str) -> str:
         shards = []
     what = f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none."
     if shards:
-        shown = first_few([*map(repr, shards)], _SHOWN)
+        shown = first_few([*map(repr, shards)], _SHOWN_FILES)
         return f"{what} Name one of its files ({shown}), or convert again."
     advice = what_else(directory) or (
         "Name a TFRecord file, or make a dataset with 'convert'."
     )
     return f"{what} {advice}"
+
+
+def find_bare_files(path: str) -> BareFiles | None:
+    """Returns the TFRecord files at a path; None where it is no folder and no glob.
+
+    Raises:
+      UsageError: there is none, or the folder cannot be read.
+    """
+    if files.is_folder(path):
+        found = _listed(path)
+        is_folder = True
+    elif files.is_pattern(path):
+        found = files.expand(path)
+        is_folder = False
+    else:
+        return None
+    paths = tuple(each for each in found if _is_tfrecord(each))
+    if not paths:
+        what = "folder" if is_folder else "pattern"
+        some = "1 file" if len(found) == 1 else f"{len(found):,} files"
+        advice = what_else(path)
+        raise UsageError(
+            f"A {what} must have TFRecord files; {path!r} has none. {advice}"
+            if advice
+            else f"A {what} must have TFRecord files; {path!r} has none among its "
+            f"{some}, by name or content. Name a TFRecord file, or make a dataset with "
+            f"'convert'."
+        )
+    return BareFiles(paths, is_folder)
+
+
+def is_numbered_shard(path: str) -> bool:
+    """Whether the name says that the file is one of several.
+
+    Those may be empty: writers make as many as they are asked for, whatever the number
+    of records. Any other empty file looks like one whose content was lost.
+    """
+    match = _NUMBERED.fullmatch(os.path.basename(path))
+    return match is not None and int(match["count"]) > 1
+
+
+def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns (a file's name, what is wrong) for numbered sets that are not whole."""
+    sets: dict[tuple[str, str], dict[int, dict[int, str]]] = {}
+    for path in paths:
+        name = os.path.basename(path)
+        if match := _NUMBERED.fullmatch(name):
+            counts = sets.setdefault((match["head"], match["tail"]), {})
+            shards = counts.setdefault(int(match["count"]), {})
+            shards[int(match["index"])] = name
+    wrong = []
+    for counts in sets.values():
+        if len(counts) > 1:
+            numbers = " and ".join(f"{count:,}" for count in sorted(counts))
+            wrong.append(
+                (
+                    min(name for shards in counts.values() for name in shards.values()),
+                    f"shards of {numbers} are in one folder: two generations, and a "
+                    f"pattern reads both. Remove the older one.",
+                )
+            )
+        for count, shards in sorted(counts.items()):
+            if beyond := [name for index, name in shards.items() if index >= count]:
+                wrong.append((min(beyond), f"there is no such shard of {count:,}."))
+            # Some count from 1.
+            first = 0 if 0 in shards or count not in shards else 1
+            gone = sorted(set(range(first, first + count)) - shards.keys())
+            if gone and not (beyond and first == 0):
+                shown = first_few([f"{index:05d}" for index in gone], _SHOWN)
+                wrong.append(
+                    (
+                        min(shards.values()),
+                        f"of {count:,} shards {len(gone):,} are missing: {shown}.",
+                    )
+                )
+    return wrong
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        entries = files.entries_in(folder, folder)
+    except OSError as error:
+        raise UsageError(
+            f"The folder must be readable; {folder!r} is not: {error.strerror}."
+        ) from error
+    return [os.path.join(folder, entry.path) for entry in entries]
+
+
+def _is_tfrecord(path: str) -> bool:
+    name = os.path.basename(path)
+    if name.startswith((".", "_")) or name == MANIFEST_NAME:
+        return False
+    if os.path.splitext(name)[1].lower() in _OTHERS:
+        return False
+    if _WORD.search(name) or _NUMBERED.fullmatch(name):
+        return True
+    try:
+        with files.open_input(path) as file:
+            return is_frame_header(file.read(HEADER_BYTES))
+    except OSError:
+        return False
+
+
+def check_format(path: str) -> None:
+    """Raises UsageError where a file is of another format by name and content."""
+    # It loads Arrow; most files are TFRecord by their names.
+    from transforms.work.reject_files import is_rejects_name
+
+    if is_rejects_name(os.path.basename(path)):
+        raise UsageError(
+            f"There must be a dataset or a TFRecord file; {path!r} is a list of "
+            f"rejects. Use 'beam-tfrecord rejects {shlex.quote(path)}'."
+        )
+    if not (found := _claimed([os.path.basename(path)], os.path.dirname(path))):
+        return
+    if not is_frame_header(_head(path)[:HEADER_BYTES]):
+        source = path
+        if found == "images":
+            # A tree of images is converted as a whole.
+            source = "FOLDER"
+        raise UsageError(
+            f"There must be a dataset or a TFRecord file; {path!r} is of another "
+            f"format: {FORMATS[found].title}. {_commands(source)}"
+        )
+
+
+def what_else(path: str) -> str:
+    """Returns what is in a folder, or is matched by a pattern, without TFRecord files.
+
+    A sentence or two for a message: the datasets below, or the format of the files and
+    the commands that read them; empty where it is nothing that is known.
+    """
+    if files.is_folder(path):
+        names = list(_names_below(path))
+    else:
+        names = [os.path.basename(each) for each in files.expand(path)]
+    datasets = sorted(
+        os.path.join(path, os.path.dirname(name))
+        for name in names
+        if os.path.basename(name) == MANIFEST_NAME and os.path.dirname(name)
+    )
+    if datasets:
+        shown = first_few([*map(repr, datasets)], _SHOWN_DATASETS)
+        return f"Datasets are below it: {shown}."
+    root = path if files.is_folder(path) else os.path.dirname(path)
+    if not (found := _claimed(names, root)):
+        return ""
+    return f"What it holds is of another format: {FORMATS[found].title}. " + _commands(
+        path
+    )
+
+
+def _commands(source: str) -> str:
+    """Returns the sentence that names commands for a source."""
+    source = shlex.quote(source)
+    return (
+        f"'beam-tfrecord schema {source}' shows its features, and 'beam-tfrecord "
+        f"convert {source} OUTPUT' makes a dataset of it."
+    )
+
+
+def _claimed(names: list[str], root: str) -> str:
+    """Returns the format that takes one of the files; empty for none, and TFRecord."""
+    try:
+        found = claimed_by(
+            [(name, 0) for name in names],
+            lambda name: _head(os.path.join(root, name)),
+        )
+    except UsageError:
+        return ""
+    return "" if found == "tfrecord" else found
+
+
+def _head(path: str) -> bytes:
+    try:
+        with files.open_input(path) as stream:
+            return stream.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+
+
+def _names_below(folder: str) -> Iterator[str]:
+    """Yields paths relative to a folder, of no more files than tell what they are."""
+    if is_remote(folder):
+        yield from (e.path for e in files.list_tree(folder).first(_MOST_FILES))
+        return
+    seen = 0
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not files.is_hidden(name))
+        for name in sorted(names):
+            yield os.path.relpath(os.path.join(parent, name), folder)
+            seen += 1
+            if seen >= _MOST_FILES:
+                return

@@ -11,8 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from beam_pipeline.datasets.bare_files import find_bare_files, missing_shards
-from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.datasets.dataset import (
+    Dataset,
+    find_bare_files,
+    missing_shards,
+    open_target,
+)
 from transforms import files
 from transforms.core.catalogue import MOST_SECONDS, catalogue_features
 from transforms.core.example.record_kind import check_first
