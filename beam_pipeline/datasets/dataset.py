@@ -142,20 +142,14 @@ def _open_file(path: str) -> SingleFile:
         manifest = _read_manifest(os.path.join(directory, MANIFEST_NAME))
     except (OSError, DamageError):
         # The user asked for the file alone, which can be read without a manifest.
-        _check_by_name(path)
+        _check_format(path)
         return SingleFile(path)
     for split in manifest.splits:
         for shard in split.shards:
             if shard.file == name:
                 return SingleFile(path, Dataset(directory, manifest), shard)
-    _check_by_name(path)
+    _check_format(path)
     return SingleFile(path)
-
-
-def _check_by_name(path: str) -> None:
-    # Most files are TFRecord by their names.
-    if ".tfrecord" not in os.path.basename(path):
-        check_format(path)
 
 
 def _read_manifest(path: str) -> Manifest:
@@ -171,7 +165,7 @@ def _no_dataset(directory: str) -> str:
     if shards:
         shown = first_few([*map(repr, shards)], _SHOWN_FILES)
         return f"{what} Name one of its files ({shown}), or convert again."
-    advice = what_else(directory) or (
+    advice = _what_else(directory) or (
         "Name a TFRecord file, or make a dataset with 'convert'."
     )
     return f"{what} {advice}"
@@ -195,7 +189,7 @@ def find_bare_files(path: str) -> BareFiles | None:
     if not paths:
         what = "folder" if is_folder else "pattern"
         some = "1 file" if len(found) == 1 else f"{len(found):,} files"
-        advice = what_else(path)
+        advice = _what_else(path)
         raise UsageError(
             f"A {what} must have TFRecord files; {path!r} has none. {advice}"
             if advice
@@ -278,8 +272,10 @@ def _is_tfrecord(path: str) -> bool:
         return False
 
 
-def check_format(path: str) -> None:
+def _check_format(path: str) -> None:
     """Raises UsageError where a file is of another format by name and content."""
+    if ".tfrecord" in os.path.basename(path):
+        return
     # It loads Arrow; most files are TFRecord by their names.
     from transforms.work.reject_files import is_rejects_name
 
@@ -301,7 +297,7 @@ def check_format(path: str) -> None:
         )
 
 
-def what_else(path: str) -> str:
+def _what_else(path: str) -> str:
     """Returns what is in a folder, or is matched by a pattern, without TFRecord files.
 
     A sentence or two for a message: the datasets below, or the format of the files and
