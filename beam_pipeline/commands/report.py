@@ -7,12 +7,19 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
 from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
 from beam_pipeline.planning.features.column_notes import label_notes
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.console import new_table, open_console, print_table
-from beam_pipeline.terminal.words import count_text, counts_text, kind_text, size_text
+from beam_pipeline.terminal.words import (
+    count_text,
+    counts_text,
+    examples_text,
+    extent_text,
+    kind_text,
+    present_text,
+    size_text,
+)
 from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitSource

@@ -10,12 +10,6 @@ import pyarrow as pa
 import yaml
 from rich.cells import cell_len
 
-from beam_pipeline.commands.evidence import (
-    MOST_EXAMPLES,
-    examples_text,
-    extent_text,
-    present_text,
-)
 from beam_pipeline.planning.features.column_notes import near_in_words
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.evidence import evidence_of
@@ -24,6 +18,12 @@ from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.words import (
+    MOST_EXAMPLES,
+    examples_text,
+    extent_text,
+    present_text,
+)
 from transforms.core.infer.evidence import Evidence
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.formats import images

@@ -1,12 +1,19 @@
-"""Numbers, sizes, instants and kinds as words for people."""
+"""Numbers, sizes, instants, kinds and evidence for kinds as words for people."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from beam_pipeline.terminal.printing import printable
 from transforms.core.schema import Feature, Kind
 
+if TYPE_CHECKING:  # it loads Arrow, and most commands print no evidence
+    from transforms.core.infer.evidence import Evidence
+
+MOST_EXAMPLES = 3
 _MOST_CHARACTERS = 80
+_EXAMPLE_CHARS = 32
 
 
 def size_text(size: int) -> str:
@@ -106,3 +113,38 @@ def value_text(number: float, feature: Feature, measured: str) -> str:
         if text:
             return text.partition(".")[0].removesuffix("Z").replace("T", " ")
     return number_text(number)
+
+
+def present_text(evidence: "Evidence") -> str:
+    """Returns the share of cells with a value: "100 %", "99.4 %", "0 %"."""
+    return share_text(evidence.sampled - evidence.missing, evidence.sampled)
+
+
+def extent_text(evidence: "Evidence", feature: Feature) -> str:
+    """Returns the smallest and the largest value; empty where there is none."""
+    if evidence.minimum is None or evidence.maximum is None:
+        return ""
+    ends = evidence.minimum, evidence.maximum
+    least, most = (_number(number, feature) for number in ends)
+    return least if least == most else f"{least} to {most}"
+
+
+def _number(value: int | float, feature: Feature) -> str:
+    """Returns a value for people: an instant, an integer with commas, a short float."""
+    if feature.kind is Kind.TIMESTAMP:
+        # Empty for the one number that is no instant.
+        instant = instant_text(int(value), feature.unit) or str(value)
+        return re.sub(r"\.0+Z$", "Z", instant)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def examples_text(texts: Sequence[str]) -> str:
+    """Returns the first few values, each on one line and cut with "..."."""
+    return ", ".join(map(_one_line, texts[:MOST_EXAMPLES]))
+
+
+def _one_line(text: str) -> str:
+    shown = printable(text)
+    if len(shown) > _EXAMPLE_CHARS:
+        shown = shown[: _EXAMPLE_CHARS - 3] + "..."
+    return shown or "''"

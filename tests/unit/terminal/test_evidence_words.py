@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
+from beam_pipeline.terminal.words import examples_text, extent_text, present_text
 from tests.support.runs import command
 from tests.support.sources import write_csv
 from transforms.core.infer.evidence import Evidence
