@@ -1,7 +1,7 @@
 """Puts the faults of `tests/faults.toml` in, and says which of them the tests catch.
 
     python scripts/faults.py                all faults, each with its own tests
-    python scripts/faults.py tar gather     these
+    python scripts/faults.py tar spool     these
     python scripts/faults.py --find tar     the whole suite until a test fails
 
 It works in a copy of the checkout. The exit code is 1 if a fault is missed.

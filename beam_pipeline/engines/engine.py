@@ -37,7 +37,7 @@ class RunHooks:
     Attributes:
       beam_flags: Beam's own flags; they win over ours.
       between: a PTransform, own steps from Batch to Batch; None for none. See
-        `beam_pipeline.job.build`.
+        `beam_pipeline.graph.build`.
       watch: called several times a second meanwhile, in the calling thread.
       say: called with what a person should know.
       abandon: called once when the run is stopped; after it nothing may be published.

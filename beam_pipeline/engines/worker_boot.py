@@ -100,7 +100,7 @@ def _become_worker(parser: argparse.ArgumentParser, given: argparse.Namespace) -
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     importlib.import_module("beam_pipeline.beam_internals.engine_worker")
     # What jobs of this program unpickle.
-    importlib.import_module("beam_pipeline.job")
+    importlib.import_module("beam_pipeline.graph")
     line = sys.stdin.readline()
     if not line.endswith("\n"):
         return False

@@ -3,26 +3,17 @@
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from beam_pipeline.own_pipelines.locks import EarlierRuns
-from beam_pipeline.own_pipelines.rows_plan import RowsPlan
-from transforms.core import this_worker
 from transforms.core.manifest import Manifest
-from transforms.core.model import (
-    CataloguePart,
-    ReadFacts,
-    RejectLog,
-    Segment,
-    ShardFile,
-)
-from transforms.core.placing.leakage import Fingerprints
-from transforms.errors import CommitError, ConservationError
+from transforms.core.model import ShardFile
+from transforms.core.placing.leakage import SplitFindings
+from transforms.core.placing.shard_rows import ShardCounts
+from transforms.errors import CommitError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
-from transforms.stages.commit import commit_dataset
-from transforms.storage.retry import storing
-from transforms.work.worker_check import counted, workers_of
+from transforms.stages.commit import Facts, commit_dataset
+from transforms.stages.job_plan import JobPlan
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,66 +38,18 @@ class Committed:
     status: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """A finished shard with the rows that it refused, and the attempt that wrote it.
-
-    Attributes:
-      attempt: the word of the attempt.
-      shard, rejects: facts of the file, and of the rows.
-      images: fingerprints of its images, where splits are compared.
-      rows: its rows of the catalogue, where there is one.
-    """
-
-    attempt: str
-    shard: ShardFile
-    rejects: RejectLog | None
-    images: Fingerprints | None
-    rows: Segment | None
-
-    @property
-    def names(self) -> list[str]:
-        """The names of its files."""
-        return [self.shard.name, *(facts.file for facts in self.shard.indexes)]
-
-
-@dataclasses.dataclass(frozen=True)
-class WrittenPart:
-    """A finished part of the catalogue, and the attempt that wrote it.
-
-    Attributes:
-      attempt: the word of the attempt.
-      part: facts of its file.
-    """
-
-    attempt: str
-    part: CataloguePart
-
-
-@dataclasses.dataclass(frozen=True)
-class ComparedKeys:
-    """How many keys of a part of the hashes were compared; all of them differ."""
-
-    keys: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Refused:
-    """The rows that a bundle has refused."""
-
-    rejects: RejectLog
-
-
 def commit_rows(
-    found: Sequence[Written | WrittenPart | ComparedKeys | Refused | Fingerprints],
-    plan: RowsPlan,
+    facts: list[Facts],
+    counts: ShardCounts,
+    plan: JobPlan,
     run: SharedRun,
     before: EarlierRuns,
 ) -> Committed:
     """Publishes the shards that were reported; a second attempt gives the same.
 
     Args:
-      found: what the stages have left.
+      facts: what the stages have left.
+      counts: of the rows.
       plan: of the rows.
       run: that they are of.
       before: what earlier runs have decided.
@@ -117,79 +60,44 @@ def commit_rows(
       Others: as `transforms.stages.commit.commit_dataset`.
     """
     publication = plan.publication
-    with storing(run.directory):
-        written = [each for each in found if isinstance(each, Written)]
-        manifest = run.published(publication.job)
-        if manifest is not None:
-            status = "committed"
-            if not _holds(manifest, [each.shard for each in written]):
-                began_after = target.state(run.directory) == publication.seen
-                if began_after or run.has_ended(publication.job):
-                    raise _submitted_again(manifest)
-                status = "repeated"
-                _LOG.warning(
-                    "An earlier attempt has published %r, and the rows of this one are "
-                    "others. They are not in the dataset, which is whole and stays as "
-                    "it is. If this graph was submitted twice, build the pipeline "
-                    "again.",
-                    run.directory,
-                )
-            before.keep(manifest, plan.layout.schema, run.store)
-            return _committed(run, manifest, status)
-        if run.has_ended(publication.job):
-            return _unchanged(run, [each.shard for each in written])
-        _check_compared([x for x in found if isinstance(x, ComparedKeys)], plan)
-        parts = [each for each in found if isinstance(each, WrittenPart)]
-        finished = [(each.attempt, name) for each in written for name in each.names]
-        finished += [(each.attempt, each.part.file.file) for each in parts]
-        store = run.open_commit(finished, seen=publication.seen)
-        if workers := _workers([*plan.facts, *written, *parts], plan, run):
-            versions = {**publication.run, "worker_versions": workers}
-            publication = dataclasses.replace(publication, run=versions)
-        # What rows consist of, boxes say, is not followed through the steps of users.
-        shards = [
-            dataclasses.replace(each.shard, parts={}, parts_gone={}) for each in written
-        ]
-        found_logs = [x.rejects for x in found if isinstance(x, Written | Refused)]
-        logs = [log for log in found_logs if log is not None]
-        before.check(run.store)
-        prints = [x for x in found if isinstance(x, Fingerprints)]
-        prints += [each.images for each in written if each.images is not None]
-        findings = before.findings(prints, run.store)
-        publication = dataclasses.replace(publication, new_lock=findings.lock)
-        commit_dataset(
-            [*plan.facts, *shards, *(each.part for each in parts), *logs, findings],
-            plan.counts,
-            publication=publication,
-            store=store,
-        )
-        manifest, status = run.published(publication.job), "committed"
-        if manifest is None:
-            manifest, status = target.read_manifest(run.directory), "up to date"
+    shards = [fact for fact in facts if isinstance(fact, ShardFile)]
+    manifest = run.published(publication.job)
+    if manifest is not None:
+        status = "committed"
+        if not _holds(manifest, shards):
+            began_after = target.state(run.directory) == publication.seen
+            if began_after or run.has_ended(publication.job):
+                raise _submitted_again(manifest)
+            status = "repeated"
+            _LOG.warning(
+                "An earlier attempt has published %r, and the rows of this one are "
+                "others. They are not in the dataset, which is whole and stays as "
+                "it is. If this graph was submitted twice, build the pipeline "
+                "again.",
+                run.directory,
+            )
         before.keep(manifest, plan.layout.schema, run.store)
         return _committed(run, manifest, status)
-
-
-def _workers(
-    facts: Sequence[Any], plan: RowsPlan, run: SharedRun
-) -> list[dict[str, Any]]:
-    """Returns the versions of the workers that have made the rows; see `check_facts`.
-
-    Raises:
-      WorkerError: one of them has other versions than the job's.
-    """
-    if run.rules is None or not run.rules.named:
-        return []
-    own = {*plan.workers, this_worker.stamp()}
-    readers: set[str] = set()
-    for fact in facts:
-        of = fact.shard if isinstance(fact, Written) else fact
-        of = of.part if isinstance(of, WrittenPart) else of
-        stamps = readers if isinstance(of, ReadFacts | RejectLog) else own
-        stamps.add(getattr(of, "worker", ""))
-    versions = run.rules.versions
-    found = workers_of(own, versions) | workers_of(readers, plan.reading or versions)
-    return counted(found)
+    if run.has_ended(publication.job):
+        return _unchanged(run, shards)
+    if target.state(run.directory) != publication.seen:
+        raise target.overtaken(run.directory)
+    before.check(run.store)
+    locks = [fact.lock for fact in facts if isinstance(fact, SplitFindings)]
+    publication = dataclasses.replace(publication, new_lock=max(locks, default=""))
+    # What rows consist of, boxes say, is not followed through the steps of users.
+    facts = [
+        dataclasses.replace(fact, parts={}, parts_gone={})
+        if isinstance(fact, ShardFile)
+        else fact
+        for fact in facts
+    ]
+    commit_dataset(facts, counts, publication=publication, store=plan.store)
+    manifest, status = run.published(publication.job), "committed"
+    if manifest is None:
+        manifest, status = target.read_manifest(run.directory), "up to date"
+    before.keep(manifest, plan.layout.schema, run.store)
+    return _committed(run, manifest, status)
 
 
 def _submitted_again(manifest: Manifest) -> CommitError:
@@ -228,20 +136,10 @@ def _unchanged(run: SharedRun, shards: Sequence[ShardFile]) -> Committed:
     try:
         manifest = target.read_manifest(run.directory)
     except FileNotFoundError:
-        raise run.is_gone() from None
+        raise run.store.is_gone() from None
     if not _holds(manifest, shards):
-        raise run.is_gone()
+        raise run.store.is_gone()
     return _committed(run, manifest, "up to date")
-
-
-def _check_compared(parts: Sequence[ComparedKeys], plan: RowsPlan) -> None:
-    compared = sum(part.keys for part in parts)
-    rows = sum(plan.counts.rows.values())
-    if parts and compared != rows:
-        raise ConservationError(
-            f"The keys of all rows must have been compared; of {rows:,} rows "
-            f"{compared:,} were. Nothing was committed; run again."
-        )
 
 
 def _committed(run: SharedRun, manifest: Manifest, status: str) -> Committed:

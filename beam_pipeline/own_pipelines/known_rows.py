@@ -1,4 +1,4 @@
-"""What is known of rows before they are seen, and how they are gathered by it."""
+"""What is known of rows before they are seen."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.schema import Feature, Kind
-from transforms.gather.bundle import GatherRule
+from transforms.gather.row_identity import RowRule
 from transforms.gather.tally import Declared
 from transforms.work.held_files import HeldFile
 
@@ -62,16 +62,14 @@ def split_rule(spec: Spec) -> SplitRule:
     return rule_of(spec)
 
 
-def gather_rule_of(
+def row_rule_of(
     spec: Spec,
     declared: Mapping[str, Declared],
     given: Given,
     before: EarlierRuns,
     source: ReadSource | None,
-    *,
-    unique: bool,
-) -> GatherRule:
-    """Returns how rows are gathered into sorted runs."""
+) -> RowRule:
+    """Returns what rows are known by, and how they fall into splits."""
     table = before.table()
     rule = split_rule(spec)
     if table is not None:
@@ -90,13 +88,11 @@ def gather_rule_of(
         images |= {feature.name for feature in source.schema.of_kind(Kind.IMAGE)}
         texts = frozenset(source.schema.names) - images
     whole = (Kind.INT64, Kind.LABEL)
-    return GatherRule(
+    return RowRule(
         split=rule,
         split_column=spec.split_column or "",
         key_column=spec.key_column or "",
         group_column=spec.group_column or "",
-        seed=spec.seed,
-        labels=tuple(sorted(labels)),
         images=frozenset(images),
         texts=texts,
         images_root=root_of(spec, source),
@@ -105,6 +101,4 @@ def gather_rule_of(
         examples=given.examples if given.examples() else None,
         table=before.table if table is not None else None,
         lock=before.lock if before.splits is not None else None,
-        with_units=before.with_units,
-        keys_apart=unique and bool(spec.split_column),
     )

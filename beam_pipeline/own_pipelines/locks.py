@@ -5,7 +5,6 @@ They are read when the transform is made. A lock is written again after the comm
 
 import dataclasses
 import os
-from collections.abc import Sequence
 
 from beam_pipeline.planning.features.vocabularies import (
     keep_names,
@@ -17,12 +16,10 @@ from beam_pipeline.planning.splits import identity_of
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.manifest import Manifest
-from transforms.core.placing.leakage import Fingerprints, SplitFindings
 from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.schema import Schema
 from transforms.errors import RaceError
-from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.work.held_files import HeldFile, hold, sha256_of
 from transforms.work.split_ids import SplitIds, read_split_ids
 from transforms.work.split_locks import (
@@ -33,8 +30,9 @@ from transforms.work.split_locks import (
 )
 from transforms.work.store import Store
 
-# In the work folder: the table of ids, and a file that says that locks are written.
+# In the work folder. The last file says that locks are written.
 _IDS = "split_ids.arrow"
+_LOCK = "earlier_lock.arrow"
 _WRITING = "writing_locks"
 
 
@@ -95,23 +93,19 @@ class EarlierRuns:
                     f"moved. Nothing was committed; build the pipeline again."
                 )
 
-    def findings(self, prints: Sequence[Fingerprints], store: Store) -> SplitFindings:
-        """Returns what the fingerprints of all rows and images say.
+    def tables_in(self, store: Store) -> tuple[str, str]:
+        """Puts what workers look up into a work folder; returns where it is.
 
-        The next split lock is then in the work folder.
+        That is the table of ids, and the earlier split lock; empty for none.
         """
-        table = ""
+        table = lock = ""
         if self.ids is not None:
             table = os.path.join(store.folder, _IDS)
             write_table(self.ids.get().to_table(), table, attempts=store.attempts)
-        stage = CheckLeaks(
-            store,
-            identity=self.identity,
-            lock="" if self.splits is None else self.splits.path,
-            make_lock=bool(self.spec.split_lock),
-            table=table,
-        )
-        return check_leaks(list(prints), stage)
+        if self.splits is not None:
+            lock = os.path.join(store.folder, _LOCK)
+            write_table(self.splits.get().to_table(), lock, attempts=store.attempts)
+        return table, lock
 
     def keep(self, manifest: Manifest, schema: Schema, store: Store) -> None:
         """Writes the locks of a dataset that is published; again, where it was done.

@@ -1,23 +1,17 @@
 """The steps of `WriteDataset` that see the target and counts, and decide the shards."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import apache_beam as beam
 
 from beam_pipeline.own_pipelines.known_rows import Given
 from beam_pipeline.own_pipelines.parameters import raising_of_rows
-from beam_pipeline.own_pipelines.rows_plan import (
-    RowsDraft,
-    RowsPlan,
-    draft_rows,
-    merge_bundles,
-    plan_rows,
-)
-from transforms.gather.bundle import GatheredBundle
-from transforms.gather.cuts import Cut
+from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
+from transforms.gather.spool import SpooledBundle
 from transforms.publishing.shared_run import Seen, SharedRun
+from transforms.stages.job_plan import JobPlan
 
 _WORD_BYTES = 8
 # Counts that wait until they are merged.
@@ -27,7 +21,7 @@ _MERGED_AT_ONCE = 64
 def look_at_target(run: SharedRun, *, overwrite: bool) -> beam.PTransform:
     """Returns the stage that gives, for any one element, what is at the target."""
     look = _Look(_LookAtTarget(), run, overwrite)
-    return look.with_output_types(tuple[None, Seen | GatheredBundle])
+    return look.with_output_types(tuple[None, Seen | SpooledBundle])
 
 
 class _LookAtTarget(beam.DoFn):
@@ -52,49 +46,29 @@ class _Look(beam.ParDo):
         return super().to_runner_api_parameter(*arguments, **options)
 
 
-def without_runs(bundle: GatheredBundle) -> tuple[None, Seen | GatheredBundle]:
-    """Returns what `draft_bundles` needs of a bundle."""
-    return None, bundle.without_runs()
+def without_rows(bundle: SpooledBundle) -> tuple[None, Seen | SpooledBundle]:
+    """Returns what `plan_bundles` needs of a bundle."""
+    return None, bundle.without_rows()
 
 
 @raising_of_rows()
-def draft_bundles(
-    element: tuple[None, Iterable[Seen | GatheredBundle]],
+def plan_bundles(
+    element: tuple[None, Iterable[Seen | SpooledBundle]],
     run: SharedRun,
     given: Given,
     **options: Any,
-) -> RowsDraft:
-    """Returns what is decided once all rows are counted; see `draft_rows`."""
+) -> JobPlan:
+    """Returns all that is decided once all rows are counted; see `plan_rows`."""
     # An engine may start a process for this step alone, and the plan names it.
     run.check_worker()
-    store = run.store
-    parts: list[GatheredBundle] = []
+    parts: list[SpooledBundle] = []
     for found in element[1]:
         if isinstance(found, Seen):
             seen = found
             continue
         parts.append(found)
         if len(parts) == _MERGED_AT_ONCE:
-            parts = [merge_bundles(parts, store)]
-    merged = merge_bundles(parts, store)
-    return draft_rows(merged, seen=seen, given=given.whole(), **options)
-
-
-@raising_of_rows()
-def plan_shards(
-    draft: RowsDraft,
-    found: Sequence[tuple[str, Sequence[Cut]]],
-    run: SharedRun,
-    given: Given,
-    **options: Any,
-) -> RowsPlan:
-    """Returns all that is decided; see `plan_rows`."""
-    run.check_worker()
+            parts = [merge_bundles(parts)]
     return plan_rows(
-        draft,
-        found,
-        directory=run.directory,
-        store=run.store,
-        names=None if given.names is None else given.names.get(),
-        **options,
+        merge_bundles(parts), seen=seen, run=run, given=given.whole(), **options
     )

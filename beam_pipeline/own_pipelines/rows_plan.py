@@ -1,15 +1,18 @@
 """What the rows of a pipeline are to be, decided in the pipeline from their counts."""
 
+import collections
 import dataclasses
 import datetime
+import hashlib
+import json
 import platform
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import pyarrow as pa
 from apache_beam.version import __version__ as beam_version
 
 from beam_pipeline.own_pipelines.given_schema import GivenSchema, schema_of
+from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.derived import derived_settings
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
@@ -17,157 +20,78 @@ from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
-from transforms.core import this_worker
-from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, Segment
-from transforms.core.placing.name_lists import (
-    NameStore,
-    add_names,
-    distinct_names,
-    put_classes,
+from transforms.core.model import Segment
+from transforms.core.placing.placement import (
+    Sharding,
+    SplitRule,
+    SplitSource,
+    usual_order,
 )
-from transforms.core.placing.placement import Sharding, SplitRule, usual_order
-from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError, SpecError, nearest
-from transforms.gather.bundle import GatheredBundle, GatherRule
-from transforms.gather.cuts import (
-    Bounds,
-    Cut,
-    Cutting,
-    Histogram,
-    even_bounds,
-    plan_cuts,
-)
-from transforms.gather.merge_runs import Merging, plan_merging
 from transforms.gather.refused_rows import merge_refusals
-from transforms.gather.tally import Declared, infer, merge_tallies
-from transforms.publishing.shared_run import Seen
+from transforms.gather.row_identity import RowRule
+from transforms.gather.spool import SpooledBundle
+from transforms.gather.tally import Declared, InferredColumn, infer, merge_tallies
+from transforms.gather.typed_rows import SpooledTypes
+from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.shards.shard_job import ShardLayout
-from transforms.stages.commit import Publication
-from transforms.stages.gather import ROWS_ORIGIN
-from transforms.work.worker_check import VersionRules
+from transforms.stages.job_plan import JobPlan, LeakRule, Publication
 
 _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
-# Keys that one worker compares at a time.
-_KEYS_COMPARED = 1 << 20
+# Pairs of pieces and shards from which on an engine holds much for them: some 220 bytes
+# for each.
+_MANY_PAIRS = 500_000
+_DIGEST_BYTES = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class RowsDraft:
-    """What is decided before cuts are found in large parts of the hashes.
-
-    Attributes:
-      gathered: counts of all rows.
-      seen: what the submission saw at the target when it started.
-      types: column -> types that its values join to; others are rejected.
-      schema: of the rows.
-      cuttings: split -> how it is cut; of splits that have rows, in their order.
-      splits: names of all splits.
-    """
-
-    gathered: GatheredBundle
-    seen: Seen
-    types: Mapping[str, Sequence[pa.DataType]]
-    schema: Schema
-    cuttings: Mapping[str, Cutting]
-    splits: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class RowsPlan:
-    """Everything that the stages after the rows need to know.
-
-    Attributes:
-      types: column -> types that its values join to; others are rejected.
-      bounds: split -> its shards.
-      counts: rows of each shard, and the class names.
-      publication: what is published, and how shards are laid out.
-      facts: what was read and placed, for the account.
-      attempts: of the bundles whose rows are counted.
-      workers: stamps of the workers that have gathered them, and of this one.
-      key_bounds: the parts of the hashes in which keys are compared.
-      merging: how runs are merged before they are cut; None for not at all.
-      reading: versions that the workers that have read a source must have; None where
-        there is none.
-    """
-
-    types: Mapping[str, Sequence[pa.DataType]]
-    bounds: Mapping[str, Bounds]
-    counts: ShardCounts
-    publication: Publication
-    facts: tuple[ReadFacts | PlaceFacts | RejectLog, ...]
-    attempts: frozenset[str]
-    workers: frozenset[str]
-    key_bounds: Bounds
-    merging: Merging | None
-    reading: VersionRules | None = None
-
-    @property
-    def layout(self) -> ShardLayout:
-        """What decides the bytes of a shard."""
-        return self.publication.layout
-
-
-def merge_bundles(
-    bundles: Iterable[GatheredBundle], store: NameStore
-) -> GatheredBundle:
-    """Returns the counts of all bundles; their runs are left out.
+def merge_bundles(bundles: Iterable[SpooledBundle]) -> SpooledBundle:
+    """Returns the counts of all bundles, and what names their pieces.
 
     Args:
-      bundles: of one run.
-      store: where long lists of names are.
+      bundles: of one run, without rows.
     """
-    tallies = []
-    histograms: dict[str, Histogram] = {}
-    labels: dict[str, list[Segment]] = {}
-    attempts: set[str] = set()
-    workers = {this_worker.stamp()}
-    refusals = []
-    runs = 0
+    pieces: list[Segment] = []
+    sizes: collections.Counter[str] = collections.Counter()
+    tallies, refusals = [], []
     for bundle in bundles:
-        refusals.append(bundle.refusals)
-        attempts |= bundle.attempts
-        # A bundle of a version without the field lacks it when it is unpickled.
-        workers |= getattr(bundle, "workers", {""})
-        runs += bundle.run_count
+        pieces += bundle.pieces
+        if bundle.word:
+            # A bundle counts by its word, too: it may have rejects alone.
+            pieces.append(Segment(bundle.word, 0, 0, 0))
+        sizes.update(bundle.sizes)
         tallies.append(bundle.tally)
-        for name, found in bundle.histograms.items():
-            known = histograms.get(name)
-            histograms[name] = found if known is None else known.merge(found)
-        for name, names in bundle.labels.items():
-            add_names(labels.setdefault(name, []), names, store)
-    return GatheredBundle(
-        (),
-        merge_tallies(tallies),
-        histograms,
-        labels,
-        attempts=frozenset(attempts),
-        run_count=runs,
-        refusals=merge_refusals(refusals),
-        workers=frozenset(workers),
+        refusals.append(bundle.refusals)
+    return SpooledBundle(
+        "", tuple(pieces), merge_tallies(tallies), dict(sizes), merge_refusals(refusals)
     )
 
 
-def draft_rows(
-    gathered: GatheredBundle,
+def plan_rows(
+    counted: SpooledBundle,
     spec: Spec,
-    rule: GatherRule,
+    rule: RowRule,
     *,
     given: GivenSchema | None,
     declared: Mapping[str, Declared],
+    before: EarlierRuns,
+    unique: bool,
     seen: Seen,
+    run: SharedRun,
     source: ReadSource | None = None,
-) -> RowsDraft:
-    """Returns what the counts of all rows decide; a function of them and the spec.
+) -> JobPlan:
+    """Returns what is made of all rows; a function of them and the spec alone.
 
     Args:
-      gathered: counts of all rows.
+      counted: counts of all rows.
       spec: of the job.
       rule: of the job.
       given: the whole schema, where one is given.
       declared: what is said of columns.
+      before: what earlier runs have decided.
+      unique: whether no two rows may have one key.
       seen: what the submission saw at the target when it started.
+      run: that the rows are of.
       source: that the rows were read from, where that is known.
 
     Raises:
@@ -175,104 +99,117 @@ def draft_rows(
         wrong with every row.
       SpecError: the spec and the rows contradict each other.
     """
-    _check_refusals(gathered)
-    if gathered.tally.rows:
-        if not gathered.tally.columns:
-            raise EncodingError(
-                f"Every row must have a column at least beside {rule.split_column!r}, "
-                f"which names its split and is not stored; found none. Add a column."
-            )
-        _check_columns(spec, gathered.tally.columns, given)
-        if given is None:
-            declared = _of_found(declared, gathered.tally.columns)
-    inferred = infer(gathered.tally, label=spec.label_column, declared=declared)
-    sizes = {name: _bytes_of(found) for name, found in gathered.histograms.items()}
-    names = _split_names(rule.split, sizes)
-    return RowsDraft(
-        gathered,
-        seen,
-        types={name: column.types for name, column in inferred.items()},
-        schema=schema_of(inferred, spec, given, source),
-        cuttings={
-            name: plan_cuts(gathered.histograms[name], shards_of(spec, sizes[name]))
-            for name in names
-            if name in gathered.histograms
-        },
-        splits=tuple(names),
+    inferred = _infer(counted, spec, rule, given, declared)
+    schema = schema_of(inferred, spec, given, source)
+    splits = _split_names(rule.split, counted.sizes)
+    shards = {
+        name: shards_of(spec, counted.sizes[name])
+        for name in splits
+        if name in counted.sizes
+    }
+    pieces = frozenset((piece.origin, piece.crc32c) for piece in counted.pieces)
+    store = run.open_plan(_digest_of(pieces))
+    table, lock = before.tables_in(store)
+    is_keyed = bool(rule.key_column)
+    keys_apart = unique and rule.split.source is SplitSource.COLUMN
+    has_images = bool(schema.of_kind(Kind.IMAGE)) and len(shards) > 1
+    leaks = LeakRule(
+        identity=before.identity,
+        keyed=keys_apart,
+        unique=keys_apart,
+        lock=lock,
+        make_lock=bool(spec.split_lock),
+        table=table,
     )
-
-
-def plan_rows(
-    draft: RowsDraft,
-    found: Iterable[tuple[str, Sequence[Cut]]],
-    spec: Spec,
-    rule: GatherRule,
-    *,
-    names: tuple[str, ...] | None,
-    directory: str,
-    store: NameStore,
-    source: ReadSource | None = None,
-) -> RowsPlan:
-    """Returns what is made of all rows; a function of the rows and the spec alone.
-
-    Args:
-      draft: of all rows.
-      found: (split, its cuts) in each large part of the hashes.
-      spec: of the job.
-      rule: of the job.
-      names: that have their class ids already; None for no lock.
-      directory: the target.
-      store: where long lists of names are.
-      source: that the rows were read from, where that is known.
-    """
-    schema, gathered = draft.schema, draft.gathered
-    inside: dict[str, list[Cut]] = {}
-    for name, cuts in found:
-        inside.setdefault(name, []).extend(cuts)
-    bounds: dict[str, Bounds] = {}
-    rows: dict[tuple[str, int], int] = {}
-    for name, cutting in draft.cuttings.items():
-        bounds[name], counts = cutting.settle(inside.get(name, ()))
-        rows |= {(name, shard): count for shard, count in enumerate(counts)}
-    size = sum(map(_bytes_of, gathered.histograms.values()))
-    merging = plan_merging(gathered.run_count, len(rows), size)
-    notes = []
-    if merging is not None:
-        notes.append(
-            f"{gathered.run_count:,} sorted runs of rows were merged before they were "
-            f"cut into {len(rows):,} shards, as each run has rows of each shard"
-        )
-    known = vocabularies_of(schema, spec, read=lambda _: names)
-    classes = {}
-    for feature in schema.of_kind(Kind.LABEL):
-        lists = gathered.labels.get(feature.source_column, ())
-        vocabulary = known.get(feature.name, Vocabulary())
-        found_names = vocabulary.settled(distinct_names(lists, store.get))
-        classes[feature.name] = put_classes(found_names, store.put_pieces)
-    shards = {name: len(found) for name, found in bounds.items()}
     layout = ShardLayout(
         name=str(spec.name),
         schema=schema,
         sharding=Sharding(
-            rule=dataclasses.replace(rule.split, names=draft.splits),
+            rule=dataclasses.replace(
+                rule.split, names=tuple(splits), by_content=not is_keyed
+            ),
             shards=shards,
             seed=spec.seed,
-            keyed=bool(rule.key_column),
+            keyed=is_keyed,
+            placeless=True,
+            unique=unique,
         ),
         compression=spec.compression,
         root=spec.images_root or (source.root if source is not None else ""),
         image_policy=spec.image_policy,
-        fingerprints=bool(schema.of_kind(Kind.IMAGE)) and len(shards) > 1,
+        many_origins=is_keyed,
+        fingerprints=has_images,
         derived=derived_settings(spec, schema),
     )
-    total = gathered.tally.rows
-    publication = Publication(
-        directory=directory,
-        seen=draft.seen.state,
-        job=draft.seen.job,
+    return JobPlan(
+        store,
+        _publication(counted, spec, layout, seen, run, source),
+        vocabularies_of(schema, spec, read=lambda _: before.locked_names()),
+        table=table,
+        lock=lock,
+        with_fingerprints=before.with_units or keys_apart,
+        leaks=leaks,
+        spooled=SpooledTypes(
+            # The plan looks up no row.
+            dataclasses.replace(rule, table=None, lock=None, examples=None),
+            {name: column.types for name, column in inferred.items()},
+            pieces,
+            has_source=source is not None,
+        ),
+    )
+
+
+def _infer(
+    counted: SpooledBundle,
+    spec: Spec,
+    rule: RowRule,
+    given: GivenSchema | None,
+    declared: Mapping[str, Declared],
+) -> dict[str, InferredColumn]:
+    """Returns what each column is to be; errors are those of `plan_rows`."""
+    _check_refusals(counted)
+    if counted.tally.rows:
+        if not counted.tally.columns:
+            raise EncodingError(
+                f"Every row must have a column at least beside {rule.split_column!r}, "
+                f"which names its split and is not stored; found none. Add a column."
+            )
+        _check_columns(spec, counted.tally.columns, given)
+        if given is None:
+            declared = _of_found(declared, counted.tally.columns)
+    return infer(counted.tally, label=spec.label_column, declared=declared)
+
+
+def _digest_of(pieces: Iterable[tuple[str, int]]) -> str:
+    text = json.dumps(sorted(pieces)).encode()
+    return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _publication(
+    counted: SpooledBundle,
+    spec: Spec,
+    layout: ShardLayout,
+    seen: Seen,
+    run: SharedRun,
+    source: ReadSource | None,
+) -> Publication:
+    shards = layout.sharding.shards
+    notes = [] if source is None else [*source.notes]
+    pieces = sum(piece.rows > 0 for piece in counted.pieces)
+    pairs = pieces * sum(shards.values())
+    if pairs > _MANY_PAIRS:
+        notes.append(
+            f"the rows came in {pieces:,} pieces for "
+            f"{sum(shards.values()):,} shards: the engine held {pairs:,} descriptors. "
+            f"beam.Reshuffle() before WriteDataset may make fewer and larger pieces"
+        )
+    return Publication(
+        directory=run.directory,
+        seen=seen.state,
+        job=seen.job,
         layout=layout,
-        settings=_settings(spec, schema, shards),
-        inputs=_NO_INPUTS,
+        settings=_settings(spec, layout.schema, shards),
+        inputs=_NO_INPUTS if source is None else source.inputs,
         run={
             "spec": spec.to_json(),
             "started": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
@@ -283,37 +220,26 @@ def plan_rows(
                 **deciding_versions(),
             },
         },
-        expected_rows=gathered.received,
+        skipped={} if source is None else source.skipped,
+        expected_rows=counted.received if source is None else source.expected_rows,
+        expected_placed=counted.received,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
         verified=spec.verify,
         keeps_equal=True,
-    )
-    facts = (
-        ReadFacts(ROWS_ORIGIN, start=0, rows=gathered.received),
-        PlaceFacts(ROWS_ORIGIN, 0, rows, labels={}),
-    )
-    return RowsPlan(
-        draft.types,
-        bounds,
-        ShardCounts(rows, classes),
-        publication,
-        facts,
-        frozenset(gathered.attempts),
-        gathered.workers | {this_worker.stamp()},
-        even_bounds(-(-total // _KEYS_COMPARED)),
-        merging,
+        reading=None if source is None else source.versions,
+        steps="" if source is None else "add",
     )
 
 
-def _check_refusals(gathered: GatheredBundle) -> None:
+def _check_refusals(counted: SpooledBundle) -> None:
     """Raises EncodingError where one thing is wrong with every row.
 
     Then it is no row that is bad, but a step or a parameter.
     """
-    for word, rows in gathered.refusals.rows.items():
-        if rows == gathered.received:
-            raise EncodingError(gathered.refusals.sentences[word])
+    for word, rows in counted.refusals.rows.items():
+        if rows == counted.received:
+            raise EncodingError(counted.refusals.sentences[word])
 
 
 def _check_columns(
@@ -347,10 +273,6 @@ def _of_found(
         if any(parent in columns for parent in parents):
             out[name] = said
     return out
-
-
-def _bytes_of(histogram: Histogram) -> int:
-    return int(histogram.bytes.sum())
 
 
 def _split_names(rule: SplitRule, found: Mapping[str, int]) -> list[str]:

@@ -1,16 +1,12 @@
 """`WriteDataset`: the rows of any pipeline as a whole, committed dataset.
 
-rows -> sorted runs and counts, one element a bundle      Gather
-     -> schema, class ids, cuts of shards                  Draft
-     -> cuts among very many equal rows, if there are any  Find cuts
-     -> everything that is decided: one side input         Plan
-     -> ranges of runs by shard                            Cut by shard
-     -> GroupByKey of descriptors
-     -> finished shards                                    Write
-     -> a published dataset, or nothing                    Commit
+rows -> stored pieces and counts, one element a bundle  Spool
+     -> everything that is decided: one side input       Plan
+     -> the pieces that count                            Admit
+     -> the stages of `convert`                          Place, Count, Write, Commit
 """
 
-import dataclasses
+import functools
 import json
 import os
 import secrets
@@ -23,21 +19,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.workers import version_rules
-from beam_pipeline.own_pipelines.commit_rows import (
-    Committed,
-    ComparedKeys,
-    Refused,
-    Written,
-    WrittenPart,
-    commit_rows,
-)
-from beam_pipeline.own_pipelines.cut_steps import (
-    compare_keys,
-    cut_by_shard,
-    cut_large_parts,
-    find_cuts_of_part,
-    merge_group,
-)
+from beam_pipeline.graph import build_rows
+from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
 from beam_pipeline.own_pipelines.given_schema import (
     GivenSchema,
@@ -49,31 +32,24 @@ from beam_pipeline.own_pipelines.given_schema import (
     of_arrow_schema,
     types_of_rows,
 )
-from beam_pipeline.own_pipelines.known_rows import Given, gather_rule_of, split_rule
+from beam_pipeline.own_pipelines.known_rows import Given, row_rule_of, split_rule
 from beam_pipeline.own_pipelines.locks import EarlierRuns, read_earlier_runs
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.plan_steps import (
-    draft_bundles,
     look_at_target,
-    plan_shards,
-    without_runs,
+    plan_bundles,
+    without_rows,
 )
-from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
-from beam_pipeline.own_pipelines.read_source import ReadSource
-from beam_pipeline.own_pipelines.rows_plan import RowsDraft, RowsPlan
-from beam_pipeline.own_pipelines.shard_steps import (
-    rows_of_parts,
-    write_part,
-    write_shards,
-)
+from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
 from beam_pipeline.settings.keywords import WriteKeywords
-from transforms.core.model import ReadFacts, RejectLog
-from transforms.core.placing.leakage import Fingerprints
+from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
 from transforms.gather.row_types import check_row_type
 from transforms.publishing.bucket.runs import this_run
 from transforms.publishing.shared_run import SharedRun
-from transforms.stages.gather import GatherRows
+from transforms.stages.commit import Facts
+from transforms.stages.job_plan import JobPlan
+from transforms.stages.spool import SpoolRows
 from transforms.storage.paths import absolute, is_remote
 from transforms.storage.visibility import Witness
 from transforms.work.worker_check import WorkerRules, store_variables
@@ -231,17 +207,8 @@ class WriteDataset(beam.PTransform):
         is_far = is_remote(self._directory)
         source = None if self._accounts is None else self._accounts.source
         declared = types_of_rows(rows.element_type) | self._declared
-        rule = gather_rule_of(
-            spec,
-            declared,
-            self._given,
-            self._before,
-            source,
-            unique=self._unique,
-        )
+        rule = row_rule_of(spec, declared, self._given, self._before, source)
         _check_rows(rows, examples=rule.examples is not None)
-        # The plan looks up no row.
-        plain = dataclasses.replace(rule, table=None, lock=None, examples=None)
         run = SharedRun(
             self._directory,
             # Of this application: a second one of the same transform is another run.
@@ -263,91 +230,38 @@ class WriteDataset(beam.PTransform):
             | "Once" >> beam.Impulse()
             | "Look at target" >> look_at_target(run, overwrite=spec.overwrite)
         )
-        bundles = rows | "Gather" >> GatherRows(rule, run, spec.overwrite)
-        counts = bundles | "Without runs" >> beam.Map(without_runs)
-        draft = (
+        bundles = rows | "Spool" >> SpoolRows(rule, run, spec.overwrite)
+        counts = bundles | "Without rows" >> beam.Map(without_rows)
+        plan = (
             # What was seen is always there, so that there is a plan of no rows, too.
             (seen, counts)
             | "Flatten counts" >> beam.Flatten()
             | "Group counts" >> beam.GroupByKey()
-            | "Draft"
+            | "Plan"
             >> beam.Map(
-                draft_bundles,
+                plan_bundles,
                 spec=spec,
-                rule=plain,
+                rule=rule,
                 run=run,
                 source=source,
                 given=self._given,
                 declared=declared,
-            ).with_output_types(RowsDraft)
+                before=self._before,
+                unique=self._unique,
+            ).with_output_types(JobPlan)
         )
-        drafted = beam.pvalue.AsSingleton(draft)
-        # Nothing passes here unless some rows are very many, or very large.
-        cuts = (
-            bundles
-            | "Cut large parts" >> beam.FlatMap(cut_large_parts, drafted)
-            | "Group large parts" >> beam.GroupByKey()
-            | "Find cuts" >> beam.Map(find_cuts_of_part, drafted, run, self._unique)
+        committed = build_rows(
+            bundles,
+            plan,
+            run,
+            [] if self._accounts is None else [self._accounts.facts],
+            catalogue=spec.catalogue is not False,
+            commit=functools.partial(_commit, run=run, before=self._before),
         )
-        plan = draft | "Plan" >> beam.Map(
-            plan_shards,
-            beam.pvalue.AsList(cuts),
-            spec=spec,
-            rule=plain,
-            run=run,
-            source=source,
-            given=self._given,
-        ).with_output_types(RowsPlan)
-        planned = beam.pvalue.AsSingleton(plan)
-        cut = bundles | "Cut by shard" >> (
-            beam.FlatMap(cut_by_shard, planned).with_outputs(
-                "merge", "keys", "units", "refused", main="shards"
-            )
-        )
-        # Nothing passes here unless there are very many runs.
-        merged = (
-            cut.merge
-            | "Group to merge" >> beam.GroupByKey()
-            | "Merge" >> beam.FlatMap(merge_group, planned, run)
-        )
-        written = (
-            (cut.shards, merged)
-            | "Flatten ranges" >> beam.Flatten()
-            | "Group by shard" >> beam.GroupByKey()
-            | "Write"
-            >> beam.ParDo(
-                write_shards(run, unique=self._unique), planned
-            ).with_output_types(Written)
-        )
-        facts = [plan, written, cut.refused]
-        if spec.catalogue is not False:
-            facts.append(
-                written
-                | "Rows of parts" >> beam.ParDo(rows_of_parts(), planned)
-                | "Group by part" >> beam.GroupByKey()
-                | "Write part"
-                >> beam.Map(write_part, planned, run).with_output_types(WrittenPart)
-            )
-        if rule.with_units:
-            facts.append(cut.units)
-        if rule.keys_apart:
-            # Rows of one key may be in two shards.
-            compared = (
-                cut.keys
-                | "Group keys" >> beam.GroupByKey()
-                | "Compare keys"
-                >> beam.Map(compare_keys).with_output_types(ComparedKeys)
-            )
-            facts.append(compared)
-        if self._accounts is not None:
-            facts.append(self._accounts.facts)
         return (
-            facts
-            | "Flatten facts" >> beam.Flatten()
-            | "To one worker" >> beam.Map(_to_one_worker)
-            | "Group facts" >> beam.GroupByKey()
-            | "Commit" >> beam.Map(_commit, run, source, self._before)
+            committed
             # An attempt at the commit finds all of its work, until one has succeeded.
+            | "Once committed" >> beam.Map(_to_one_worker)
             | "Keep" >> beam.GroupByKey()
             | "Clean up" >> beam.Map(_clean_up, run)
         )
@@ -368,19 +282,14 @@ def _to_one_worker(fact: Any) -> tuple[None, Any]:
 
 @raising_of_rows()
 def _commit(
-    element: tuple[None, Iterable[Any]],
+    facts: list[Facts],
+    counts: ShardCounts,
+    plan: JobPlan,
+    *,
     run: SharedRun,
-    source: ReadSource | None,
     before: EarlierRuns,
-) -> tuple[None, Committed]:
-    facts = [*element[1]]
-    (plan,) = (fact for fact in facts if isinstance(fact, RowsPlan))
-    if source is not None:
-        read = [fact for fact in facts if isinstance(fact, ReadFacts | RejectLog)]
-        plan = with_accounts(plan, source, read)
-    kinds = Written | WrittenPart | ComparedKeys | Refused | Fingerprints
-    found = [fact for fact in facts if isinstance(fact, kinds)]
-    return None, commit_rows(found, plan, run, before)
+) -> Committed:
+    return commit_rows(facts, counts, plan, run, before)
 
 
 @raising_of_rows()

@@ -27,7 +27,8 @@ from beam_pipeline.engines.engine import (
     check_words,
 )
 from beam_pipeline.engines.stopping import watched
-from beam_pipeline.job import Job, build
+from beam_pipeline.graph import build
+from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import RetryNotes, collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
@@ -85,7 +86,7 @@ def run_job(
     Raises:
       BeamTFRecordError: the run failed and nothing was committed.
     """
-    rules = job.store.rules
+    rules = job.plan.store.rules
     reports = None if rules is None else rules.reports
     if engine is not None and place is not None and reports is not None:
         cached = beam_shortcuts() if engine.caches_graph else contextlib.nullcontext()
@@ -94,7 +95,7 @@ def run_job(
                 lambda pipeline: build(pipeline, job, between=hooks.between),
                 place,
                 hooks,
-                work_folder=job.store.folder,
+                work_folder=job.plan.store.folder,
                 reports=reports,
             )
         return

@@ -11,9 +11,10 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
+from beam_pipeline import graph
 from beam_pipeline.engines.cluster import Cluster
 from beam_pipeline.engines.engine import AddStages
-from beam_pipeline.own_pipelines import shard_steps, write_dataset
+from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.clusters.own_runs import Loss, replacing_losses, run, task_managers
@@ -23,6 +24,7 @@ from transforms.core.example.parse import read_examples
 from transforms.core.manifest import Manifest
 from transforms.publishing.target import LocalTarget
 from transforms.shards import shard_group
+from transforms.stages.write import WriteShards
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -100,17 +102,21 @@ def test_workers_that_resume_after_the_commit(
         gather.before(Store, "put_rows")
         return row
 
-    def job_of(*arguments: Any, **options: Any) -> Any:
+    def watch(shard: Any) -> Any:
         # An attempt at shards has its folder, and nothing in it.
         write.before(shard_group, "draft_shard")
-        return shard_steps._job_of(*arguments, **options)
+        return shard
 
-    def commit_all(*arguments: Any) -> Any:
+    class Watched(WriteShards):
+        def expand(self, shards: Any) -> Any:
+            return super().expand(shards | "Watch" >> beam.Map(watch))
+
+    def commit_all(*arguments: Any, **options: Any) -> Any:
         # The dataset is whole, in the folder of the run.
         commit.before(LocalTarget, "publish")
-        return write_dataset._commit(*arguments)
+        return write_dataset._commit(*arguments, **options)
 
-    monkeypatch.setattr(shard_steps, "_job_of", job_of)
+    monkeypatch.setattr(graph, "WriteShards", Watched)
     monkeypatch.setattr(write_dataset, "_commit", commit_all)
     with contextlib.ExitStack() as stack:
         for loss in losses:
@@ -142,10 +148,10 @@ def test_all_is_lost_between_publication_and_report(
     with replacing_losses():
         loss = Loss(tmp_path, "published", others=task_managers())
 
-        def commit_all(*arguments: Any) -> Any:
-            committed = write_dataset._commit(*arguments)
+        def commit_all(*arguments: Any, **options: Any) -> Any:
+            committed = write_dataset._commit(*arguments, **options)
             with attempts.open("a") as file:
-                file.write(f"{committed[1].digest}\n")
+                file.write(f"{committed.digest}\n")
             loss.happen()
             return committed
 

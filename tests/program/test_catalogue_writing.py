@@ -126,7 +126,7 @@ def test_row_11_a_commit_done_twice_is_one(
         digests.extend(plain(*arguments, **options) for _ in range(2))
         return digests[-1]
 
-    monkeypatch.setattr(direct_run, "commit_dataset", twice)
+    monkeypatch.setattr(commit, "commit_dataset", twice)
     run_directly(settings(table, out))
     assert digests[0] == digests[1] == manifest(out)["dataset"]["digest"]
 

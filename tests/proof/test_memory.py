@@ -199,35 +199,3 @@ def test_as_many_classes_as_rows(option: str, rows: int, tmp_path: Folder) -> No
     assert peak.code == 0, peak.errors
     # What every run takes, and the classes: 700 MB for a million.
     assert peak.process < 450_000_000 + rows * 250
-
-
-_EQUAL_ROWS = """
-import sys
-import apache_beam as beam, numpy as np, pyarrow as pa
-from beam_tfrecord import WriteDataset
-
-def batches(rows):
-    for _ in range(0, rows, 50_000):
-        yield pa.record_batch({"n": np.full(50_000, 7)})
-
-with beam.Pipeline(runner="FnApiRunner") as pipeline:
-    rows = pipeline | beam.Create([int(sys.argv[1])]) | beam.FlatMap(batches)
-    if sys.argv[2:]:
-        rows | WriteDataset(sys.argv[2], num_shards=8)
-"""
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("rows", [10_000_000, 40_000_000])
-def test_one_row_many_million_times(rows: int, tmp_path: Folder) -> None:
-    """Its shards have one size, and memory is that of a run and of a shard."""
-    script = tmp_path / "equal.py"
-    script.write_text(_EQUAL_ROWS)
-    command = [sys.executable, str(script), str(rows)]
-    dropped = run_measured(command, cwd=ROOT)
-    written = run_measured([*command, str(tmp_path / "out")], cwd=ROOT)
-    assert (dropped.code, written.code) == (0, 0), written.errors
-    shards = sorted((tmp_path / "out").glob("*.tfrecord-*"))
-    assert len(shards) == 8
-    assert len({path.stat().st_size for path in shards}) == 1
-    assert written.process - dropped.process <= 300 << 20

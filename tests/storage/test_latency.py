@@ -105,7 +105,8 @@ import sys, time
 import pyarrow as pa
 from transforms import files
 from transforms.core.placing.placement import SplitRule, SplitSource
-from transforms.gather.bundle import BundleRows, GatherRule
+from transforms.gather.row_identity import RowRule
+from transforms.gather.spool import Spool
 folder, count, alone = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 paths = [f"{folder}/a/{number:05}.png" for number in range(count)]
 paths.append(f"{folder}/gone.png")
@@ -113,12 +114,13 @@ files.size_of(paths[0])
 begin = time.perf_counter()
 one_by_one = [files.size_of(path) for path in paths[:alone]]
 between = time.perf_counter()
-rule = GatherRule(SplitRule(SplitSource.SINGLE, ("train",)), images={"image"})
-bundle = BundleRows(rule, lambda pieces: "runs", files.sizes_of, lambda _: None)
+single = SplitRule(SplitSource.SINGLE, ("train",))
+rule = RowRule(single, images=frozenset(("image",)))
+bundle = Spool("word", rule, lambda *_: "pieces", files.sizes_of, lambda _: None)
 bundle.add(pa.table({"image": paths}))
 found = bundle.finish()
 bundle = time.perf_counter() - between
-print(found.histograms["train"].bytes.sum(), between - begin, bundle)
+print(found.sizes["train"], between - begin, bundle)
 """
 
 

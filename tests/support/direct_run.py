@@ -31,8 +31,8 @@ from transforms.publishing import target, work_folder
 from transforms.shards import decoder_pool
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
-from transforms.stages.commit import commit_dataset
-from transforms.stages.shard_counts import _MergeFacts
+from transforms.stages.commit import commit_job
+from transforms.stages.shard_counts import MergeFacts, count_shards
 from transforms.storage.paths import Access
 
 __all__ = ["forked", "run_directly", "run_job"]
@@ -80,9 +80,9 @@ def run_job(
     What only a runner can do is left to it: other engines and processes, a user's own
     steps and flags, a stratified split, the search for leaks.
     """
-    stratified = job.layout.sharding.rule.source is SplitSource.STRATIFIED
+    stratified = job.plan.layout.sharding.rule.source is SplitSource.STRATIFIED
     elsewhere = engine is not None or workers > 1
-    if elsewhere or stratified or job.leak_check or hooks.between or hooks.beam_flags:
+    if elsewhere or stratified or job.plan.leaks or hooks.between or hooks.beam_flags:
         local.run_job(job, hooks, workers=workers, engine=engine, place=place)
         return
     try:
@@ -95,9 +95,10 @@ def run_job(
 
 
 def _run(job: Job) -> str:
-    keeps_work = job.publication.keeps_work
-    by_position = not job.layout.sharding.shuffle
-    source, store = _crossed(job.source), job.store
+    plan = job.plan
+    keeps_work = plan.publication.keeps_work
+    by_position = not plan.layout.sharding.shuffle
+    source, store = _crossed(job.source), plan.store
     kept = store if keeps_work else None
     blocks = [
         _crossed(block)
@@ -122,39 +123,28 @@ def _run(job: Job) -> str:
             read.ReadBlocks(source, store, remembered=True, by_position=by_position)
         )
     )
-    placing = _crossed(
-        placing_stage._CutByShard(
-            placing_stage.PlaceRows(
-                job.layout.schema,
-                job.layout.sharding,
-                store,
-                table=job.plan.splits.table_in(store),
-                lock=job.plan.splits.lock_in(store),
-            )
-        )
-    )
-    placing.setup()
+    placing = _crossed(placing_stage.CutByShard())
     for block in blocks:
         outputs = reading.process(block)
         for output in outputs:
             for batch in _sorted([output], {read.FACTS: facts, read.REJECTS: facts}):
                 kept_facts = {placing_stage.FACTS: facts, placing_stage.REJECTS: facts}
-                segments += _sorted(list(placing.process(batch)), kept_facts)
-    merge = _MergeFacts(job.plan.vocabularies, store)
+                segments += _sorted(list(placing.process(batch, plan)), kept_facts)
+    merge = MergeFacts(store)
     sums = merge.create_accumulator()
     for fact in facts:
         if isinstance(fact, PlaceFacts):
             sums = merge.add_input(sums, fact)
-    shard_counts = merge.extract_output(merge.merge_accumulators([_crossed(sums)]))
+    shard_counts = count_shards(merge.merge_accumulators([_crossed(sums)]), plan)
     shards: dict[Any, list[Any]] = {}
     for key, segment in segments:
         shards.setdefault(key, []).append(segment)
-    writing = _crossed(write._WriteFile(job.layout, store))
+    writing = _crossed(write._WriteFile())
     writing.setup()
     writing.start_bundle()
     rows: list[Any] = []
     for key in sorted(shards):
-        done = writing.process((key, _crossed(shards[key])), shard_counts)
+        done = writing.process((key, _crossed(shards[key])), plan, shard_counts)
         facts += _sorted(list(done), {write.REJECTS: facts, write.CATALOGUE: rows})
     windowed: dict[str, list[Any]] = {write.REJECTS: [], write.CATALOGUE: []}
     last = _sorted(list(writing.finish_bundle()), windowed)
@@ -163,12 +153,10 @@ def _run(job: Job) -> str:
     for part, row in [*rows, *(each.value for each in windowed[write.CATALOGUE])]:
         parts.setdefault(part, []).append(_crossed(row))
     facts += [
-        write._write_part((part, parts[part]), job.layout, store, shard_counts)
+        write._write_part((part, parts[part]), plan, shard_counts)
         for part in sorted(parts)
     ]
-    return commit_dataset(
-        _crossed(facts), shard_counts, publication=job.publication, store=store
-    )
+    return commit_job(_crossed(facts), shard_counts, plan)
 
 
 def _crossed(given: _Crossing) -> _Crossing:

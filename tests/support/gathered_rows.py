@@ -1,23 +1,21 @@
 """Rows through the functions beneath `WriteDataset`, without a runner or a disk."""
 
 import dataclasses
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.own_pipelines.given_schema import types_of_rows
-from beam_pipeline.own_pipelines.known_rows import gather_rule_of
-from beam_pipeline.own_pipelines.rows_plan import (
-    RowsPlan,
-    draft_rows,
-    merge_bundles,
-    plan_rows,
-)
+from beam_pipeline.own_pipelines.known_rows import row_rule_of
+from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.model import Rejection, Segment
+from transforms.core.model import Reading, Rejection, Segment
 from transforms.core.placing.name_lists import load_classes
 from transforms.core.rows.record_columns import (
     number_labels,
@@ -25,12 +23,15 @@ from transforms.core.rows.record_columns import (
     record_schema,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.gather.bundle import BundleRows, GatheredBundle
-from transforms.gather.cuts import Bounds
-from transforms.gather.exact_cuts import find_cuts
-from transforms.gather.row_runs import RowRange, RowRun, cut_run
-from transforms.gather.shard_of_runs import gather_shard
+from transforms.core.segment import in_source_order
+from transforms.gather.spool import Spool, SpooledBundle
+from transforms.gather.typed_rows import read_piece
 from transforms.publishing.shared_run import Seen
+from transforms.shards.shard_job import load_segments
+from transforms.stages.job_plan import JobPlan
+from transforms.stages.place import FACTS, CutByShard
+from transforms.stages.shard_counts import MergeFacts, count_shards
+from transforms.work.store import Store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +40,14 @@ class Gathered:
 
     Attributes:
       plan: of the rows.
+      counts: how many rows each shard has, with those that are rejected there.
       records: of each shard, in its order; images as they are in the rows.
       rejections: of all shards.
       classes: label feature -> its class names.
     """
 
-    plan: RowsPlan
+    plan: JobPlan
+    counts: Mapping[tuple[str, int], int]
     records: Mapping[tuple[str, int], Sequence[bytes]]
     rejections: Sequence[Rejection]
     classes: Mapping[str, Sequence[str]]
@@ -58,117 +61,96 @@ class Gathered:
     def facts(self) -> tuple[Any, ...]:
         """All that may not depend on bundles and order."""
         refused = sorted(each.to_json() for each in self.rejections)
-        return self.schema, self.records, refused, self.classes, self.plan.counts.rows
+        return self.schema, self.records, refused, self.classes, self.counts
 
 
-class _Stored:
-    """Files in memory."""
+@dataclasses.dataclass
+class _Run:
+    """Takes the place of a run: rows stay in descriptors, tables are in a folder."""
 
-    def __init__(self) -> None:
-        self._files: list[bytes] = []
+    folder: str
+    directory: str = "out/rows"
 
-    def put_pieces(self, pieces: Sequence[pa.Buffer]) -> str:
-        self._files.append(b"".join(bytes(memoryview(piece)) for piece in pieces))
-        return str(len(self._files))
-
-    def fetch(self, path: str, start: int, stop: int) -> bytes:
-        return self._files[int(path) - 1][start:stop]
-
-    def get(self, part: Segment) -> pa.Buffer:
-        found = self.fetch(part.path, 0, part.size) if part.path else part.payload
-        return pa.py_buffer(found)
+    def open_plan(self, _plan: str) -> Store:
+        store = Store(self.folder, inline=True, unordered=True)
+        os.mkdir(store.attempts)
+        return store
 
 
 def gather(
     bundles: Sequence[Sequence[Any]], *, element_type: Any = Any, **settings: Any
 ) -> Gathered:
     """Returns what becomes of bundles of rows under settings of `WriteDataset`."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _gather(bundles, element_type, settings, _Run(folder))
+
+
+def _gather(
+    bundles: Sequence[Sequence[Any]],
+    element_type: Any,
+    settings: Mapping[str, Any],
+    run: _Run,
+) -> Gathered:
     write = WriteDataset("out/rows", **settings)
     declared = types_of_rows(element_type) | write._declared
-    rule = gather_rule_of(
-        write._spec,
-        declared,
-        write._given,
-        write._before,
-        None,
-        unique=write._unique,
-    )
-    stored = _Stored()
-    fetch = stored.fetch
+    rule = row_rule_of(write._spec, declared, write._given, write._before, None)
+    held: dict[str, bytes] = {}
 
-    found: list[GatheredBundle] = []
+    def store(name: str, pieces: Sequence[pa.Buffer]) -> str:
+        held[name] = b"".join(piece.to_pybytes() for piece in pieces)
+        return name
+
+    made: list[SpooledBundle] = []
     rejections: list[Rejection] = []
-    for rows in bundles:
-        bundle = BundleRows(rule, stored.put_pieces, files.sizes_of, rejections.extend)
+    for number, rows in enumerate(bundles):
+        spool = Spool(f"{number}", rule, store, files.sizes_of, rejections.extend)
         for row in rows:
-            bundle.add(row)
-        made = bundle.finish()
-        if made is not None:
-            found.append(made)
-    runs = [run for each in found for run in each.runs]
-    counts = merge_bundles(found, stored)
-    draft = draft_rows(
-        counts,
+            spool.add(row)
+        bundle = spool.finish()
+        if bundle is not None:
+            made.append(bundle)
+    plan = plan_rows(
+        merge_bundles(made),
         write._spec,
         rule,
         given=write._given.whole(),
         declared=declared,
+        before=write._before,
+        unique=write._unique,
         seen=Seen("", ""),
+        run=run,  # type: ignore[arg-type]
     )
-    large = {name: each.large_bounds for name, each in draft.cuttings.items()}
-    cuts = [
-        (
-            split,
-            find_cuts(
-                draft.cuttings[split].large[number],
-                parts,
-                draft.schema,
-                draft.types,
-                fetch,
-                unique=write._unique,
-            ),
-        )
-        for (split, number), parts in _by_shard(runs, large).items()
-    ]
-    plan = plan_rows(
-        draft,
-        cuts,
-        write._spec,
-        rule,
-        names=write._before.locked_names(),
-        directory="out/rows",
-        store=stored,
-    )
-    classes = load_classes(plan.counts.classes, stored.get)
-    ranges = _by_shard(runs, plan.bounds)
-    records: dict[tuple[str, int], Sequence[bytes]] = {}
-    for key in sorted(ranges):
-        gathered, refused = gather_shard(
-            ranges[key],
-            plan.layout.schema,
-            plan.types,
-            fetch,
-            unique=write._unique,
-            around=plan.bounds[key[0]].around(key[1]),
-        )
-        rejections += refused
-        records[key] = _records(gathered, plan, classes)
+    place, merge = CutByShard(), MergeFacts(plan.store)
+    sums = merge.create_accumulator()
+    segments: dict[tuple[str, int], list[bytes]] = {}
+    for piece in (piece for bundle in made for piece in bundle.pieces):
+        reading = _read(piece, held, plan)
+        rejections += reading.rejections
+        for output in place.process(reading.batch, plan):
+            if not isinstance(output, beam.pvalue.TaggedOutput):
+                segments.setdefault(output[0], []).append(output[1])
+            elif output.tag == FACTS:
+                sums = merge.add_input(sums, output.value)
+    counts = count_shards(sums, plan)
+    classes = load_classes(counts.classes, plan.store.get)
+    records = {}
+    for key in sorted(segments):
+        source = in_source_order(segments[key])
+        loaded = load_segments([source], layout=plan.layout, store=plan.store)
+        records[key] = _records(loaded.rows, plan, classes)
     names = {name: found.to_pylist() for name, found in classes.items()}
-    return Gathered(plan, records, rejections, names)
+    return Gathered(plan, counts.rows, records, rejections, names)
 
 
-def _by_shard(
-    runs: Sequence[RowRun], bounds: Mapping[str, Bounds]
-) -> dict[tuple[str, int], list[RowRange]]:
-    out: dict[tuple[str, int], list[RowRange]] = {}
-    for run in runs:
-        for key, part in cut_run(run, bounds):
-            out.setdefault(key, []).append(part)
-    return out
+def _read(piece: Segment, held: Mapping[str, bytes], plan: JobPlan) -> Reading:
+    message = pa.py_buffer(held[piece.path] if piece.path else piece.payload)
+    assert plan.spooled is not None
+    layout = plan.layout
+    return read_piece(piece, message, plan.spooled, layout.schema, layout.sharding.seed)
 
 
 def _records(
-    rows: Any, plan: RowsPlan, classes: Mapping[str, pa.StringArray]
+    rows: Any, plan: JobPlan, classes: Mapping[str, pa.StringArray]
 ) -> Sequence[bytes]:
     schema = plan.layout.schema
     # Files of images are not read here.

@@ -43,7 +43,8 @@ from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
-from transforms.stages.commit import Facts, Publication, commit_dataset
+from transforms.stages.commit import Facts, commit_dataset
+from transforms.stages.job_plan import Publication
 from transforms.storage import file_systems
 from transforms.storage.object_store import Look
 from transforms.storage.row_spool import RowSpool

@@ -7,7 +7,7 @@ these. Their names begin with a NUL character, which no feature's name has:
     row     int64   each row's 0-based number in its origin
     origin  string  each row's origin; only if a block spans several origins
     stamp   int64   and its stamp when it was listed
-    key     uint64  each row's order hash; only if keys identify rows
+    key     uint64  each row's order hash; only if keys or contents identify rows
 
 A segment file, one for each placed batch, is the messages one after another, in the
 order of their shards. A `Segment` states the offset and size of its own.
@@ -32,6 +32,8 @@ ROW_COLUMN = "\0row"
 ORIGIN_COLUMN = "\0origin"
 STAMP_COLUMN = "\0stamp"
 KEY_COLUMN = "\0key"
+NO_RECORD = -1
+"""The number of a row that is rejected, and counts among the rows of its shard."""
 PLACE_COLUMNS = frozenset((ROW_COLUMN, ORIGIN_COLUMN, STAMP_COLUMN, KEY_COLUMN))
 """What a segment holds beside the features' columns."""
 
@@ -39,14 +41,14 @@ _values = operator.attrgetter(*(each.name for each in dataclasses.fields(Segment
 
 
 def segment_schema(
-    row_schema: pa.Schema, *, many_origins: bool, keyed: bool = False
+    row_schema: pa.Schema, *, many_origins: bool, ordered: bool = False
 ) -> pa.Schema:
     """Returns the schema of a segment of rows under `row_schema`."""
     out = row_schema.append(pa.field(ROW_COLUMN, pa.int64()))
     if many_origins:
         out = out.append(pa.field(ORIGIN_COLUMN, pa.string()))
         out = out.append(pa.field(STAMP_COLUMN, pa.int64()))
-    if keyed:
+    if ordered:
         out = out.append(pa.field(KEY_COLUMN, pa.uint64()))
     return out
 

@@ -4,14 +4,16 @@
       rows-<token>/             see `transforms.work.store`
         seen-<job>              the state of the target when a submission started
         program                 of a local run: the process without which it is dead
-        dataset/<attempt>/      the finished shard of one attempt
-        rejects/<attempt>/      its rejects, where there are many
-        dataset/<word>/         the dataset, of one list of reported shards
+        segments/               spooled rows, one file a piece, and segments of shards
+        dataset/<plan>/         the dataset of one plan
+        rejects/<plan>/         its rejects, where there are many
 
 Engines repeat work, and what a step of the user gives may differ from attempt to
-attempt. So each attempt writes under names of its own, and only the names that it
-reports are taken into the dataset. Whether the target holds the run's own dataset
-already is known by the manifest, which names the run's token and the submission.
+attempt. So each attempt spools its rows under names of its own, and the plan names the
+pieces that count. All that is written behind the plan is a function of these and of the
+plan: a second attempt writes the same bytes under the same names, and another plan has
+other folders. Whether the target holds the run's own dataset already is known by the
+manifest, which names the run's token and the submission.
 
 Two runs publish in turn: the first one wins, and the other finds that the target has
 changed. A run on an engine may be alive with nothing of it to be seen, so its folder
@@ -23,19 +25,21 @@ import hashlib
 import os
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from transforms import files
 from transforms.core import this_worker
 from transforms.core.manifest import Manifest
-from transforms.errors import CommitError, StorageError, TargetError, WorkerError
+from transforms.core.model import Segment
+from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket.target import SHARED
 from transforms.publishing.work_folder import PROGRAM
 from transforms.storage.paths import Access, is_remote
 from transforms.storage.retry import storing
 from transforms.work.store import Store
-from transforms.work.worker_check import WorkerRules, check_worker, unreachable
+from transforms.work.worker_check import WorkerRules, unreachable
 
-_WORD_BYTES = 6
 # What Beam's containers tell a worker of the job that it is in.
 _JOB_ID = "JOB_ID"
 
@@ -97,7 +101,7 @@ class SharedRun:
           WorkerError: it has other versions than those of the program that has built
             the graph, or does not see what the pipeline reads.
         """
-        check_worker(self.rules, folder=self.store.folder)
+        self.store.check_worker()
 
     @property
     def token(self) -> str:
@@ -114,7 +118,13 @@ class SharedRun:
         folder = os.path.join(
             target.work_folder(self.directory), f"{SHARED}{self.token}"
         )
-        return Store(folder, keep_items=self.keep_items, access=self.access)
+        return Store(
+            folder,
+            keep_items=self.keep_items,
+            unordered=True,
+            access=self.access,
+            rules=self.rules,
+        )
 
     def begin(self, *, overwrite: bool, job: str = "") -> Store:
         """Checks the target and makes the run's folder; any worker may do it first.
@@ -214,22 +224,23 @@ class SharedRun:
         """
         return not files.exists(self._seen(job))
 
-    def open_attempt(self) -> Store:
-        """Returns the store of one attempt at a shard, with folders of its own.
+    def open_plan(self, plan: str) -> Store:
+        """Returns the store of all that a plan decides; any attempt at it may open it.
 
-        Raises:
-          CommitError: the run has ended, or its work was removed.
-          WorkerError: see `check_worker`.
+        Args:
+          plan: its digest.
         """
-        self.check_worker()
-        try:
-            return target.at(self.directory).open_attempt(self.store)
-        except FileNotFoundError as error:
-            raise self.is_gone() from error
+        place = target.at(self.directory)
+        place.make_shared(self.store)
+        return place.open_plan(dataclasses.replace(self.store, plan=plan))
 
-    def attempt(self, word: str) -> Store:
-        """Returns the store of an attempt that has ended."""
-        return dataclasses.replace(self.store, attempt=word)
+    def get(self, part: Segment) -> pa.Buffer:
+        """Returns the message of a segment; see `transforms.work.store.Store.get`."""
+        return self.store.get(part)
+
+    def put_pieces(self, pieces: Sequence[pa.Buffer]) -> str:
+        """Stores pieces end to end; see `transforms.work.store.Store.put_pieces`."""
+        return self.store.put_pieces(pieces)
 
     def published(self, job: str) -> Manifest | None:
         """Returns the manifest of the target where this submission published it.
@@ -244,41 +255,10 @@ class SharedRun:
             return None
         return manifest if _is_of(manifest, job) else None
 
-    def open_commit(self, finished: Sequence[tuple[str, str]], *, seen: str) -> Store:
-        """Returns the store of the dataset, with the finished shards in their place.
-
-        Args:
-          finished: (attempt, file name) of each shard, as it was reported. Another list
-            makes another folder, so that attempts at the commit cannot mix.
-          seen: the state of the target; see `Seen`.
-
-        Raises:
-          RaceError: another run has published since; its dataset stays.
-          WorkerError: see `check_worker`.
-        """
-        self.check_worker()
-        place = target.at(self.directory)
-        if place.state() != seen:
-            raise target.overtaken(self.directory)
-        listed = "\n".join(sorted("\0".join(each) for each in finished))
-        word = hashlib.blake2b(listed.encode(), digest_size=_WORD_BYTES).hexdigest()
-        place.make_shared(self.store)
-        store = place.open_commit(self.store, word=word)
-        place.take_in(store, [(self.attempt(a), name) for a, name in finished])
-        return store
-
     def end(self) -> None:
         """Removes the run's folder; it may be gone already."""
         with storing(self.directory):
             target.at(self.directory).end_shared(self.store)
-
-    def is_gone(self) -> CommitError:
-        """Returns the error of an attempt that finds the run's work gone."""
-        return CommitError(
-            f"The work of a run must stay where it is until the run ends; "
-            f"{self.store.folder!r} is gone. The run has ended meanwhile, or "
-            f"'beam-tfrecord clean --pipelines' has removed it; run again."
-        )
 
 
 def _is_of(manifest: Manifest, job: str) -> bool:

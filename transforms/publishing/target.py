@@ -12,14 +12,12 @@ manifest names, by its exact name.
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
 import re
-import secrets
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from transforms import files
 from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
@@ -250,26 +248,10 @@ class LocalTarget:
         for folder in (store.attempts, store.segments, store.rejects, store.dataset):
             folders.make(folder)
 
-    def open_attempt(self, store: Store) -> Store:
-        store = dataclasses.replace(store, attempt=secrets.token_hex(_WORD_BYTES))
-        for folder in (store.dataset, store.rejects):
-            # Not the folders above: a late attempt must leave nothing after the end.
-            persistently(functools.partial(os.mkdir, folder), path=folder)
-        return store
-
-    def open_commit(self, store: Store, *, word: str) -> Store:
-        store = dataclasses.replace(store, attempt=word)
+    def open_plan(self, store: Store) -> Store:
         for folder in (store.dataset, store.rejects):
             folders.make(folder)
         return store
-
-    def take_in(self, store: Store, finished: Iterable[tuple[Store, str]]) -> None:
-        for attempt, name in finished:
-            source = os.path.join(attempt.dataset, name)
-            store.announce(name)
-            # An attempt at this that was killed has renamed some of them.
-            with contextlib.suppress(FileNotFoundError):
-                files.rename(source, os.path.join(store.dataset, name))
 
     def end_shared(self, store: Store) -> None:
         store.remove_tree(store.folder)

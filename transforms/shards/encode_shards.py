@@ -1,12 +1,11 @@
 """Encode the rows of shards as records: of many small ones together."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Rejection
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
@@ -36,7 +35,6 @@ class EncodedShard:
       records: how many there are.
       statistics: of its features, by name.
       parts: see `ShardFile`.
-      refused: rejections of rows that it cannot have.
       log: of its records, for derived files.
       repeated, repeated_example: see `ShardFile`.
     """
@@ -45,7 +43,6 @@ class EncodedShard:
     records: int
     statistics: Mapping[str, Statistics]
     parts: Mapping[str, int]
-    refused: Iterable[Rejection]
     log: RecordLog
     repeated: int = 0
     repeated_example: tuple[tuple[str, int | None], ...] = ()
@@ -101,9 +98,7 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
     numbering = job.shard_counts.numbering
     placed = rows.without_values()
     encoded = []
-    for index, (count, refused) in enumerate(
-        zip(loaded.lengths, loaded.refused, strict=True)
-    ):
+    for index, count in enumerate(loaded.lengths):
         start, stop = places[index : index + 2]
         first, last = bounds[index : index + 2].tolist()
         part = table.slice(first, count)
@@ -119,7 +114,6 @@ def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShar
                 records=count,
                 statistics=statistics,
                 parts=count_parts(part, features) if count else {},
-                refused=refused,
                 log=log,
                 repeated=repeated[0],
                 repeated_example=repeated[1],

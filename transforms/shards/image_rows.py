@@ -230,8 +230,8 @@ def store_fingerprints(
     packed = pack_fingerprints(
         np.array(values, np.uint64), np.zeros(len(values), np.int64), numbers, origins
     )
-    # The rows of another attempt may be others.
-    name = f"images\0{split}\0{store.attempt}"
+    # The rows of another plan may be others.
+    name = f"images\0{split}\0{store.plan}"
     parts = [(packed.num_rows, segment.serialize(packed))]
     (piece,) = store.put(name, number, parts)
     return Fingerprints(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +12,12 @@ from transforms.core.catalogue import catalogue_features
 from transforms.core.derived_settings import DerivedSettings
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.model import Rejection, Segment, ShardKey
+from transforms.core.model import Segment, ShardKey
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows.record_columns import record_schema
 from transforms.core.schema import Feature, Schema
+from transforms.shards.placeless_rows import PlacelessRows
 from transforms.work.store import Store
 
 _AS_IT_IS = ImagePolicy()
@@ -96,12 +97,10 @@ class Loaded:
     Attributes:
       rows: of all of them, one shard after another.
       lengths: how many rows each shard has in the order of `rows`.
-      refused: for each shard, rejections of rows that it cannot have.
     """
 
     rows: ShardRows
     lengths: Sequence[int]
-    refused: Sequence[Iterable[Rejection]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,17 +144,20 @@ class ShardTask:
 def load_segments(
     sources: Sequence[Sequence[Segment]], *, layout: ShardLayout, store: Store
 ) -> Loaded:
-    """Returns the rows of shards that `place` has stored; none are refused.
+    """Returns the rows of shards that `place` has stored.
 
     Args:
       sources: the segments of each shard, in source order.
       layout: of the shards.
       store: where the segments are.
+
+    Raises:
+      InputError: two rows have one key, where that is refused.
     """
     schema = segment.segment_schema(
         layout.schema.row_schema,
         many_origins=layout.many_origins,
-        keyed=layout.sharding.keyed,
+        ordered=layout.sharding.stores_order,
     )
     pieces = [piece for source in sources for piece in source]
     lengths = [sum(piece.rows for piece in source) for source in sources]
@@ -168,4 +170,9 @@ def load_segments(
         shuffle=layout.sharding.shuffle,
         lengths=lengths,
     )
-    return Loaded(rows, lengths, [()] * len(sources))
+    if layout.sharding.placeless:
+        unique = layout.sharding.unique
+        return Loaded(
+            *PlacelessRows.ordered(rows, lengths, layout.schema, unique=unique)
+        )
+    return Loaded(rows, lengths)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -18,7 +18,6 @@ from transforms import files
 from transforms.core.example.encoder import ExampleEncoder, FramedPieces
 from transforms.core.manifest import FileFacts
 from transforms.core.model import (
-    Rejection,
     RejectLog,
     Segment,
     ShardFile,
@@ -220,12 +219,10 @@ def _write_once(
         if encoded is None:
             if task.size >= _LARGE_BYTES:
                 return_freed_memory()
-            rows, refused = _loaded(task, job)
+            rows = _loaded(task, job)
             repeated, example = repeated_keys(rows, job, 0, len(rows))
         else:
-            refused = encoded.refused
             repeated, example = encoded.repeated, encoded.repeated_example
-        rejects.add(refused)
         with TFRecordWriter(file, compression=layout.compression) as writer:
             if encoded is not None:
                 writer.write_framed(encoded.framed, records=encoded.records)
@@ -275,13 +272,11 @@ def _write_once(
     return _Content(shard, rejects.log, prints, indexes, log.piece())
 
 
-def _loaded(task: ShardTask, job: ShardJob) -> tuple[ShardRows, Iterable[Rejection]]:
-    """Returns a shard's rows, with numbers for labels, and rejections of others."""
-    loaded = job.load([task.source])
-    (refused,) = loaded.refused
-    features = job.layout.schema.features
-    table = number_labels(loaded.rows.table, features, job.classes)
-    return dataclasses.replace(loaded.rows, table=table), refused
+def _loaded(task: ShardTask, job: ShardJob) -> ShardRows:
+    """Returns a shard's rows, with numbers for labels."""
+    rows = job.load([task.source]).rows
+    table = number_labels(rows.table, job.layout.schema.features, job.classes)
+    return dataclasses.replace(rows, table=table)
 
 
 @dataclasses.dataclass(slots=True)

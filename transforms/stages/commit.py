@@ -6,9 +6,8 @@ import datetime
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import apache_beam as beam
 import google_crc32c
@@ -41,6 +40,7 @@ from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
 from transforms.core.remarks import (
+    crowd_remarks,
     key_remarks,
     label_remarks,
     padding_remarks,
@@ -60,13 +60,13 @@ from transforms.errors import (
     RejectLimitError,
 )
 from transforms.publishing import target, work_folder
-from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars.table import pointers_to, render_sidecars
+from transforms.stages.job_plan import JobPlan, PlanInput, Publication
 from transforms.storage import folders
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
 from transforms.work.store import Store
-from transforms.work.worker_check import check_facts
+from transforms.work.worker_check import counted, workers_of
 
 # Total size of shards up to which they are read again before publication.
 _SMALL_BYTES = 64 << 20
@@ -78,87 +78,35 @@ _Fact = TypeVar("_Fact")
 Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings | CataloguePart
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Publication:
-    """Settings of the commit: all it needs besides the facts.
-
-    Attributes:
-      directory: the target.
-      seen: what `target.state` said of it at the start.
-      job: digest of the job; a second attempt knows its own work by it.
-      layout: of the shards: it has the dataset's name, schema, compression and splits.
-      settings: what decides bytes, for the manifest.
-      inputs: facts of the inputs, for the manifest.
-      run: for the manifest's `run` part; `notes` are what planning has found.
-      skipped: items of the source that were left out before reading, by reason.
-      expected_rows: how many rows must have been read; None if not known.
-      max_reject_rate: rejected / (read - skipped) that is tolerated, of items and of
-        their parts; see `transforms.core.reject_limit`.
-      allow_empty: publish a dataset without records.
-      label_map: class id -> name, for the sidecars; empty for none.
-      new_lock: where the stage `leak_check` has left the next split lock; empty for
-        nowhere.
-      keeps_work: whether the next run finds the segments of this one.
-      shares: of the splits, where shares alone decide; they sum to one.
-      verified: whether finished shards are read again before they are published;
-        None for those of up to `_SMALL_BYTES` in all.
-      keeps_equal: whether nothing is published where the target holds an equal dataset.
-      token: of a job that nobody waits for, which therefore ends its work itself;
-        see `transforms.publishing.bucket.runs.note_job`. Else empty.
-      steps: what users' own steps between reading and placing may do beside changing
-        rows: "drop" some, or also "add" some, which the account counts. Empty: none.
-    """
-
-    directory: str
-    seen: str
-    job: str
-    layout: ShardLayout
-    settings: Mapping[str, Any]
-    inputs: Mapping[str, Any]
-    run: Mapping[str, Any]
-    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    expected_rows: int | None = None
-    max_reject_rate: float | None = None
-    allow_empty: bool = False
-    label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    new_lock: str = ""
-    keeps_work: bool = False
-    shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
-    verified: bool | None = None
-    keeps_equal: bool = False
-    token: str = ""
-    steps: Literal["", "drop", "add"] = ""
-
-
 @dataclasses.dataclass
 class CommitDataset(beam.PTransform):
     """Checks the sums, writes the sidecars and rejects, and publishes.
 
-    Input: the facts of all stages. Output: the digest of the published dataset. A
-    retry after success finds its own work and does nothing.
+    Input: the facts of all stages. Output: what `commit` returns. A retry after success
+    finds its own work and does nothing.
 
     Attributes:
-      publication: what to publish and where.
-      store: where the finished shards are.
+      plan: what to publish and where.
       shard_counts: the one ShardCounts of the job.
+      commit: commits the facts of a whole job.
     """
 
-    publication: Publication
-    store: Store
-    shard_counts: beam.pvalue.AsSingleton
+    plan: PlanInput
+    shard_counts: beam.PCollection[ShardCounts]
+    commit: Callable[[list[Facts], ShardCounts, JobPlan], Any]
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, facts: beam.PCollection[Facts]) -> beam.PCollection[str]:
+    def expand(self, facts: beam.PCollection[Facts]) -> beam.PCollection[Any]:
         """Gathers all facts in one place."""
         # The counts are always there, so that a job without facts is committed, too.
         return (
-            (facts, self.shard_counts.pvalue)
+            (facts, self.shard_counts)
             | "Flatten" >> beam.Flatten()
             | "To one worker" >> beam.Map(_to_one_worker)
             | "Gather facts" >> beam.GroupByKey()
-            | "Publish" >> beam.Map(_commit, self.publication, self.store)
+            | "Publish" >> beam.Map(_commit, self.plan, self.commit)
         )
 
 
@@ -168,23 +116,32 @@ def _to_one_worker(fact: Facts | ShardCounts) -> tuple[None, Facts | ShardCounts
 
 def _commit(
     element: tuple[None, Iterable[Facts | ShardCounts]],
-    publication: Publication,
-    store: Store,
-) -> str:
-    store.check_worker()
+    plan: JobPlan,
+    commit: Callable[[list[Facts], ShardCounts, JobPlan], Any],
+) -> Any:
+    plan.store.check_worker()
     found = [*element[1]]
     (shard_counts,) = [each for each in found if isinstance(each, ShardCounts)]
     facts = [each for each in found if not isinstance(each, ShardCounts)]
-    with storing(publication.directory):
-        done = commit_dataset(facts, shard_counts, publication=publication, store=store)
-        if publication.token:
-            work_folder.end_handed_over(
-                publication.directory,
-                store,
-                token=publication.token,
-                keeps_work=publication.keeps_work,
-            )
-        return done
+    with storing(plan.publication.directory):
+        return commit(facts, shard_counts, plan)
+
+
+def commit_job(facts: Sequence[Facts], shard_counts: ShardCounts, plan: JobPlan) -> str:
+    """Publishes the dataset of a job that was planned; returns its digest.
+
+    Errors are those of `commit_dataset`.
+    """
+    publication, store = plan.publication, plan.store
+    done = commit_dataset(facts, shard_counts, publication=publication, store=store)
+    if publication.token:
+        work_folder.end_handed_over(
+            publication.directory,
+            store,
+            token=publication.token,
+            keeps_work=publication.keeps_work,
+        )
+    return done
 
 
 def commit_dataset(
@@ -203,8 +160,7 @@ def commit_dataset(
       RejectLimitError: too many rejects; they are left beside the target.
       CommitError: the target is no longer what it was.
     """
-    versions = None if store.rules is None else store.rules.versions
-    workers = check_facts([*facts, shard_counts], versions)
+    workers = _workers([*facts, shard_counts], publication, store)
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest
@@ -246,6 +202,7 @@ def commit_dataset(
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
+            *_crowds(shard_counts, publication),
             *_replacement_remarks(manifest, publication),
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
@@ -282,6 +239,38 @@ def commit_dataset(
         place.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
+
+
+def _workers(
+    facts: Sequence[Facts | ShardCounts], publication: Publication, store: Store
+) -> list[dict[str, Any]]:
+    """Returns the versions of the workers that have made the facts.
+
+    Raises:
+      WorkerError: one of them has other versions than the job's.
+    """
+    if store.rules is None or not store.rules.named:
+        return []
+    versions = store.rules.versions
+    readers = [fact for fact in facts if _is_of_reading(fact)]
+    others = [fact for fact in facts if not _is_of_reading(fact)]
+    return counted(
+        workers_of(others, versions)
+        | workers_of(readers, publication.reading or versions)
+    )
+
+
+def _is_of_reading(fact: Facts | ShardCounts) -> bool:
+    if isinstance(fact, RejectLog):
+        return fact.task.startswith("read\0")
+    return isinstance(fact, ReadFacts)
+
+
+def _crowds(shard_counts: ShardCounts, publication: Publication) -> list[str]:
+    sharding = publication.layout.sharding
+    if not sharding.placeless:
+        return []
+    return crowd_remarks(shard_counts.rows, sharding.shards)
 
 
 def _replacement_remarks(manifest: Manifest, publication: Publication) -> list[str]:
@@ -380,6 +369,7 @@ def _account(
         rejected.update({str(reason): n for reason, n in log.counts.items()})
     rows_read = sum(fact.rows for fact in read)
     rows_placed = sum(sum(fact.rows.values()) for fact in placed)
+    refused = sum(log.items for log in logs if log.task.startswith("place\0"))
     skipped = _summed([publication.skipped, *(fact.skipped for fact in read)])
     account = Account(
         read=rows_read + sum(publication.skipped.values()),
@@ -396,6 +386,7 @@ def _account(
         or (not publication.steps and any(account.part_balances.values()))
         or rows_placed != sum(shard_counts.rows.values())
         or (wanted is not None and wanted != rows_read)
+        or publication.expected_placed not in (None, rows_placed + refused)
         or len(shards) != files_wanted
         or len({shard.name for shard in shards}) != files_wanted
     ):

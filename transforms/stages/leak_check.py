@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +24,9 @@ from transforms.core.placing.leakage import (
     fingerprint_schema,
 )
 from transforms.core.placing.placement import UInt64s, usual_order
-from transforms.core.placing.split_lock import PLACE, Assignments
+from transforms.core.placing.split_lock import Assignments
+from transforms.shards.placeless_rows import repeated_key
+from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput
 from transforms.work.split_ids import missing_keys
 from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.work.store import Store
@@ -40,27 +43,15 @@ _COMPARED = 1_000
 class CheckLeaks(beam.PTransform):
     """Finds rows and images in two splits, and writes the next split lock.
 
-    Input: the Fingerprints of all batches and shards. Output: one SplitFindings. A
-    retry writes the same lock again. Memory: 25 bytes a row in one worker, 50 with a
-    lock.
+    Input: the Fingerprints of all batches and shards. Output: one SplitFindings, or
+    none where the plan asks for nothing. A retry writes the same lock again. Memory: 25
+    bytes a row in one worker, 50 with a lock.
 
     Attributes:
-      store: where fingerprints are, and where the lock is written.
-      identity: what units are hashes of, in words; see `Assignments`.
-      keyed: whether a unit can have several rows.
-      lock: path of the splits that earlier runs gave; empty for none.
-      make_lock: whether to write a new one.
-      table: path of the splits of keys; empty for none.
-      root: folder of the images' origins; None where those are not their files.
+      plan: of the job; it says what is asked.
     """
 
-    store: Store
-    identity: str = PLACE
-    keyed: bool = False
-    lock: str = ""
-    make_lock: bool = False
-    table: str = ""
-    root: str | None = None
+    plan: PlanInput
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -72,18 +63,28 @@ class CheckLeaks(beam.PTransform):
         return (
             found
             | "Gather fingerprints" >> beam.combiners.ToList()
-            | "Check leaks" >> beam.Map(check_leaks, self)
+            | "Check leaks" >> beam.FlatMap(_check_leaks, self.plan)
         )
 
 
-def check_leaks(found: list[Fingerprints], stage: CheckLeaks) -> SplitFindings:
+def _check_leaks(found: list[Fingerprints], plan: JobPlan) -> list[SplitFindings]:
+    plan.store.check_worker()
+    return [] if plan.leaks is None else [check_leaks(found, plan.leaks, plan.store)]
+
+
+def check_leaks(
+    found: Sequence[Fingerprints], rule: LeakRule, store: Store
+) -> SplitFindings:
     """Returns what the fingerprints of a whole job say.
 
     Args:
       found: in any order.
-      stage: what is asked.
+      rule: what is asked.
+      store: where fingerprints are, and where the lock is written.
+
+    Raises:
+      InputError: a key is in two splits, where that is refused.
     """
-    stage.store.check_worker()
     found = sorted(
         found, key=lambda f: (f.subject, f.segment.origin, f.segment.start, f.splits)
     )
@@ -92,28 +93,45 @@ def check_leaks(found: list[Fingerprints], stage: CheckLeaks) -> SplitFindings:
     findings = SplitFindings(overruled=sum(each.overruled for each in units))
     leaks = []
     if units:
-        names, values, splits = _gather(units, stage.store)
-        if stage.keyed:
+        names, values, splits = _gather(units, store)
+        if rule.keyed:
             shared = find_shared(values, splits, count=len(names))
-            leaks.append(_leaks(Subject.UNIT, shared, units, names, stage.store))
-        if stage.table:
+            if rule.unique:
+                _check_keys(units, shared, store)
+            else:
+                leaks.append(_leaks(Subject.UNIT, shared, units, names, store))
+        if rule.table:
             missing, some = missing_keys(
-                stage.table, np.unique(values), limit=_MISSING_SHOWN
+                rule.table, np.unique(values), limit=_MISSING_SHOWN
             )
             findings = dataclasses.replace(
                 findings, missing_ids=missing, missing_examples=tuple(some)
             )
     else:
         names, values, splits = (), np.zeros(0, np.uint64), np.zeros(0, np.int16)
-    if stage.make_lock:
+    if rule.make_lock:
         given = Assignments.of(
-            values, splits.astype(np.int64), names=names, identity=stage.identity
+            values, splits.astype(np.int64), names=names, identity=rule.identity
         )
-        findings = _locked(findings, given, stage)
+        findings = _locked(findings, given, rule, store)
     del values, splits
     if images:
-        leaks.append(_image_leaks(images, stage))
+        leaks.append(_image_leaks(images, rule, store))
     return dataclasses.replace(findings, leaks=tuple(leaks))
+
+
+def _check_keys(units: Sequence[Fingerprints], shared: Shared, store: Store) -> None:
+    """Raises InputError where rows of one key are in two splits.
+
+    Their origins are their keys, and are compared: two keys may have one hash.
+    """
+    places = _by_value(units, shared, store, _COMPARED)
+    splits: dict[str, set[str]] = collections.defaultdict(set)
+    for place in itertools.chain.from_iterable(places.values()):
+        splits[place.origin].add(place.split)
+    twice = [key for key, names in splits.items() if len(names) > 1]
+    if twice:
+        raise repeated_key(min(twice), len(twice), "in two splits")
 
 
 def _gather(
@@ -194,23 +212,21 @@ def _some(places: Sequence[Place]) -> tuple[Place, ...]:
     return tuple(sorted([*first.values(), *others][:_PLACES_EACH]))
 
 
-def _image_leaks(images: Sequence[Fingerprints], stage: CheckLeaks) -> Leaks:
-    names, values, splits = _gather(images, stage.store)
+def _image_leaks(images: Sequence[Fingerprints], rule: LeakRule, store: Store) -> Leaks:
+    names, values, splits = _gather(images, store)
     shared = find_shared(values, splits, count=len(names))
-    if stage.root is None:
-        return _leaks(Subject.IMAGE, shared, images, names, stage.store)
+    if rule.root is None:
+        return _leaks(Subject.IMAGE, shared, images, names, store)
     doubtful = len(shared.values) > _COMPARED
-    places = _by_value(images, shared, stage.store, _COMPARED)
+    places = _by_value(images, shared, store, _COMPARED)
     refuted = []
     for value, each in places.items():
-        same = _same_bytes(each, stage.root)
+        same = _same_bytes(each, rule.root)
         doubtful |= same is None
         if same is False:
             refuted.append(value)
     shared = shared.without(refuted)
-    return _leaks(
-        Subject.IMAGE, shared, images, names, stage.store, confirmed=not doubtful
-    )
+    return _leaks(Subject.IMAGE, shared, images, names, store, confirmed=not doubtful)
 
 
 def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
@@ -226,10 +242,10 @@ def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
 
 
 def _locked(
-    findings: SplitFindings, given: Assignments, stage: CheckLeaks
+    findings: SplitFindings, given: Assignments, rule: LeakRule, store: Store
 ) -> SplitFindings:
-    if stage.lock:
-        given = open_assignments(stage.lock).with_new(given)
-    path = os.path.join(stage.store.folder, NEW_LOCK)
-    write_table(given.to_table(), path, attempts=stage.store.attempts)
+    if rule.lock:
+        given = open_assignments(rule.lock).with_new(given)
+    path = os.path.join(store.folder, NEW_LOCK)
+    write_table(given.to_table(), path, attempts=store.attempts)
     return dataclasses.replace(findings, lock=path)

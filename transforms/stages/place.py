@@ -19,6 +19,7 @@ from transforms.core.model import (
     Batch,
     Block,
     PlaceFacts,
+    Reading,
     Reason,
     Rejection,
     RejectLog,
@@ -35,8 +36,11 @@ from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, spli
 from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
 from transforms.core.schema import Kind, Schema
+from transforms.core.segment import NO_RECORD
 from transforms.errors import EncodingError
 from transforms.formats.source import Source
+from transforms.gather.typed_rows import read_piece
+from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.receipts import PieceDone, find_block, keep_piece
 from transforms.work.split_locks import open_assignments
 from transforms.work.store import Store
@@ -59,7 +63,7 @@ def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
             f"Every row must have {wanted} key in this job; a batch of "
             f"{batch.block.origin!r} has {found}. Keep the batch's `keys` in own steps."
         )
-    return order_hashes(batch, seed=sharding.seed)
+    return order_hashes(batch, seed=sharding.seed, placeless=sharding.placeless)
 
 
 def _shards(
@@ -105,12 +109,12 @@ def cut_batch(
             batch.origins,
             unknown if batch.stamps is None else batch.stamps,
         ]
-    if sharding.keyed:
+    if sharding.stores_order:
         columns.append(pa.array(keys))
     schema = segment.segment_schema(
         batch.rows.schema,
         many_origins=batch.origins is not None,
-        keyed=sharding.keyed,
+        ordered=sharding.stores_order,
     )
     rows = pa.record_batch(columns, schema=schema)
     return ((shards[i], part) for i, part in segment.cut(rows, index))
@@ -149,163 +153,188 @@ def _rejection(batch: Batch, row: int) -> Rejection:
 class PlaceRows(beam.PTransform):
     """Stores the rows of each batch as one segment for every shard touched.
 
-    Input: batches; at most one a piece of a block. Outputs: `segments`, as bytes and
+    Input: batches; at most one a piece of a block. Of rows of a pipeline, spooled
+    pieces, whose rows are read here: engines break fusion before a side input, and
+    each row would cross to the engine and back. Outputs: `segments`, as bytes and
     keyed by shard; `facts`, a PlaceFacts a batch; `rejects`, a RejectLog for each
-    batch with rows that no split takes; `fingerprints`, of the rows' units, where
-    asked for. A retry writes the same files again. Counters: rows_placed,
-    rows_rejected.
+    batch with rows that no split takes, or that do not fit; `fingerprints`, of the
+    rows' units, where asked for. A retry writes the same files again. Counters:
+    rows_placed, rows_rejected.
 
     Attributes:
-      schema: of the rows.
-      sharding: where rows go.
-      store: where segments are.
+      plan: of the job.
       strata: for a stratified split, where the Strata of all rows are stored.
-      table: path of the splits of keys, for a split by a table of ids.
-      lock: path of the splits that earlier runs gave; empty for none.
-      with_fingerprints: whether `CheckLeaks` is to see where each unit went.
     """
 
-    schema: Schema
-    sharding: Sharding
-    store: Store
+    plan: PlanInput
     strata: beam.pvalue.AsSingleton | None = None
-    table: str = ""
-    lock: str = ""
-    with_fingerprints: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, batches: beam.PCollection[Batch]) -> Any:
+    def expand(self, batches: beam.PCollection[Batch | Segment]) -> Any:
         """Places each batch by itself."""
-        cutting = _CutByShard(self)
         beside = () if self.strata is None else (self.strata,)
         return batches | "Cut by shard" >> (
-            beam.ParDo(cutting, *beside)
+            beam.ParDo(CutByShard(), self.plan, *beside)
             .with_output_types(tuple[ShardKey, bytes])
             .with_outputs(FACTS, REJECTS, FINGERPRINTS, main="segments")
         )
 
 
-class _CutByShard(beam.DoFn):
-    def __init__(self, stage: PlaceRows) -> None:
+class CutByShard(beam.DoFn):
+    """Places one batch, or one spooled piece; see `PlaceRows`."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.schema = stage.schema
-        self.labels = [feature.name for feature in stage.schema.of_kind(Kind.LABEL)]
-        images = stage.schema.of_kind(Kind.IMAGE)
-        self.with_files = any(not feature.inline for feature in images)
-        self.sharding = stage.sharding
-        self.store = stage.store
-        self.paths = stage.table, stage.lock
-        self.with_fingerprints = stage.with_fingerprints
-        self.tables = _NO_TABLES
+        self.tables: SplitTables | None = None
         # The part of a block's input digest that only a stratified split adds.
         self.cut = ""
         self.rows_placed = beam.metrics.Metrics.counter("place", "rows_placed")
         self.rows_rejected = beam.metrics.Metrics.counter("place", "rows_rejected")
 
-    def setup(self) -> None:
-        self.store.check_worker()
-        table, lock = (open_assignments(path) if path else None for path in self.paths)
-        self.tables = SplitTables(table=table, lock=lock)
-
-    def process(self, batch: Batch, strata: Segment | None = None) -> Iterator[Any]:
-        batch.check(self.schema.row_schema)
+    def process(
+        self, element: Batch | Segment, plan: JobPlan, strata: Segment | None = None
+    ) -> Iterator[Any]:
+        """Gives (shard, its packed segment), and the other outputs."""
+        store, sharding = plan.store, plan.layout.sharding
+        store.check_worker()
+        if self.tables is None:
+            self.tables = _tables_of(plan, strata)
+            if self.tables.strata is not None:
+                self.cut = f"-{self.tables.strata.digest}"
+        if isinstance(element, Batch):
+            batch = element
+        else:
+            reading = _read_piece(element, plan)
+            batch = reading.batch
+            task = f"write\0{batch.block.origin}"
+            misfits = store.put_rejects(task, reading.rejections)
+            if misfits is not None:
+                self.rows_rejected.inc(misfits.items)
+                yield beam.pvalue.TaggedOutput(REJECTS, misfits)
+        batch.check(plan.layout.schema.row_schema)
         block = batch.block
-        if strata is not None and self.tables.strata is None:
-            message = self.store.get(strata)
-            found = Strata(*unpack_strata(message, len(self.sharding.rule.names) - 1))
-            self.tables = dataclasses.replace(self.tables, strata=found)
-            self.cut = f"-{found.digest}"
-        splits = split_rows(batch, self.sharding.rule, self.tables)
+        splits = split_rows(batch, sharding.rule, self.tables)
         piece = batch.piece
         batch, splits, rejections = _taken(batch, splits)
         log: RejectLog | None = None
         if rejections:
             self.rows_rejected.inc(len(rejections))
             task = task_of("place", block.origin, block.start)
-            log = self.store.put_rejects(task, rejections)
+            log = store.put_rejects(task, rejections)
             yield beam.pvalue.TaggedOutput(REJECTS, log)
         counts: dict[ShardKey, int] = {}
         parts = []
-        for key, rows in cut_batch(batch, self.sharding, splits):
+        for key, rows in cut_batch(batch, sharding, splits):
             counts[key] = rows.num_rows
             parts.append((rows.num_rows, segment.serialize(rows)))
-        stored = self.store.put(block.origin, block.start, parts) if parts else []
+        # What has come inside its descriptor goes on in it.
+        inline = isinstance(element, Segment) and not element.path
+        at = dataclasses.replace(store, inline=True) if inline else store
+        stored = at.put(block.origin, block.start, parts) if parts else []
+        labels = [feature.name for feature in plan.layout.schema.of_kind(Kind.LABEL)]
         facts = PlaceFacts(
             origin=block.origin,
             start=block.start,
             rows=counts,
             labels={
-                name: put_names(_distinct(batch.rows[name]), self.store.put_pieces)
-                for name in self.labels
+                name: put_names(_class_names(batch, name), store.put_pieces)
+                for name in labels
             },
             input_digest="" if piece is None else piece.input_digest,
-            frequent=() if batch.contents is None else _frequent(batch, batch.contents),
+            # Nothing is said of the shares of rows without places.
+            frequent=() if sharding.placeless else _frequent(batch),
         )
         self.rows_placed.inc(batch.rows.num_rows)
         yield beam.pvalue.TaggedOutput(FACTS, facts)
         prints = None
-        if self.with_fingerprints and batch.rows.num_rows:
-            prints = self._fingerprints(batch, splits)
+        if plan.with_fingerprints and batch.rows.num_rows:
+            prints = _fingerprints(batch, splits, store)
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, prints)
+        input_digests = _input_digests(batch, parts, plan.layout.schema, self.cut)
         segments = tuple(
             (key, dataclasses.replace(each, input_digest=input_digest))
             for key, each, input_digest in zip(
-                counts, stored, self._input_digest(batch, parts), strict=True
+                counts, stored, input_digests, strict=True
             )
         )
         for key, each in segments:
             yield key, segment.pack(each)
-        if piece is not None and strata is None and not self.store.inline:
+        if piece is not None and strata is None and not store.inline:
             logs = tuple(each for each in (piece.rejects, log) if each is not None)
             done = PieceDone(piece.facts, facts, logs, segments, prints)
-            keep_piece(self.store, piece, done)
-
-    def _input_digest(
-        self,
-        batch: Batch,
-        parts: Sequence[tuple[int, pa.Buffer]],
-    ) -> Iterator[str]:
-        """Yields a digest of the inputs of each segment's rows; empty for unknown."""
-        piece, stamps = batch.piece, batch.stamps
-        stamped = stamps is not None and 0 not in stamps.to_numpy(zero_copy_only=False)
-        if piece is None or (self.with_files and not stamped):
-            # A file that is read by its path alone may have changed in between.
-            yield from [""] * len(parts)
-        elif stamped:
-            # What the rows say decides everything, and a file that has changed
-            # touches its own shard instead of all those of its block.
-            for _, message in parts:
-                yield hashlib.blake2b(message, digest_size=16).hexdigest()
-        else:
-            input_digest = f"{piece.input_digest}-{piece.number}{self.cut}"
-            yield from [input_digest] * len(parts)
-
-    def _fingerprints(self, batch: Batch, splits: Splits) -> Fingerprints:
-        units = unit_hashes(batch, purpose=LOCK)
-        rows = pack_fingerprints(units, splits.index, batch.numbers, batch.origins)
-        (piece,) = self.store.put(
-            f"units\0{batch.block.origin}",
-            batch.block.start,
-            [(rows.num_rows, segment.serialize(rows))],
-        )
-        return Fingerprints(
-            Subject.UNIT,
-            splits.names,
-            batch.origins is not None,
-            dataclasses.replace(piece, origin=batch.block.origin),
-            splits.overruled,
-        )
+            keep_piece(store, piece, done)
 
 
-def _frequent(
-    batch: Batch, contents: placement.UInt64s
-) -> tuple[tuple[int, int, str, int], ...]:
+def _tables_of(plan: JobPlan, strata: Segment | None) -> SplitTables:
+    table, lock = (
+        open_assignments(path) if path else None for path in (plan.table, plan.lock)
+    )
+    if strata is None:
+        return SplitTables(table=table, lock=lock)
+    message = plan.store.get(strata)
+    names = plan.layout.sharding.rule.names
+    cuts = Strata(*unpack_strata(message, len(names) - 1))
+    return SplitTables(table=table, lock=lock, strata=cuts)
+
+
+def _read_piece(piece: Segment, plan: JobPlan) -> Reading:
+    """Returns the rows of a spooled piece."""
+    assert plan.spooled is not None, "only then are elements pieces"
+    return read_piece(
+        piece,
+        plan.store.get(piece),
+        plan.spooled,
+        plan.layout.schema,
+        plan.layout.sharding.seed,
+    )
+
+
+def _input_digests(
+    batch: Batch, parts: Sequence[tuple[int, pa.Buffer]], schema: Schema, cut: str
+) -> Iterator[str]:
+    """Yields a digest of the inputs of each segment's rows; empty for unknown."""
+    piece, stamps = batch.piece, batch.stamps
+    stamped = stamps is not None and 0 not in stamps.to_numpy(zero_copy_only=False)
+    with_files = any(not image.inline for image in schema.of_kind(Kind.IMAGE))
+    if piece is None or (with_files and not stamped):
+        # A file that is read by its path alone may have changed in between.
+        yield from [""] * len(parts)
+    elif stamped:
+        # What the rows say decides everything, and a file that has changed
+        # touches its own shard instead of all those of its block.
+        for _, message in parts:
+            yield hashlib.blake2b(message, digest_size=16).hexdigest()
+    else:
+        yield from [f"{piece.input_digest}-{piece.number}{cut}"] * len(parts)
+
+
+def _fingerprints(batch: Batch, splits: Splits, store: Store) -> Fingerprints:
+    units = unit_hashes(batch, purpose=LOCK)
+    rows = pack_fingerprints(units, splits.index, batch.numbers, batch.origins)
+    (piece,) = store.put(
+        f"units\0{batch.block.origin}",
+        batch.block.start,
+        [(rows.num_rows, segment.serialize(rows))],
+    )
+    return Fingerprints(
+        Subject.UNIT,
+        splits.names,
+        batch.origins is not None,
+        dataclasses.replace(piece, origin=batch.block.origin),
+        splits.overruled,
+    )
+
+
+def _frequent(batch: Batch) -> tuple[tuple[int, int, str, int], ...]:
     """Returns the most frequent contents of rows; see `PlaceFacts`.
 
     Found in a sample, counted in all rows: of those left out none has many rows.
     """
+    contents = batch.contents
+    if contents is None:
+        return ()
     sample = contents[:: max(len(contents) // _SAMPLED_ROWS, 1)]
     values, counts = np.unique(sample, return_counts=True)
     found = []
@@ -321,8 +350,12 @@ def _frequent(
     return tuple(found)
 
 
-def _distinct(labels: pa.Array) -> pa.StringArray:
+def _class_names(batch: Batch, name: str) -> pa.StringArray:
     """Returns the distinct names in a column of names, or of lists of them."""
+    labels = batch.rows[name]
+    are_none = batch.numbers == NO_RECORD
+    if are_none.any():
+        labels = labels.filter(pa.array(~are_none))
     while pa.types.is_list(labels.type):
         labels = labels.flatten()
     return labels.unique().drop_null()

@@ -2,15 +2,28 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import apache_beam as beam
 
 from transforms.core.model import PlaceFacts, Segment, ShardKey
-from transforms.core.placing.name_lists import add_names, distinct_names, put_classes
+from transforms.core.placing.name_lists import (
+    NameStore,
+    add_names,
+    distinct_names,
+    put_classes,
+)
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.shards.allocation import return_freed_memory
-from transforms.work.store import Store
+from transforms.stages.job_plan import JobPlan, PlanInput
+
+
+class WorkerStore(NameStore, Protocol):
+    """Where long lists of names are, for workers that the job takes."""
+
+    def check_worker(self) -> None:
+        """Raises BeamTFRecordError in a worker that does not fit the job."""
 
 
 @dataclasses.dataclass
@@ -20,13 +33,12 @@ class CountShards(beam.PTransform):
     Input: PlaceFacts. Output: one ShardCounts, empty for no input.
 
     Attributes:
-      vocabularies: of label features, as far as they are known beforehand; all names
-        are welcome to a feature that is not here.
+      plan: of the job.
       store: where long lists of names are.
     """
 
-    vocabularies: Mapping[str, Vocabulary]
-    store: Store
+    plan: PlanInput
+    store: WorkerStore
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -35,32 +47,40 @@ class CountShards(beam.PTransform):
         self, facts: beam.PCollection[PlaceFacts]
     ) -> beam.PCollection[ShardCounts]:
         """Merges the facts of all batches."""
-        merging = _MergeFacts(self.vocabularies, self.store)
-        return facts | "Merge" >> beam.CombineGlobally(merging)
+        return (
+            facts
+            | "Merge" >> beam.CombineGlobally(MergeFacts(self.store))
+            | "Settle names" >> beam.Map(count_shards, self.plan)
+        )
 
 
 # Rows of each shard, and lists of the class names of each feature.
 _Sums = tuple[dict[ShardKey, int], dict[str, list[Segment]]]
 
 
-class _MergeFacts(beam.CombineFn):
-    def __init__(self, vocabularies: Mapping[str, Vocabulary], store: Store) -> None:
+class MergeFacts(beam.CombineFn):
+    """Adds up the facts of batches."""
+
+    def __init__(self, store: WorkerStore) -> None:
         super().__init__()
-        self.vocabularies = vocabularies
         self.store = store
 
     def setup(self) -> None:
+        """Checks the worker."""
         self.store.check_worker()
 
     def create_accumulator(self) -> _Sums:
+        """Returns the sums of no facts."""
         return {}, {}
 
     def add_input(self, sums: _Sums, facts: PlaceFacts) -> _Sums:
+        """Adds the facts of one batch."""
         lists = {feature: [names] for feature, names in facts.labels.items()}
         self._add(sums, facts.rows, lists)
         return sums
 
     def merge_accumulators(self, parts: Iterable[_Sums]) -> _Sums:
+        """Returns the sums of sums."""
         sums = self.create_accumulator()
         for part in parts:
             self._add(sums, *part)
@@ -78,14 +98,21 @@ class _MergeFacts(beam.CombineFn):
         for feature, names in lists.items():
             add_names(labels.setdefault(feature, []), names, self.store)
 
-    def extract_output(self, sums: _Sums) -> ShardCounts:
-        rows, labels = sums
-        classes = {}
-        for feature in sorted(labels.keys() | self.vocabularies.keys()):
-            found = distinct_names(labels.get(feature, []), self.store.get)
-            vocabulary = self.vocabularies.get(feature, Vocabulary())
-            names = vocabulary.settled(found)
-            classes[feature] = put_classes(names, self.store.put_pieces)
-            del found, names
-        return_freed_memory()
-        return ShardCounts(dict(sorted(rows.items())), classes)
+    def extract_output(self, sums: _Sums) -> _Sums:
+        """Returns the sums as they are: the plan says what they become."""
+        return sums
+
+
+def count_shards(sums: _Sums, plan: JobPlan) -> ShardCounts:
+    """Returns the rows of every shard, and the class names with their ids."""
+    plan.store.check_worker()
+    rows, labels = sums
+    classes = {}
+    for feature in sorted(labels.keys() | plan.vocabularies.keys()):
+        names = distinct_names(labels.get(feature, []), plan.store.get)
+        vocabulary = plan.vocabularies.get(feature, Vocabulary())
+        settled = vocabulary.settled(names)
+        classes[feature] = put_classes(settled, plan.store.put_pieces)
+        del names, settled
+    return_freed_memory()
+    return ShardCounts(dict(sorted(rows.items())), classes)

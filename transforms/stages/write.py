@@ -28,8 +28,8 @@ from transforms.shards.shard_job import (
     ShardTask,
     load_segments,
 )
+from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
-from transforms.work.store import Store
 
 CATALOGUE = "catalogue"
 FINGERPRINTS = "fingerprints"
@@ -49,13 +49,11 @@ class WriteShards(beam.PTransform):
     name. Counters: rows_written, rows_rejected.
 
     Attributes:
-      layout: what decides the bytes.
-      store: where segments and finished shards are.
+      plan: of the job.
       shard_counts: the one ShardCounts of the job.
     """
 
-    layout: ShardLayout
-    store: Store
+    plan: PlanInput
     shard_counts: beam.pvalue.AsSingleton
 
     def __post_init__(self) -> None:
@@ -64,41 +62,45 @@ class WriteShards(beam.PTransform):
     def expand(self, shards: beam.PCollection[tuple[ShardKey, Iterable[bytes]]]) -> Any:
         """Writes each shard by itself."""
         return shards | "Write file" >> (
-            beam.ParDo(_WriteFile(self.layout, self.store), self.shard_counts)
+            beam.ParDo(_WriteFile(), self.plan, self.shard_counts)
             .with_output_types(ShardFile)
             .with_outputs(REJECTS, FINGERPRINTS, CATALOGUE, main="shards")
         )
 
 
 class _WriteFile(beam.DoFn):
-    def __init__(self, layout: ShardLayout, store: Store) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.layout = layout
-        self.store = store
         self.rows_written = beam.metrics.Metrics.counter("write", "rows_written")
         self.rows_rejected = beam.metrics.Metrics.counter("write", "rows_rejected")
 
     def setup(self) -> None:
-        self.store.check_worker()
-        self.finished = FinishedShards(self.store)
+        self.finished: FinishedShards | None = None
         self.group: ShardGroup | None = None
 
     def start_bundle(self) -> None:
         self._discard()
 
     def process(
-        self, element: tuple[ShardKey, Iterable[bytes]], shard_counts: ShardCounts
+        self,
+        element: tuple[ShardKey, Iterable[bytes]],
+        plan: JobPlan,
+        shard_counts: ShardCounts,
     ) -> Iterator[Any]:
+        plan.store.check_worker()
         key, segments = element[0], in_source_order(element[1])
+        self.store = plan.store
+        if self.finished is None:
+            self.finished = FinishedShards(plan.store)
         if self.group is None:
             load = functools.partial(
-                load_segments, layout=self.layout, store=self.store
+                load_segments, layout=plan.layout, store=plan.store
             )
-            classes = load_classes(shard_counts.classes, self.store.get)
-            job = ShardJob(load, shard_counts, classes, self.layout, self.store)
+            classes = load_classes(shard_counts.classes, plan.store.get)
+            job = ShardJob(load, shard_counts, classes, plan.layout, plan.store)
             self.group = ShardGroup(job)
             self.parts = CatalogueParts.of(shard_counts)
-        input_digest = _input_digest(key, segments, shard_counts, self.layout)
+        input_digest = _input_digest(key, segments, shard_counts, plan.layout)
         done = self.finished.find(input_digest) if input_digest else None
         if done is not None:
             yield from self._outputs(done)
@@ -129,19 +131,24 @@ class _WriteFile(beam.DoFn):
     def _kept_on_error(self) -> Iterator[None]:
         """Finishes the shards that are written: the next run reuses them."""
         try:
-            yield
+            with self.store.at_work():
+                yield
         except Exception:
             with contextlib.suppress(BeamTFRecordError, OSError):
                 self._finish_group()
             raise
 
     def _finish(self) -> list[ShardDone]:
+        if self.group is None:
+            return []
         with self._kept_on_error():
             return self._finish_group()
 
     def _finish_group(self) -> list[ShardDone]:
         """Finishes the group; leaves a receipt of its shards."""
-        finished = [] if self.group is None else self.group.finish()
+        if self.group is None:
+            return []
+        finished = self.group.finish()
         shards = [(task.known_as, ShardDone(*facts)) for task, facts in finished]
         for _, done in shards:
             if done.rejects is not None:
@@ -213,13 +220,11 @@ class WriteCatalogue(beam.PTransform):
     writes the same bytes under the same name.
 
     Attributes:
-      layout: of the shards.
-      store: where the rows are, and the parts go.
+      plan: of the job.
       shard_counts: the one ShardCounts of the job.
     """
 
-    layout: ShardLayout
-    store: Store
+    plan: PlanInput
     shard_counts: beam.pvalue.AsSingleton
 
     def __post_init__(self) -> None:
@@ -232,17 +237,17 @@ class WriteCatalogue(beam.PTransform):
         return (
             rows
             | "Group by part" >> beam.GroupByKey()
-            | "Write part"
-            >> beam.Map(_write_part, self.layout, self.store, self.shard_counts)
+            | "Write part" >> beam.Map(_write_part, self.plan, self.shard_counts)
         )
 
 
 def _write_part(
     element: tuple[PartKey, Iterable[tuple[int, Segment]]],
-    layout: ShardLayout,
-    store: Store,
+    plan: JobPlan,
     shard_counts: ShardCounts,
 ) -> CataloguePart:
-    store.check_worker()
-    classes = load_classes(shard_counts.classes, store.get)
-    return write_catalogue_part(*element, layout=layout, store=store, classes=classes)
+    plan.store.check_worker()
+    classes = load_classes(shard_counts.classes, plan.store.get)
+    return write_catalogue_part(
+        *element, layout=plan.layout, store=plan.store, classes=classes
+    )

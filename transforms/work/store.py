@@ -10,8 +10,8 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       dataset/    the finished shards; in the end, the dataset that is published
       reports/    what the processes of a run tell; see `work.reports`
 
-Where attempts at a task may differ, `dataset/` and `rejects/` have a folder for each;
-see `transforms.publishing.shared_run`.
+Where the rows of a pipeline decide what is written, `dataset/` and `rejects/` have a
+folder for each plan; see `transforms.publishing.shared_run`.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from transforms import files
 from transforms.core.model import Rejection, RejectLog, Segment
-from transforms.errors import CommitError, DamageError
+from transforms.errors import CommitError, DamageError, StorageError
 from transforms.storage import folders
 from transforms.storage.paths import Access, is_remote
 from transforms.storage.read_ahead import read_ahead
@@ -61,8 +61,9 @@ class Store:
       notes: a folder for the names of files that go into the target itself, so that
         they are known when the run dies; empty for none.
       token: of the run; empty where its files are not in their place before the end.
-      attempt: a word of the attempt that has folders of its own for finished files and
-        rejects, because another attempt may have other rows; empty for none.
+      plan: digest of what decides each file, which has folders of its own for finished
+        files and rejects, because rows that come again may be others; empty for none.
+      unordered: whether rows come in no order, as those of a pipeline.
       access: how its places are reached, wherever the store is sent.
       lease: of the run, in an object store; None elsewhere.
       rules: what is asked of the workers of an engine; None where the run
@@ -75,7 +76,8 @@ class Store:
     placed: str = ""
     notes: str = ""
     token: str = ""
-    attempt: str = ""
+    plan: str = ""
+    unordered: bool = False
     access: Access = dataclasses.field(default_factory=Access)
     lease: Lease | None = None
     rules: WorkerRules | None = None
@@ -86,7 +88,7 @@ class Store:
         Raises:
           BeamTFRecordError: see `transforms.work.worker_check.check_worker`.
         """
-        check_worker(self.rules, self.lease)
+        check_worker(self.rules, self.lease, folder=self.folder)
 
     @property
     def name(self) -> str:
@@ -106,7 +108,7 @@ class Store:
     @property
     def rejects(self) -> str:
         """Folder of spilled reject logs."""
-        return self._of_attempt("rejects")
+        return self._of_plan("rejects")
 
     @property
     def receipts(self) -> str:
@@ -121,11 +123,11 @@ class Store:
     @property
     def dataset(self) -> str:
         """Folder of finished shards."""
-        return self.placed or self._of_attempt("dataset")
+        return self.placed or self._of_plan("dataset")
 
-    def _of_attempt(self, name: str) -> str:
+    def _of_plan(self, name: str) -> str:
         path = os.path.join(self.folder, name)
-        return os.path.join(path, self.attempt) if self.attempt else path
+        return os.path.join(path, self.plan) if self.plan else path
 
     @property
     def place(self) -> str:
@@ -233,6 +235,25 @@ class Store:
         """Whether a run of this job has noted that it writes a file."""
         return bool(self.notes) and files.is_file(os.path.join(self.notes, name))
 
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Raises CommitError in place of errors that come of a folder that is gone."""
+        try:
+            yield
+        except (FileNotFoundError, StorageError) as error:
+            if is_remote(self.folder) or files.exists(self.folder):
+                raise
+            raise self.is_gone() from error
+
+    def is_gone(self) -> CommitError:
+        """Returns the error of a stage that finds the run's work gone."""
+        pipelines = " --pipelines" if self.unordered else ""
+        return CommitError(
+            f"The work of a run must stay where it is until the run ends; "
+            f"{self.folder!r} is gone. The run has ended meanwhile, or "
+            f"'beam-tfrecord clean{pipelines}' has removed it; run again."
+        )
+
     def put(
         self, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
     ) -> list[Segment]:
@@ -257,7 +278,8 @@ class Store:
         offset = 0
         # Not synced, to save time: what a power loss damages differs from its checksum.
         messages = [memoryview(message) for _, message in parts]
-        files.write_file(path, *messages, attempts=self.attempts, durable=False)
+        with self.at_work():
+            files.write_file(path, *messages, attempts=self.attempts, durable=False)
         for rows, message in parts:
             size, crc = message.size, google_crc32c.extend(0, message)
             out.append(
@@ -297,7 +319,8 @@ class Store:
                 yield pa.py_buffer(each.payload)
                 continue
             while place not in held:
-                held.update(zip(*next(left), strict=True))
+                with self.at_work():
+                    held.update(zip(*next(left), strict=True))
             yield held.pop(place)
 
     def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
@@ -314,7 +337,8 @@ class Store:
             # Not synced: what a power loss has damaged differs from its checksums.
             files.write_file(path, *views, attempts=self.attempts, durable=False)
 
-        persistently(write, path=path)
+        with self.at_work():
+            persistently(write, path=path)
         return path
 
     def put_pieces(self, pieces: Sequence[pa.Buffer]) -> str:
@@ -353,8 +377,7 @@ class Store:
             path if self.folder else "",
             attempts=self.attempts,
             keep_items=self.keep_items,
-            # Rows of a pipeline come in no order.
-            by_line=bool(self.attempt),
+            by_line=self.unordered,
         )
 
     def put_rejects(

@@ -287,39 +287,22 @@ def unreachable(
     return StorageError(f"{said} Look after the workers' network, and run again.")
 
 
-def check_facts(
-    facts: Iterable[object], versions: VersionRules | None
-) -> list[dict[str, Any]]:
-    """Returns the versions of the workers that have made facts, and how many they are.
-
-    Args:
-      facts: of all stages; each names its worker.
-      versions: of the job; None for a local run, whose facts are of no worker.
-
-    Raises:
-      WorkerError: a fact names none, as those of an older version, or one of other
-        versions than the job's.
-    """
-    if versions is None:
-        return []
-    # A fact of a version without the field lacks it when it is unpickled.
-    stamps = (getattr(fact, "worker", "") for fact in facts)
-    return counted(workers_of(stamps, versions))
-
-
 def workers_of(
-    stamps: Iterable[str], versions: VersionRules
+    facts: Iterable[object], versions: VersionRules
 ) -> dict[tuple[str, str], Worker]:
-    """Returns the workers that facts name.
+    """Returns the workers that have made facts.
 
     Args:
-      stamps: of the facts; see `transforms.core.this_worker`.
+      facts: of stages; each names its worker.
       versions: that they must have.
 
     Raises:
-      WorkerError: see `check_facts`.
+      WorkerError: a fact names none, as those of an older version, or one of other
+        versions.
     """
     wanted = versions.digest
+    # A fact of a version without the field lacks it when it is unpickled.
+    stamps = (getattr(fact, "worker", "") for fact in facts)
     # By process: its stamp changes when another dataset of the pipeline asks it.
     workers = {}
     for stamp in sorted(set(stamps)):

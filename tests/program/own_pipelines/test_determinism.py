@@ -19,6 +19,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from beam_pipeline.own_pipelines import rows_plan
+from tests.support.outputs import manifest
 from tests.support.own_pipelines import (
     bytes_of,
     digest_of,
@@ -28,9 +30,10 @@ from tests.support.own_pipelines import (
 )
 from tests.support.stress import sizes
 from transforms.core.example.parse import read_examples
+from transforms.core.placing import identity
 from transforms.core.placing.content import content_hashes
-from transforms.core.placing.identity import unit_hashes
-from transforms.gather import bundle, row_runs
+from transforms.core.placing.identity import hash_texts
+from transforms.gather import row_identity, spool
 from transforms.shards import encode_shards
 
 Folder = pathlib.Path
@@ -111,15 +114,15 @@ def test_bundles(tmp_path: Folder, expected: Mapping[str, bytes], bundles: int) 
     assert bytes_of(tmp_path / "out") == expected
 
 
-def test_sizes_of_runs(
+def test_sizes_of_pieces(
     tmp_path: Folder,
     expected: Mapping[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows become Arrow seven at a time, runs hold few, and few are encoded at once."""
-    monkeypatch.setattr(bundle, "_BATCH_ROWS", 7)
-    monkeypatch.setattr(bundle, "_RUN_BYTES", 2_000)
-    monkeypatch.setattr(row_runs, "_INLINE_BYTES", 0)
+    """Seven rows become Arrow at a time, pieces hold few, few are encoded at once."""
+    monkeypatch.setattr(spool, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(spool, "_PIECE_BYTES", 2_000)
+    monkeypatch.setattr(spool, "_INLINE_BYTES", 0)
     monkeypatch.setattr(encode_shards, "_CHUNK_CELLS", 40)
     write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
     assert bytes_of(tmp_path / "out") == expected
@@ -353,7 +356,7 @@ def test_collisions(
     def few(rows: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.uint64]:
         return content_hashes(rows, names) % np.uint64(values)
 
-    monkeypatch.setattr(bundle, "content_hashes", few)
+    monkeypatch.setattr(row_identity, "content_hashes", few)
     rows = [
         {
             **row,
@@ -377,9 +380,9 @@ def test_collisions_of_keys(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -
     """Keys are compared and not their hashes: different ones may collide."""
 
     def few(*arguments: Any, **options: Any) -> npt.NDArray[np.uint64]:
-        return unit_hashes(*arguments, **options) % np.uint64(3)
+        return hash_texts(*arguments, **options) % np.uint64(3)
 
-    monkeypatch.setattr(bundle, "unit_hashes", few)
+    monkeypatch.setattr(identity, "hash_texts", few)
     rows = [{"id": f"key {n}", "x": n % 2} for n in range(200)]
     assert len(both_ways(rows, tmp_path, key="id", num_shards=2)) == 200
 
@@ -402,10 +405,21 @@ def test_splits_by_a_column(tmp_path: Folder) -> None:
     assert len(found) == sum(row["part"] == "train" for row in rows)
 
 
-@pytest.mark.stress
 def test_one_row_many_times(tmp_path: Folder) -> None:
-    """Equal rows are equal records, as many as there were."""
-    rows = [{"a": 1, "b": "x"}] * 5_000
-    found = both_ways(rows, tmp_path, num_shards=3)
-    assert len(found) == 5_000
+    """Equal rows are equal records, as many as there were; a note names their shard."""
+    rows = [{"a": 1, "b": "x"}] * 5_000 + [{"a": n, "b": "y"} for n in range(100)]
+    found = both_ways(rows, tmp_path, num_shards=8)
+    assert len(found) == 5_100
     assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two")
+    (note,) = manifest(tmp_path / "one")["run"]["notes"]
+    assert "of 5,100 rows" in note
+
+
+def test_many_pieces_and_shards(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note says how many pairs of them the engine has held."""
+    monkeypatch.setattr(rows_plan, "_MANY_PAIRS", 3)
+    write_rows(ROWS, tmp_path / "out", num_shards=5)
+    (note,) = manifest(tmp_path / "out")["run"]["notes"]
+    assert "1 pieces for 5 shards" in note

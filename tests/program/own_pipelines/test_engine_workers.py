@@ -23,7 +23,7 @@ from transforms.core import this_worker
 from transforms.core.model import ReadFacts
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError, TargetError, WorkerError
-from transforms.gather.bundle import GatheredBundle
+from transforms.gather.spool import Spool, SpooledBundle
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages import read
@@ -202,15 +202,14 @@ def test_rows_that_another_version_has_gathered(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, stamp: str
 ) -> None:
     """An image older than the check is caught by the facts that it leaves."""
-    real = GatheredBundle.without_runs
+    real = Spool.finish
     other = Worker("pod-7", "1", "0.0.9", "3.11.2", "Linux", "c0ffee").stamp
 
-    def foreign(bundle: GatheredBundle) -> GatheredBundle:
-        return dataclasses.replace(
-            real(bundle), workers=frozenset((other if stamp else "",))
-        )
+    def foreign(spool: Spool) -> SpooledBundle | None:
+        bundle = real(spool)
+        return bundle and dataclasses.replace(bundle, worker=other if stamp else "")
 
-    monkeypatch.setattr(GatheredBundle, "without_runs", foreign)
+    monkeypatch.setattr(Spool, "finish", foreign)
     said = "'pod-7'.*has beam-tfrecord 0.0.9" if stamp else "says no version"
     with (
         pytest.raises(WorkerError, match=said),
@@ -220,7 +219,7 @@ def test_rows_that_another_version_has_gathered(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("step", ["draft_bundles", "plan_shards"])
+@pytest.mark.parametrize("step", ["plan_bundles"])
 def test_a_step_in_a_process_of_its_own(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

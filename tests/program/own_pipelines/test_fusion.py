@@ -41,7 +41,7 @@ def test_no_row_leaves_its_stage(tmp_path: Folder) -> None:
         known_runner_urns=frozenset(),
     )
     stage = next(s for s in stages if "Score" in names_of(s))
-    (take,) = [t for t in stage.transforms if t.unique_name == "Write/Gather/Sort"]
+    (take,) = [t for t in stage.transforms if t.unique_name == "Write/Spool/Store rows"]
     made = {
         pcollection: transform.unique_name
         for transform in stage.transforms
@@ -59,7 +59,7 @@ def test_no_row_leaves_its_stage(tmp_path: Folder) -> None:
         if set(transform.inputs.values()) & set(take.inputs.values())
         and not transform.subtransforms
     ]
-    assert takers == ["Write/Gather/Sort"]
+    assert takers == ["Write/Spool/Store rows"]
 
 
 def names_of(stage: translations.Stage) -> list[str]:

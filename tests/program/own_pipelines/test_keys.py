@@ -10,8 +10,8 @@ import pytest
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import rows
 from tests.support.stress import sizes
+from transforms.core.placing import identity
 from transforms.errors import InputError, SpecError
-from transforms.gather import bundle as bundles
 from transforms.publishing import target
 
 Folder = pathlib.Path
@@ -49,10 +49,10 @@ def test_a_key_given_twice_is_named(
     """In one split or in two, and where all keys have one hash; others pass."""
     if collide:
 
-        def equal(batch: Any, **_options: Any) -> Any:
-            return np.zeros(batch.rows.num_rows, np.uint64)
+        def equal(texts: Any, *_: Any, **_options: Any) -> Any:
+            return np.zeros(len(texts), np.uint64)
 
-        monkeypatch.setattr(bundles, "unit_hashes", equal)
+        monkeypatch.setattr(identity, "hash_texts", equal)
     write(tmp_path / "sound", some(), **settings)
     assert len(rows(tmp_path / "sound")) == 200
     twice = [*some(), {"id": "k7", "x": 1000, "part": "train"}]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
@@ -19,31 +20,28 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_pipeline.own_pipelines import commit_rows as committing
-from beam_pipeline.own_pipelines import cut_steps, write_dataset
-from beam_pipeline.own_pipelines.commit_rows import (
-    Committed,
-    ComparedKeys,
-    Written,
-    commit_rows,
-)
+from beam_pipeline.own_pipelines import write_dataset
+from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.locks import EarlierRuns
-from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert
 from tests.support.stress import sizes
-from transforms import files
+from transforms.core import segment
+from transforms.core.model import RejectLog, Segment, ShardFile
+from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import (
     CommitError,
     ConservationError,
     TargetError,
 )
-from transforms.gather.bundle import BundleRows, GatheredBundle
-from transforms.gather.row_runs import cut_run
+from transforms.gather.spool import Spool, SpooledBundle
+from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.shards import shard_group
 from transforms.shards.shard_group import ShardGroup
-from transforms.stages.commit import commit_dataset
+from transforms.stages.commit import Facts, commit_dataset
+from transforms.stages.job_plan import JobPlan
 
 Folder = pathlib.Path
 
@@ -180,14 +178,14 @@ def test_attempts_of_a_random_step_do_not_mix(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bundle that failed after its rows were stored leaves nothing in the dataset."""
-    output, real = tmp_path / "out", BundleRows.add
+    output, real = tmp_path / "out", Spool.add
 
-    def add(self: BundleRows, row: dict[str, Any]) -> None:
+    def add(self: Spool, row: dict[str, Any]) -> None:
         # Each attempt at a bundle computes the rows again.
         real(self, row | {"score": random.random(), "text": "x" * 4000})
 
-    monkeypatch.setattr(BundleRows, "add", add)
-    calls = failing_once(monkeypatch, BundleRows, "finish", after=True)
+    monkeypatch.setattr(Spool, "add", add)
+    calls = failing_once(monkeypatch, Spool, "finish", after=True)
     (found,) = write(output, some(), runner=RETRYING, num_shards=2)
     assert len(calls) > 1
     assert sum(found.records.values()) == 300
@@ -228,9 +226,9 @@ def test_a_shard_is_written_again(
 @pytest.mark.parametrize(
     ("place", "name", "after", "skip"),
     [
-        # In the middle of moving the shards, before the dataset gets its name, after
-        # that and before it is reported, and when it was read for the report.
-        (files, "rename", True, 2),
+        # When the dataset has its name, before that, before it is reported, and when
+        # it was read for the report.
+        (target, "publish", True, 0),
         pytest.param(committing, "commit_dataset", False, 0, marks=pytest.mark.stress),
         (committing, "commit_dataset", True, 0),
         pytest.param(committing, "_committed", True, 0, marks=pytest.mark.stress),
@@ -270,7 +268,7 @@ def test_a_repeated_commit_returns_the_same(
     (first,) = write(output, some(), runner=RETRYING)
     before = {path: path.stat() for path in (output, *output.iterdir())}
     assert real(*given[0]) == first
-    _, plan, run, _ = given[0]
+    _, _, plan, run, _ = given[0]
     # A restarted job looks at the target again, and takes its rows again.
     submission = _submitted(plan)
     assert run.look(submission, overwrite=False).job == plan.publication.job
@@ -300,22 +298,30 @@ def test_a_repeated_commit_of_an_equal_dataset(
     monkeypatch.setattr(write_dataset, "commit_rows", commit)
     (second,) = write(output, made, overwrite=True, **options)
     assert (second.status, second.digest) == ("up to date", first.digest)
-    (found, plan, run, locks) = given[0]
-    assert any(each.rejects and each.rejects.path for each in found)
+    facts, counts, plan, run, locks = given[0]
+    assert any(isinstance(fact, RejectLog) and fact.path for fact in facts)
     before = contents(output)
     if cause == "removed":
         # Not the end of this run, but somebody else, has removed the work on others.
-        shard = dataclasses.replace(found[0].shard, crc32c=0)
-        found = [dataclasses.replace(found[0], shard=shard), *found[1:]]
         with pytest.raises(CommitError, match="is gone"):
-            commit_rows(found, plan, run, locks)
+            commit_rows(_others(facts), counts, plan, run, locks)
     else:
-        assert commit_rows(found, plan, run, locks) == second
+        assert commit_rows(facts, counts, plan, run, locks) == second
     assert contents(output) == before
     assert os.listdir(tmp_path) == ["out"]
 
 
-def _submitted(plan: RowsPlan) -> str:
+def _others(facts: list[Facts]) -> list[Facts]:
+    """Returns the facts of shards of other rows."""
+    return [
+        dataclasses.replace(fact, crc32c=fact.crc32c ^ 1)
+        if isinstance(fact, ShardFile)
+        else fact
+        for fact in facts
+    ]
+
+
+def _submitted(plan: JobPlan) -> str:
     return plan.publication.job.partition("-")[2]
 
 
@@ -327,27 +333,21 @@ def test_a_restarted_job_may_have_other_rows(
     real = commit_rows
 
     def commit(
-        found: list[Written | ComparedKeys],
-        plan: RowsPlan,
+        facts: list[Facts],
+        counts: ShardCounts,
+        plan: JobPlan,
         run: SharedRun,
         before: EarlierRuns,
     ) -> Committed:
-        first = real(found, plan, run, before)
+        first = real(facts, counts, plan, run, before)
         # As after a loss of all machines: from the first stage on, with other rows.
         seen = run.look(_submitted(plan), overwrite=False)
         assert (seen.state, seen.job) == ("", plan.publication.job)
-        others = [
-            dataclasses.replace(
-                each,
-                shard=dataclasses.replace(each.shard, crc32c=each.shard.crc32c ^ 1),
-            )
-            for each in found
-            if isinstance(each, Written)
-        ]
-        given.append((others, plan, run, before))
-        assert real(found, plan, run, before) == first
+        others = _others(facts)
+        given.append((others, counts, plan, run, before))
+        assert real(facts, counts, plan, run, before) == first
         assert not caplog.messages
-        repeated = real(others, plan, run, before)
+        repeated = real(others, counts, plan, run, before)
         assert repeated == dataclasses.replace(first, status="repeated")
         assert [said for said in caplog.messages if "rows of this one" in said]
         return first
@@ -356,14 +356,14 @@ def test_a_restarted_job_may_have_other_rows(
     write(output, some())
     before = contents(output)
     # After its end nobody can tell it from a graph that is submitted once more.
-    ((others, plan, run, locks),) = given
+    ((others, counts, plan, run, locks),) = given
     with pytest.raises(CommitError, match="A graph must be submitted once"):
-        real(others, plan, run, locks)
+        real(others, counts, plan, run, locks)
     seen = run.look(_submitted(plan), overwrite=False)
     publication = dataclasses.replace(plan.publication, seen=seen.state)
     again = dataclasses.replace(plan, publication=publication)
     with pytest.raises(CommitError, match="A graph must be submitted once"):
-        real(others, again, run, locks)
+        real(others, counts, again, run, locks)
     run.end()
     assert contents(output) == before
     assert os.listdir(tmp_path) == ["out"]
@@ -547,7 +547,7 @@ def test_clean_leaves_a_running_pipeline_alone(tmp_path: Folder) -> None:
     run_of.begin(overwrite=True)
     assert convert(table, other).out.startswith("up to date")
     assert os.listdir(hidden(other))[0]
-    run_of.open_attempt()
+    run_of.open_plan("c0ffee")
     found = command("clean", other)
     assert found.code == 1
     assert "rows of a pipeline, which may be running" in found.out
@@ -574,15 +574,21 @@ with beam.Pipeline(runner="FnApiRunner") as pipeline:
 
 
 def test_a_late_attempt_leaves_nothing(tmp_path: Folder) -> None:
-    """An attempt at a shard that resumes after the commit fails, and makes nothing."""
+    """A stage that resumes after the commit fails, and makes nothing."""
     run = SharedRun(str(tmp_path / "out"), NONCE)
-    run.begin(overwrite=False)
-    first, second = run.open_attempt(), run.open_attempt()
+    rows = run.begin(overwrite=False)
+    first, second = run.open_plan("a1"), run.open_plan("b2")
     assert first.dataset != second.dataset
     assert first.rejects != second.rejects
     run.end()
-    with pytest.raises(CommitError, match="is gone"):
-        run.open_attempt()
+    message = pa.py_buffer(b"rows")
+    for late in (
+        lambda: rows.put_rows("a1-0", [message]),
+        lambda: first.put("a1-0", 0, [(1, message)]),
+        lambda: first.get(Segment("a1-0", 0, 1, 4, path=f"{rows.segments}/a1-0.rows")),
+    ):
+        with pytest.raises(CommitError):
+            late()
     assert os.listdir(tmp_path) == []
 
 
@@ -590,18 +596,18 @@ def test_only_what_was_counted_is_written(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bundle of another attempt, and one that is missing, fail the job."""
-    real = GatheredBundle.without_runs
+    real = SpooledBundle.without_rows
 
-    def other(bundle: GatheredBundle) -> GatheredBundle:
+    def other(bundle: SpooledBundle) -> SpooledBundle:
         # As an engine does that computes the rows for each of two consumers.
-        return dataclasses.replace(real(bundle), attempts=frozenset(("other",)))
+        return dataclasses.replace(real(bundle), word="other")
 
-    monkeypatch.setattr(GatheredBundle, "without_runs", other)
+    monkeypatch.setattr(SpooledBundle, "without_rows", other)
     with pytest.raises(ConservationError, match="another attempt"):
         write(tmp_path / "out", some())
     monkeypatch.undo()
-    cut = cut_run
-    monkeypatch.setattr(cut_steps, "cut_run", lambda *given: cut(*given)[:-1])
+    cut = segment.cut
+    monkeypatch.setattr(segment, "cut", lambda *given: [*cut(*given)][:-1])
     with pytest.raises(ConservationError):
         write(tmp_path / "out", some())
     assert not (tmp_path / "out").exists()

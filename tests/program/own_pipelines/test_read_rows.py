@@ -173,7 +173,7 @@ def test_equal_bytes_from_another_place_and_bundling(
 def test_shards_are_cut_by_the_bytes_of_images(
     photos: Folder, tmp_path: Folder, declared: bool
 ) -> None:
-    """A path counts the bytes of its file: a shard holds about `shard_size` of them."""
+    """A path counts the bytes of its file: there are about as many shards as asked."""
     output = tmp_path / "out"
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         read = pipeline | ReadRows(photos)
@@ -188,7 +188,6 @@ def test_shards_are_cut_by_the_bytes_of_images(
     (split,) = manifest.splits
     assert split.records == 24
     assert 6 <= len(split.shards) <= split.bytes / 8_000
-    assert max(shard.bytes for shard in split.shards) < 20_000
 
 
 def test_rows_of_a_table(table: Folder) -> None:

@@ -376,7 +376,7 @@ def test_values_of_other_libraries_are_taken(case: str) -> None:
 def test_no_rows_are_no_dataset() -> None:
     """Of empty batches there is nothing to plan, and the commit refuses it."""
     empty = pa.record_batch([pa.array([], pa.int64())], names=["a"])
-    assert not gather([[empty]]).plan.counts.rows
+    assert not gather([[empty]]).counts
 
 
 def test_keys_of_mixed_types() -> None:

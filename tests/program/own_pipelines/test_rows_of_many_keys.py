@@ -16,7 +16,7 @@ from beam_pipeline import open_dataset
 from tests.support.gathered_rows import gather
 from tests.support.own_pipelines import write_rows
 from transforms.errors import BeamTFRecordError
-from transforms.gather import bundle, row_batches
+from transforms.gather import row_batches, spool
 from transforms.gather.row_batches import batches_of
 
 Row = dict[str, Any]
@@ -68,7 +68,7 @@ def smaller_batches(most_cells: int) -> Iterator[None]:
     """Lets batches of rows have at most this many rows times columns."""
     with (
         mock.patch.object(row_batches, "MOST_CELLS", most_cells),
-        mock.patch.object(bundle, "MOST_CELLS", most_cells),
+        mock.patch.object(spool, "MOST_CELLS", most_cells),
     ):
         yield
 

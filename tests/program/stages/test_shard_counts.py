@@ -7,6 +7,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.testing.util import assert_that, equal_to
 
+from tests.support.job_plans import job_plan
 from tests.support.placing import batch_of
 from transforms.core.model import Batch, PlaceFacts, Segment
 from transforms.core.placing.name_lists import (
@@ -41,9 +42,10 @@ def test_shard_counts_decide_vocabularies(tmp_path: pathlib.Path) -> None:
         "label": Vocabulary(("z",), Unknown.APPEND),
         "other": Vocabulary(("q",), Unknown.REJECT),
     }
+    plan = job_plan(store, vocabularies=vocabularies)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         several = [facts_of(store, *names) for names in (("b", "a"), ("c",), ())]
-        found = pipeline | beam.Create(several) | CountShards(vocabularies, store)
+        found = pipeline | beam.Create(several) | CountShards(plan, store)
         wanted = {"label": ["z", "a", "b", "c"], "other": ["q"]}
         assert_that(found | beam.Map(names_in, store), equal_to([wanted]))
         rows = found | beam.Map(lambda counts: counts.rows)
@@ -67,7 +69,7 @@ def test_many_names_are_in_files(tmp_path: pathlib.Path) -> None:
         assert names == [f"name {number:06d}" for number in range(100_000)]
 
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        found = pipeline | beam.Create(several) | CountShards({}, store)
+        found = pipeline | beam.Create(several) | CountShards(job_plan(store), store)
         assert_that(found, check)
 
 
@@ -94,12 +96,11 @@ def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
     rows = pa.record_batch([pa.array(tags, pa.list_(pa.string()))], schema.row_schema)
     plain = batch_of(range(5))
     batch = Batch(plain.block, rows, plain.numbers)
+    plan = job_plan(store, schema, Sharding(SplitRule(), {}))
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         placed = (
-            pipeline
-            | beam.Create([batch]).with_output_types(Batch)
-            | PlaceRows(schema, Sharding(SplitRule(), {}), store)
+            pipeline | beam.Create([batch]).with_output_types(Batch) | PlaceRows(plan)
         )
-        counts = placed.facts | CountShards({}, store)
+        counts = placed.facts | CountShards(plan, store)
         found = counts | beam.Map(names_in, store)
         assert_that(found, equal_to([{"tags": ["a", "b", "c"]}]))

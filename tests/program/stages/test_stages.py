@@ -16,12 +16,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline.api import convert
-from beam_pipeline.job import build, make_job
+from beam_pipeline.graph import build
+from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec
 from beam_tfrecord import open_dataset
 from tests.support.format_sources import BOXES, write_coco
+from tests.support.job_plans import job_plan
 from tests.support.outputs import contents
 from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from transforms.core.example import messages
@@ -513,9 +515,9 @@ def test_stages_check_their_input(source: Folder, stage: str) -> None:
     """Each stage refuses a PCollection of other elements."""
     plan = plan_of(source)
     job = make_job(plan, Store(plan.work_folder))
-    transform: beam.PTransform[Any, Any] = ReadBlocks(job.source, job.store)
+    transform: beam.PTransform[Any, Any] = ReadBlocks(job.source, job.plan.store)
     if stage == "place":
-        transform = PlaceRows(job.layout.schema, job.layout.sharding, job.store)
+        transform = PlaceRows(job.plan)
     texts = beam.Pipeline(runner="FnApiRunner") | beam.Create(["no block"])
     with pytest.raises(beam.typehints.TypeCheckError):
         texts | transform
@@ -625,7 +627,7 @@ def test_place_as_a_stage(inline_store: Store) -> None:
     sharding = Sharding(SplitRule(), {"train": 2})
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         batches = pipeline | beam.Create([batch_of(50)]).with_output_types(Batch)
-        placed = batches | PlaceRows(SCHEMA, sharding, inline_store)
+        placed = batches | PlaceRows(job_plan(inline_store, SCHEMA, sharding))
         keys = placed.segments | "Rows" >> beam.MapTuple(
             lambda k, s: (k, unpack(s).rows)
         )

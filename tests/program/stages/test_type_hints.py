@@ -33,11 +33,11 @@ TAKE_ELEMENTS: dict[str, Callable[[], beam.PTransform[Any, Any]]] = {
     "CountShards": lambda: CountShards(NONE, NONE),
     "DecodeExamples": DecodeExamples,
     "EncodeExamples": EncodeExamples,
-    "PlaceRows": lambda: PlaceRows(NONE, NONE, NONE),
+    "PlaceRows": lambda: PlaceRows(NONE),
     "ReadAllTFRecords": ReadAllTFRecords,
     "ReadBlocks": lambda: ReadBlocks(NONE, NONE),
     "WriteDataset": lambda: WriteDataset("out"),
-    "WriteShards": lambda: WriteShards(NONE, NONE, NONE),
+    "WriteShards": lambda: WriteShards(NONE, NONE),
     "WriteTFRecords": lambda: WriteTFRecords("out"),
 }
 SOURCES = {"ListBlocks", "ReadDataset", "ReadRows", "ReadTFRecords"}

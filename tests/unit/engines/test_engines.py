@@ -22,7 +22,8 @@ from beam_pipeline.engines.cluster import JavaError, find_java, version_in
 from beam_pipeline.engines.engine import Place, flag_given
 from beam_pipeline.engines.job_watch import Failure, lasting
 from beam_pipeline.engines.presets import ENGINES, engine_of
-from beam_pipeline.job import build, make_job
+from beam_pipeline.graph import build
+from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.local import check_beam_flags
 from beam_pipeline.settings.spec import make_spec

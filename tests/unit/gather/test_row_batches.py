@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from transforms.core.segment import ROW_COLUMN
+from transforms.core.segment import PLACE_COLUMNS
 from transforms.errors import EncodingError
 from transforms.gather.row_batches import batches_of
-from transforms.gather.row_runs import OWN_COLUMNS
+from transforms.gather.spool import CONTENT_COLUMN
 
 
 class Point(NamedTuple):
@@ -37,7 +37,7 @@ def test_rows_inside_lists_and_rows() -> None:
     assert found == [{"track/points/x": [1, 2], "track/points/name": ["a", "b"]}]
 
 
-@pytest.mark.parametrize("name", [*OWN_COLUMNS, ROW_COLUMN])
+@pytest.mark.parametrize("name", [CONTENT_COLUMN, *sorted(PLACE_COLUMNS)])
 def test_names_of_columns_beside_the_rows_are_refused(name: str) -> None:
     """They hold a NUL character, and no feature may have one."""
     with pytest.raises(EncodingError, match="must hold no NUL character"):

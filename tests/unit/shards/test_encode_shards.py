@@ -19,7 +19,13 @@ from transforms.core.model import Segment
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN, STAMP_COLUMN
+from transforms.core.segment import (
+    KEY_COLUMN,
+    NO_RECORD,
+    ORIGIN_COLUMN,
+    ROW_COLUMN,
+    STAMP_COLUMN,
+)
 from transforms.errors import DamageError, EncodingError
 from transforms.shards.encode_shards import encode_shards
 from transforms.shards.shard_group import ShardGroup
@@ -74,11 +80,14 @@ def batch(
     schema = segment.segment_schema(
         layout.schema.row_schema,
         many_origins=layout.many_origins,
-        keyed=layout.sharding.keyed,
+        ordered=layout.sharding.stores_order,
     )
     own = [
         {
-            ROW_COLUMN: first + number,
+            # Some are rejected, where that is known before they are written.
+            ROW_COLUMN: NO_RECORD
+            if layout.sharding.placeless and number % 5 == 4
+            else first + number,
             ORIGIN_COLUMN: f"{origin}/{number // 2}",
             STAMP_COLUMN: 0,
             KEY_COLUMN: number // 4,
@@ -97,6 +106,7 @@ def jobs(draw: st.DrawFn) -> tuple[ShardLayout, list[list[list[dict[str, Any]]]]
     )
     row = st.fixed_dictionaries({each.name: FEATURES[each] for each in features})
     pieces = st.lists(st.lists(row, min_size=1, max_size=9), min_size=1, max_size=3)
+    keyed, placeless = draw(st.booleans()), draw(st.booleans())
     layout = ShardLayout(
         name="set",
         schema=Schema(tuple(features)),
@@ -104,11 +114,13 @@ def jobs(draw: st.DrawFn) -> tuple[ShardLayout, list[list[list[dict[str, Any]]]]
             SplitRule(),
             {},
             seed=draw(st.integers(0, 3)),
-            shuffle=draw(st.booleans()),
-            keyed=draw(st.booleans()),
+            shuffle=placeless or draw(st.booleans()),
+            keyed=keyed,
+            placeless=placeless,
         ),
         compression=draw(st.sampled_from(["none", "gzip"])),
-        many_origins=draw(st.booleans()),
+        # The origin of a row without place is its key.
+        many_origins=keyed if placeless else draw(st.booleans()),
     )
     return layout, draw(st.lists(pieces, min_size=2, max_size=5))
 
@@ -183,13 +195,14 @@ def test_shards_without_rows_are_as_they_are_alone(tmp_path: pathlib.Path) -> No
     tasks = [ShardTask(("train", shard), shard, 2, 10) for shard in range(4)]
 
     def load(sources: Sequence[int]) -> Loaded:
-        found = []
-        for number in sources:
-            rows = [{"id": number, "class": "dog"}] * (number % 2)
-            part = batch(rows, LAYOUT, 0, "a")
-            found.append(ShardRows.of([("a", part)], seed=0, shuffle=True))
-        lengths = [len(rows) for rows in found]
-        return Loaded(ShardRows.joined(found), lengths, [()] * len(found))
+        parts = [
+            batch([{"id": number, "class": "dog"}] * (number % 2), LAYOUT, 0, "a")
+            for number in sources
+        ]
+        lengths = [part.num_rows for part in parts]
+        segments = [("a", part) for part in parts]
+        rows = ShardRows.of(segments, seed=0, shuffle=True, lengths=lengths)
+        return Loaded(rows, lengths)
 
     one, other = (
         ShardJob(load, counts_of(tasks), NAMES, LAYOUT, folder_of(str(tmp_path), name))

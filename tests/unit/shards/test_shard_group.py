@@ -43,7 +43,7 @@ class Group:
         rows = pa.table({"id": [*sources], ROW_COLUMN: [*sources]})
         count = len(sources)
         shards = ShardRows(rows, np.arange(count), ("a",), np.zeros(1, np.int64))
-        return Loaded(shards, [1] * count, [()] * count)
+        return Loaded(shards, [1] * count)
 
     def add(self, number: int, *, size: int = 3) -> None:
         self.group.add(ShardTask(("train", number), number, 1, size))

@@ -6,12 +6,14 @@ import os
 import pathlib
 import pickle
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.job_plans import publication_of
 from tests.support.product_code import tree
 from transforms.core import this_worker
 from transforms.core.model import (
@@ -23,6 +25,7 @@ from transforms.core.model import (
     ShardFile,
 )
 from transforms.core.placing.leakage import SplitFindings
+from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import StatisticsTable
@@ -31,14 +34,15 @@ from transforms.errors import CommitError, StorageError, WorkerError
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.table import RawRows
 from transforms.formats.table_source import TableSource
+from transforms.stages import commit
 from transforms.storage.visibility import Witness
 from transforms.work import worker_check
 from transforms.work.facts_json import from_json, to_json
 from transforms.work.reports import Reports
+from transforms.work.store import Store
 from transforms.work.worker_check import (
     VersionRules,
     WorkerRules,
-    check_facts,
     check_worker,
     digest_of,
 )
@@ -79,12 +83,25 @@ def rules(reports: Reports, found: Mapping[str, str] = VERSIONS) -> WorkerRules:
     return WorkerRules(VersionRules(VERSIONS, lambda: found), reports)
 
 
+def check_facts(
+    facts: Sequence[Any], rules: WorkerRules | None
+) -> list[dict[str, Any]]:
+    """What the commit does first with the facts of a job."""
+    publication = publication_of(Schema(()), Sharding(SplitRule(), {}))
+    return commit._workers(facts, publication, Store("work", rules=rules))
+
+
 def test_local_runs_know_no_worker() -> None:
     """Without rules nothing is checked, and facts carry nothing."""
     check_worker(None)
     assert this_worker.here() is None
     assert this_worker.stamp() == ""
     assert check_facts([make() for make in MAKERS], None) == []
+    # As of a pipeline that runs in the process of its submitter.
+    unnamed = WorkerRules(VersionRules(VERSIONS, lambda: VERSIONS), named=False)
+    check_worker(unnamed)
+    assert this_worker.here() is None
+    assert check_facts([make() for make in MAKERS], unnamed) == []
 
 
 def test_a_checked_worker_reports_and_signs_its_facts(reports: Reports) -> None:
@@ -99,7 +116,7 @@ def test_a_checked_worker_reports_and_signs_its_facts(reports: Reports) -> None:
         stamp = pickle.loads(pickle.dumps(make())).worker
         assert Worker.of(stamp) == worker
     facts = [make() for make in MAKERS]
-    (counted,) = check_facts(facts, rules(reports).versions)
+    (counted,) = check_facts(facts, rules(reports))
     assert counted == {
         "beam-tfrecord": "1.2.3",
         "python": worker.python,
@@ -119,7 +136,7 @@ def test_facts_of_an_older_version_are_refused(reports: Reports) -> None:
             if name != "worker":
                 object.__setattr__(old, name, getattr(fact, name))
         with pytest.raises(WorkerError, match="that says no version has done part"):
-            check_facts([fact, old], rules(reports).versions)
+            check_facts([fact, old], rules(reports))
 
 
 def test_facts_of_another_version_are_refused(reports: Reports) -> None:
@@ -127,11 +144,11 @@ def test_facts_of_another_version_are_refused(reports: Reports) -> None:
     other = Worker("pod-7", "12", "0.0.9", "3.11.2", "Linux x86_64", digest_of({}))
     fact = dataclasses.replace(ReadFacts("a", 0, 1), worker=other.stamp)
     with pytest.raises(WorkerError, match=r"'pod-7' .* has beam-tfrecord 0\.0\.9, and"):
-        check_facts([fact], rules(reports).versions)
+        check_facts([fact], rules(reports))
     other = dataclasses.replace(other, program="1.2.3")
     fact = dataclasses.replace(fact, worker=other.stamp)
     with pytest.raises(WorkerError, match=r"1\.2\.3 and other codecs, and has done"):
-        check_facts([fact], rules(reports).versions)
+        check_facts([fact], rules(reports))
 
 
 def test_a_worker_of_two_datasets(reports: Reports, tmp_path: Folder) -> None:
@@ -141,13 +158,14 @@ def test_a_worker_of_two_datasets(reports: Reports, tmp_path: Folder) -> None:
     check_worker(first)
     early = dataclasses.replace(early, worker=this_worker.stamp())
     versions = dataclasses.replace(first.versions, free=frozenset(("libwebp",)))
-    check_worker(dataclasses.replace(first, versions=versions))
+    second = dataclasses.replace(first, versions=versions)
+    check_worker(second)
     late = ReadFacts("b", 0, 1)
     assert early.worker != late.worker
-    assert check_facts([late], versions)[0]["workers"] == 1
-    assert check_facts([early, late], first.versions)[0]["workers"] == 1
+    assert check_facts([late], second)[0]["workers"] == 1
+    assert check_facts([early, late], first)[0]["workers"] == 1
     with pytest.raises(WorkerError, match="other codecs"):
-        check_facts([early], versions)
+        check_facts([early], second)
 
 
 def test_receipts_name_no_worker(reports: Reports) -> None:
@@ -190,7 +208,7 @@ def test_versions_that_decide_nothing_are_free(reports: Reports) -> None:
     free = frozenset(("libwebp", "zlib"))
     asked = WorkerRules(VersionRules(VERSIONS, lambda: found, free), reports)
     check_worker(asked)
-    assert len(check_facts([ReadFacts("a", 0, 1)], asked.versions)) == 1
+    assert len(check_facts([ReadFacts("a", 0, 1)], asked)) == 1
 
 
 def test_a_run_that_has_ended_takes_no_worker(reports: Reports) -> None:
@@ -239,9 +257,21 @@ def test_a_store_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
         check_worker(asked)
 
 
+def is_naming(statement: ast.stmt) -> bool:
+    """Whether a statement only names parts of what the function is given."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    kinds = (ast.Name, ast.Attribute, ast.Tuple, ast.expr_context)
+    return all(isinstance(node, kinds) for node in ast.walk(statement.value))
+
+
 def begins_with_check(function: ast.FunctionDef) -> bool:
-    """Whether nothing but a docstring is before the check."""
-    begin = [each for each in function.body if not isinstance(each, ast.Expr)]
+    """Whether nothing but a docstring, and names for what is given, precede it."""
+    begin = [
+        each
+        for each in function.body
+        if not (isinstance(each, ast.Expr) or is_naming(each))
+    ]
     checks = [
         each
         for each in function.body
@@ -253,15 +283,30 @@ def begins_with_check(function: ast.FunctionDef) -> bool:
     return bool(checks) and all(function.body.index(each) > first for each in begin)
 
 
+def checks_first(stage: ast.ClassDef) -> bool:
+    """Whether a DoFn or CombineFn checks before it does anything.
+
+    A plan that is a side input comes with the first element, before which there is
+    nothing to do.
+    """
+    own = {each.name: each for each in stage.body if isinstance(each, ast.FunctionDef)}
+    if "setup" in own:
+        if begins_with_check(own["setup"]):
+            return True
+        if any(isinstance(node, ast.Call) for node in ast.walk(own["setup"])):
+            return False
+    return "process" in own and begins_with_check(own["process"])
+
+
 @pytest.mark.parametrize(
     ("stage", "works"),
     [
         ("read", {"_inputs", "_blocks", "_ReadRows"}),
-        ("place", {"_LookUp", "_CutByShard"}),
+        ("place", {"_LookUp", "CutByShard"}),
         ("stratify", {"_HashClasses", "_share_out", "_cut", "_join"}),
-        ("shard_counts", {"_MergeFacts"}),
+        ("shard_counts", {"MergeFacts", "count_shards"}),
         ("write", {"_WriteFile", "_write_part"}),
-        ("leak_check", {"check_leaks"}),
+        ("leak_check", {"_check_leaks"}),
         ("commit", {"_commit"}),
     ],
 )
@@ -271,12 +316,7 @@ def test_every_stage_checks_its_worker_first(stage: str, works: set[str]) -> Non
     for node in tree(f"transforms.stages.{stage}").body:
         if isinstance(node, ast.ClassDef):
             bases = {ast.unparse(base) for base in node.bases}
-            setups = [
-                each
-                for each in node.body
-                if isinstance(each, ast.FunctionDef) and each.name == "setup"
-            ]
-            if any(map(begins_with_check, setups)):
+            if checks_first(node):
                 found.add(node.name)
             else:
                 assert not bases & {"beam.DoFn", "beam.CombineFn"}, node.name

@@ -2,7 +2,8 @@ r"""Row identities as 64-bit hashes: of a group, a key, a content, or a place.
 
     unit   is never divided between splits: the row's group, else its key, else its
            content, if the batch has it, else its place (origin and number)
-    order  by the row's key, else its place; never by its group or content
+    order  by the row's key, else its place; never by its group. Rows of a pipeline have
+           no place, and go by their content
 
 Places hash by `placement.hash_rows`, contents as splitmix64(base + content), with the
 base below. Texts hash in NFC, with splitmix64 over their UTF-8 bytes, eight at a time
@@ -132,8 +133,16 @@ def key_hashes(keys: pa.StringArray) -> UInt64s:
     return hash_texts(keys, KEY, purpose=LOCK)
 
 
-def order_hashes(batch: Batch, *, seed: int) -> UInt64s:
-    """Returns the n hashes that order the rows of a batch."""
+def order_hashes(batch: Batch, *, seed: int, placeless: bool = False) -> UInt64s:
+    """Returns the n hashes that order the rows of a batch.
+
+    Args:
+      batch: n rows.
+      seed: of the order.
+      placeless: whether rows without keys go by their content.
+    """
+    if placeless:
+        return _own(batch, purpose=ORDER, seed=seed)
     return _identities(batch, purpose=ORDER, seed=seed)
 
 

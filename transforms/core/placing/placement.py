@@ -184,6 +184,9 @@ class Sharding:
       total_bytes: split name -> bytes of input that its shards share; only used
         without shuffling.
       keyed: whether every row has a key that decides its order.
+      placeless: whether rows have no place, as those of a pipeline: then they go by
+        their key or content, and rows of one hash by their records.
+      unique: whether no two rows may have one key.
     """
 
     rule: SplitRule
@@ -192,6 +195,13 @@ class Sharding:
     shuffle: bool = True
     total_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     keyed: bool = False
+    placeless: bool = False
+    unique: bool = False
+
+    @property
+    def stores_order(self) -> bool:
+        """Whether rows carry their order hash, which their place does not give."""
+        return self.keyed or self.placeless
 
 
 def splitmix64(values: UInt64s) -> UInt64s:

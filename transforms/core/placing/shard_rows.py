@@ -132,23 +132,6 @@ class ShardRows:
             order = order[np.argsort(shards[order], kind="stable")]
         return cls(table, order, origins, starts)
 
-    @classmethod
-    def joined(cls, shards: Sequence["ShardRows"]) -> "ShardRows":
-        """Returns the rows of several shards, one shard after another."""
-        counts = [shard.table.num_rows for shard in shards]
-        places = [0, *itertools.accumulate(counts)]
-        tables = [shard.table for shard in shards]
-        return cls(
-            in_one_piece(pa.concat_tables(tables, promote_options="default")),
-            np.concatenate(
-                [shard.order + at for shard, at in zip(shards, places, strict=False)]
-            ),
-            tuple(origin for shard in shards for origin in shard.origins),
-            np.concatenate(
-                [shard.starts + at for shard, at in zip(shards, places, strict=False)]
-            ),
-        )
-
     def __len__(self) -> int:
         return len(self.order)
 

@@ -35,14 +35,13 @@ that end in a word of its own. The manifest decides which of the two has won, an
 an expired run has left is removed only after that.
 """
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, is_data_folder
@@ -87,7 +86,6 @@ _WORK = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{12}})?|{SHARED}[0-9a-f]{{32}}")
 # Stores that are trees of files (HDFS) do rename: a killed run may leave such a file.
 _PARTIAL = re.compile(r"\.(holder|manifest\.json)\.[0-9a-f]{12}\.tmp")
 _WORD_BYTES = 6
-_COPIED_AT_ONCE = 16
 # A file that seems foreign may belong to a run that has just ended; so look again.
 _LOOKS = 3
 # How many foreign names an error shows.
@@ -156,31 +154,13 @@ class BucketTarget:
         """Notes the run, so that others leave its work alone."""
         note_job(self.directory, "WriteDataset", engine="a pipeline", token=store.name)
 
-    def open_attempt(self, store: Store) -> Store:
-        return dataclasses.replace(store, attempt=secrets.token_hex(_WORD_BYTES))
-
-    def open_commit(self, store: Store, *, word: str) -> Store:
-        name = f"data-{store.name.removeprefix(SHARED)}-{word}"
+    def open_plan(self, store: Store) -> Store:
+        name = f"data-{store.name.removeprefix(SHARED)}-{store.plan}"
         note = f"{self._folder}/{_PLACES}/{name}"
         files.write_file(note, store.name.encode(), attempts="")
         return dataclasses.replace(
-            store, attempt=word, placed=f"{self.directory}/{name}", token=word
+            store, placed=f"{self.directory}/{name}", token=store.plan
         )
-
-    def take_in(self, store: Store, finished: Iterable[tuple[Store, str]]) -> None:
-        """Copies the files inside the store, which renames none."""
-        client = object_clients.client_of(self.directory)
-        assert client is not None, "the check comes first"
-
-        def copy(each: tuple[Store, str]) -> None:
-            attempt, name = each
-            source, copied = (f"{at.dataset}/{name}" for at in (attempt, store))
-            keys = [split_remote(path)[1] for path in (source, copied)]
-            asked(copied, functools.partial(client.copy, *keys))
-
-        with concurrent.futures.ThreadPoolExecutor(_COPIED_AT_ONCE) as pool:
-            for _ in pool.map(copy, finished):
-                pass
 
     def end_shared(self, store: Store) -> None:
         places = [name for name, whose in _places(self._folder) if whose == store.name]

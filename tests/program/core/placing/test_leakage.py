@@ -6,12 +6,14 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
+from tests.support.job_plans import job_plan
 from tests.support.placing import SCHEMA, batch_of
 from transforms.core.model import Batch
 from transforms.core.placing.leakage import (
     Place,
 )
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.stages.job_plan import LeakRule
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import PlaceRows
 from transforms.work.store import Store
@@ -34,15 +36,20 @@ def test_the_same_key_in_two_splits(store: Store) -> None:
         range(5), keys=keys, splits=["train", "train", "train", "test", "test"]
     )
     second = batch_of([0], keys=["c"], splits=["train"], origin="b.csv")
+    plan = job_plan(
+        store,
+        SCHEMA,
+        Sharding(rule, {}, keyed=True),
+        with_fingerprints=True,
+        leaks=LeakRule(keyed=True),
+    )
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         placed = (
             pipeline
             | beam.Create([first, second]).with_output_types(Batch)
-            | PlaceRows(
-                SCHEMA, Sharding(rule, {}, keyed=True), store, with_fingerprints=True
-            )
+            | PlaceRows(plan)
         )
-        checked = placed.fingerprints | CheckLeaks(store, keyed=True)
+        checked = placed.fingerprints | CheckLeaks(plan)
         leaks = checked | beam.Map(
             lambda s: [(leak.items, dict(leak.pairs)) for leak in s.leaks]
         )

@@ -6,11 +6,13 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
+from tests.support.job_plans import job_plan
 from tests.support.placing import SCHEMA, batch_of, said_of
 from transforms.core.model import Batch, Reason
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.core.segment import unpack
 from transforms.stages import place
+from transforms.stages.job_plan import LeakRule
 from transforms.stages.leak_check import CheckLeaks
 from transforms.work.split_ids import read_split_ids
 from transforms.work.split_locks import write_table
@@ -35,20 +37,22 @@ def test_ids_as_stages(store: Store, tmp_path: Folder) -> None:
     found = read_split_ids(str(path), identity="key")
     write_table(found.to_table(), table, attempts=str(tmp_path))
     rule = SplitRule(SplitSource.TABLE, NAMES)
+    plan = job_plan(
+        store,
+        SCHEMA,
+        Sharding(rule, {}, keyed=True),
+        table=table,
+        with_fingerprints=True,
+        leaks=LeakRule(keyed=True, table=table),
+    )
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         batch = batch_of([0, 1, 2], keys=["a", "strange", "b"])
         placed = (
             pipeline
             | beam.Create([batch]).with_output_types(Batch)
-            | place.PlaceRows(
-                SCHEMA,
-                Sharding(rule, {}, keyed=True),
-                store,
-                table=table,
-                with_fingerprints=True,
-            )
+            | place.PlaceRows(plan)
         )
-        checked = placed.fingerprints | CheckLeaks(store, keyed=True, table=table)
+        checked = placed.fingerprints | CheckLeaks(plan)
         rows = placed.segments | beam.MapTuple(
             lambda key, piece: (key, unpack(piece).rows)
         )

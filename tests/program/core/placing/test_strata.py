@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
+from tests.support.job_plans import job_plan
 from tests.support.placing import SCHEMA, batch_of, splits_of
 from tests.support.strata import (
     SOURCES,
@@ -26,6 +27,7 @@ from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import SplitTables
 from transforms.core.segment import unpack
 from transforms.stages import place
+from transforms.stages.job_plan import LeakRule
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.stratify import AwaitStrata, TakeStrata
 from transforms.work.split_locks import open_assignments, write_table
@@ -63,7 +65,7 @@ def test_stratified_as_stages(store: Store) -> None:
             blocks
             | AwaitStrata(strata)
             | "Read again" >> beam.Map(read).with_output_types(Batch)
-            | place.PlaceRows(SCHEMA, Sharding(rule, {}), store, strata=found)
+            | place.PlaceRows(job_plan(store, SCHEMA, Sharding(rule, {})), found)
         )
         rows = (
             placed.segments
@@ -119,18 +121,19 @@ def test_locked_rows_stay_and_new_ones_fill(store: Store, tmp_path: Folder) -> N
 
     extra = random_batches(12, count=6)[3:]
     batches = [*old, *extra]
+    plan = job_plan(
+        store,
+        SCHEMA,
+        Sharding(rule, {}),
+        lock=path,
+        with_fingerprints=True,
+        leaks=LeakRule(lock=path, make_lock=True),
+    )
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         created = pipeline | beam.Create(batches).with_output_types(Batch)
         found = beam.pvalue.AsSingleton(created | TakeStrata(rule, store, lock=path))
-        placed = created | place.PlaceRows(
-            SCHEMA,
-            Sharding(rule, {}),
-            store,
-            strata=found,
-            lock=path,
-            with_fingerprints=True,
-        )
-        placed.fingerprints | CheckLeaks(store, lock=path, make_lock=True)
+        placed = created | place.PlaceRows(plan, found)
+        placed.fingerprints | CheckLeaks(plan)
     after = open_assignments(str(pathlib.Path(store.folder, "split_lock.arrow")))
     assert len(after) == len(codes) + sum(batch.rows.num_rows for batch in extra)
     moved = after.find(units) != np.array(codes)

@@ -27,7 +27,8 @@ from transforms.core.placing.leakage import (
 )
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.shards.image_rows import store_fingerprints
-from transforms.stages.leak_check import CheckLeaks, check_leaks
+from transforms.stages.job_plan import LeakRule
+from transforms.stages.leak_check import check_leaks
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -126,7 +127,7 @@ def test_fault_129_the_same_image_in_two_splits(store: Store, tmp_path: Folder) 
         ),
     )
     for order in itertools.permutations(found):
-        findings = check_leaks(list(order), CheckLeaks(store, root=str(root)))
+        findings = check_leaks(list(order), LeakRule(root=str(root)), store)
         assert findings.leaks == (wanted,)
     (text,) = findings.warnings()
     assert text == (
@@ -141,9 +142,9 @@ def test_images_that_cannot_be_read_again(store: Store, tmp_path: Folder) -> Non
         stored(store, Subject.IMAGE, split, [("gone.jpg", 5)])
         for split in ("train", "val")
     ]
-    (leaks,) = check_leaks(found, CheckLeaks(store, root=str(tmp_path))).leaks
+    (leaks,) = check_leaks(found, LeakRule(root=str(tmp_path)), store).leaks
     assert (leaks.items, leaks.confirmed) == (1, False)
-    (leaks,) = check_leaks(found, CheckLeaks(store)).leaks
+    (leaks,) = check_leaks(found, LeakRule(), store).leaks
     assert (leaks.items, leaks.confirmed) == (1, True)
 
 
@@ -154,8 +155,8 @@ def test_examples_are_few_and_the_same(store: Store) -> None:
         stored(store, Subject.UNIT, split, [(f"{split}-{v}", v) for v in values])
         for split in NAMES
     ]
-    stage = CheckLeaks(store, keyed=True)
-    (leaks,) = check_leaks(parts, stage).leaks
+    rule = LeakRule(keyed=True)
+    (leaks,) = check_leaks(parts, rule, store).leaks
     assert leaks.items == 1_000
     assert leaks.pairs == {
         ("train", "val"): 1_000,
@@ -164,13 +165,13 @@ def test_examples_are_few_and_the_same(store: Store) -> None:
     }
     assert len(leaks.examples) == 20
     assert all(len(example) == 3 for example in leaks.examples)
-    assert check_leaks(parts[::-1], stage).leaks == (leaks,)
+    assert check_leaks(parts[::-1], rule, store).leaks == (leaks,)
 
 
 def test_nothing_to_check(store: Store) -> None:
     """Without fingerprints there is nothing to say, and an empty lock to write."""
-    assert check_leaks([], CheckLeaks(store)) == SplitFindings()
-    found = check_leaks([], CheckLeaks(store, make_lock=True))
+    assert check_leaks([], LeakRule(), store) == SplitFindings()
+    found = check_leaks([], LeakRule(make_lock=True), store)
     assert found.warnings() == []
     assert pathlib.Path(found.lock).exists()
 
@@ -210,7 +211,7 @@ def test_images_of_a_shard(store: Store, many_origins: bool) -> None:
     assert not store_fingerprints(
         ("train", 4), rows, values=[], positions=nothing, store=store
     )
-    (leaks,) = check_leaks([f for f in found if f], CheckLeaks(store)).leaks
+    (leaks,) = check_leaks([f for f in found if f], LeakRule(), store).leaks
     origins = ("a.jpg", "c.jpg") if many_origins else ("t.csv", "t.csv")
     assert leaks.examples == (
         (Place("test", origins[0], 4), Place("train", origins[0], 4)),

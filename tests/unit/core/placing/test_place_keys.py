@@ -274,7 +274,7 @@ def test_shards_are_ordered_by_key() -> None:
         batch = batch_of(range(len(part)), keys=part, labels=part, origin=origin)
         for (_, shard), rows in place.cut_batch(batch, sharding):
             schema = segment.segment_schema(
-                batch.rows.schema, many_origins=False, keyed=True
+                batch.rows.schema, many_origins=False, ordered=True
             )
             stored = segment.deserialize(segment.serialize(rows), schema)
             parts.setdefault(shard, []).append((origin, stored))

@@ -324,26 +324,3 @@ def test_record_schema_has_the_records_types() -> None:
     assert (
         record_columns.record_schema(schema, without=["image"]).names == found.names[1:]
     )
-
-
-_SOME_KEYS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9), max_size=4)
-
-
-@given(st.lists(st.lists(_SOME_KEYS, min_size=1, max_size=8), min_size=1, max_size=4))
-def test_joined_shards_keep_the_values_of_their_rows(
-    shards: list[list[dict[str, int]]],
-) -> None:
-    """Whichever columns each shard has, each row has the values it had."""
-    made = []
-    for rows in shards:
-        held = sorted({name for row in rows for name in row})
-        columns = {name: pa.array([row.get(name) for row in rows]) for name in held}
-        table = pa.table({"row": pa.array(range(len(rows))), **columns})
-        order = np.arange(len(rows))
-        made.append(ShardRows(table, order, ("",), np.zeros(1, np.int64)))
-    found = ShardRows.joined(made).table.to_pylist()
-    for row in found:
-        del row["row"]
-    assert [{k: v for k, v in row.items() if v is not None} for row in found] == [
-        row for rows in shards for row in rows
-    ]

@@ -1,56 +1,32 @@
-"""The rows of one bundle: batches as they fill, then sorted runs and counts."""
+"""The rows of one bundle: Arrow batches as they fill, stored in pieces and counted.
 
+A piece holds rows as they came, of one Arrow schema, with the hash of what each holds.
+What columns are to be is known once all rows are counted.
+"""
+
+import collections
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms.core import this_worker
-from transforms.core.arrays import in_one_piece, is_list, numpy_mask, rows_holding
-from transforms.core.infer.image_names import is_named_like_images
-from transforms.core.model import Batch, Block, Rejection, RejectLog, Segment
+from transforms.core.arrays import in_one_piece
+from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.core.placing.content import content_hashes, hashed_images
-from transforms.core.placing.identity import LOCK, ORDER, unit_hashes
-from transforms.core.placing.leakage import (
-    Fingerprints,
-    Subject,
-    pack_fingerprints,
-)
-from transforms.core.placing.name_lists import put_names
-from transforms.core.placing.placement import (
-    SplitRule,
-    SplitSource,
-    UInt64s,
-    is_split_name,
-)
-from transforms.core.placing.split_lock import Assignments
-from transforms.core.placing.splitting import (
-    NOWHERE,
-    Splits,
-    SplitTables,
-    split_rows,
-)
+from transforms.core.placing.placement import UInt64s
+from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason
-from transforms.core.rows.cast import cast
 from transforms.core.rows.column import fault as faults_where
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
-from transforms.errors import (
-    EncodingError,
-    ExampleError,
-    bounded,
-    nearest,
-)
-from transforms.gather.cuts import Histogram, Longs
+from transforms.errors import EncodingError, ExampleError, bounded, nearest
 from transforms.gather.example_rows import rows_of_examples
 from transforms.gather.refused_rows import (
     Refusals,
@@ -69,14 +45,9 @@ from transforms.gather.row_batches import (
     mappings_in,
 )
 from transforms.gather.row_batches import table_batch as batch_of_table
-from transforms.gather.row_runs import RowRun, keep_pieces, pack_rows
-from transforms.gather.tally import (
-    Tally,
-    count_values,
-    ends_like_image,
-    is_absolute,
-    merge_tallies,
-)
+from transforms.gather.row_identity import Bools, RowRule, identified, unplaced
+from transforms.gather.row_sizes import file_sizes, row_sizes
+from transforms.gather.tally import Tally, count_values, merge_tallies
 
 # Elements become Arrow together, at most this many: they wait as Python objects. The
 # first ones show how large rows are; from then on _BATCH_BYTES is a limit too.
@@ -93,86 +64,36 @@ _NO_SPLIT = (
 STAGE = "gather"
 """Of rejections."""
 
-Bools = npt.NDArray[np.bool_]
-# Bytes of rows that are sorted and stored at a time.
-_RUN_BYTES = 32 << 20
-# What sorting takes for a row beside its values: hash, size, split and place.
-_ROW_BYTES = 32
+# Bytes of rows that are stored at a time: placing them takes some five times as much.
+_PIECE_BYTES = 12 << 20
+# Smaller pieces travel inside their descriptor.
+_INLINE_BYTES = 1 << 18
+CONTENT_COLUMN = "\0content"
+"""Of a piece: what rows without keys are known by."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GatherRule:
-    """What rows are known by, and how they fall into splits.
-
-    Attributes:
-      split: the rule of splits; by shares, by a column, or one split.
-      split_column, key_column, group_column: that say a row's split, its identity, and
-        what shares a split with it; empty for none.
-      seed: of the order.
-      labels: columns that are or may be of class names.
-      images: columns that are declared to be of images; their arrays are pixels.
-      texts: columns that hold no images, whatever their names and values look like.
-      images_root: folder that paths of images are relative to.
-      integers: columns that are declared to be of integers or class names, in which
-        no float is one.
-      scalars: columns that are declared, or the label, so that no mapping fits them.
-      examples: gives the features of elements that are serialised Examples; None for
-        no such elements.
-      table: gives the splits of keys, for a split by a table of ids.
-      lock: gives the splits that units have already.
-      with_units: whether it must be known in the end where each unit went.
-      keys_apart: whether keys are also gathered by themselves, because rows of one key
-        may be in different splits.
-    """
-
-    split: SplitRule
-    split_column: str = ""
-    key_column: str = ""
-    group_column: str = ""
-    seed: int = 0
-    labels: tuple[str, ...] = ()
-    images: frozenset[str] = frozenset()
-    texts: frozenset[str] = frozenset()
-    images_root: str = ""
-    integers: frozenset[str] = frozenset()
-    scalars: frozenset[str] = frozenset()
-    examples: Callable[[], tuple[Feature, ...]] | None = None
-    table: Callable[[], Assignments | None] | None = None
-    lock: Callable[[], Assignments | None] | None = None
-    with_units: bool = False
-    keys_apart: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class GatheredBundle:
+class SpooledBundle:
     """What one bundle of rows leaves: one element, so that attempts cannot mix.
 
     Attributes:
-      runs: its sorted runs.
-      tally: what its values are.
-      histograms: split -> its rows and bytes, by parts of the hashes.
-      labels: column -> lists of its class names, each of distinct ones.
-      keys: runs of the keys alone, in one split without a name, where they are wanted.
-      units: where each unit went, where that is wanted.
-      attempts: words of the attempts that these are the rows of: one for a bundle.
-      run_count: how many runs there are, also where they are left out.
-      refusals: counts of rows that are in no run, and not in the tally.
+      word: of the attempt that has spooled it: drawn anew for each.
+      pieces: the rows, as `spooled_piece` stores them.
+      tally: what their values are.
+      sizes: split -> about how many bytes its rows take.
+      refusals: counts of rows that are in no piece, and not in the tally.
       rejects: why those are not, each by itself.
-      workers: stamps of the workers that have gathered it; see `this_worker`.
+      worker: stamp of the worker that has spooled it; see `this_worker`.
     """
 
-    runs: tuple[RowRun, ...]
+    word: str
+    pieces: tuple[Segment, ...]
     tally: Tally
-    histograms: Mapping[str, Histogram]
-    labels: Mapping[str, Sequence[Segment]]
-    keys: tuple[RowRun, ...] = ()
-    units: tuple[Fingerprints, ...] = ()
-    attempts: frozenset[str] = frozenset()
-    run_count: int = 0
+    sizes: Mapping[str, int]
     refusals: Refusals = dataclasses.field(default_factory=Refusals)
     rejects: RejectLog | None = None
-    workers: frozenset[str] = dataclasses.field(
-        default_factory=lambda: frozenset((this_worker.stamp(),))
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
     )
 
     @property
@@ -180,29 +101,71 @@ class GatheredBundle:
         """How many rows came."""
         return self.tally.rows + self.refusals.total
 
-    def without_runs(self) -> "GatheredBundle":
-        """Returns the counts alone, which the plan merges."""
-        return dataclasses.replace(self, runs=(), keys=(), units=(), rejects=None)
+    def without_rows(self) -> "SpooledBundle":
+        """Returns what the plan needs: no row, and no rejection."""
+        pieces = tuple(dataclasses.replace(p, payload=b"") for p in self.pieces)
+        return dataclasses.replace(self, pieces=pieces, rejects=None)
 
 
-class BundleRows:
-    """Takes the rows of one bundle; holds some 32 MiB of them."""
+def spooled_piece(
+    name: str,
+    rows: pa.RecordBatch,
+    contents: UInt64s | None,
+    store: Callable[[str, Sequence[pa.Buffer]], str],
+) -> Segment:
+    """Stores rows of one Arrow schema; `open_piece` is the inverse.
+
+    Args:
+      name: that no other piece has.
+      rows: n rows in any order.
+      contents: n hashes of what rows without keys hold; None for rows with keys.
+      store: writes buffers end to end into a file of a name; returns its path.
+    """
+    if contents is not None:
+        rows = rows.append_column(CONTENT_COLUMN, pa.array(contents))
+    # A stream: the schema, then the rows.
+    messages = [rows.schema.serialize(), rows.serialize()]
+    size, crc = 0, 0
+    for message in messages:
+        size, crc = size + message.size, google_crc32c.extend(crc, message)
+    piece = Segment(name, 0, rows.num_rows, size, crc32c=crc)
+    if size > _INLINE_BYTES:
+        return dataclasses.replace(piece, path=store(name, messages))
+    payload = b"".join(message.to_pybytes() for message in messages)
+    return dataclasses.replace(piece, payload=payload)
+
+
+def open_piece(message: pa.Buffer) -> tuple[pa.RecordBatch, UInt64s | None]:
+    """Returns the rows of a piece, and what `spooled_piece` calls their contents."""
+    with pa.ipc.open_stream(message) as stream:
+        rows = stream.read_next_batch()
+    if CONTENT_COLUMN not in rows.schema.names:
+        return rows, None
+    contents = rows.column(CONTENT_COLUMN).to_numpy()
+    return rows.drop_columns([CONTENT_COLUMN]), contents
+
+
+class Spool:
+    """Takes the rows of one bundle; holds some 12 MiB of them."""
 
     def __init__(
         self,
-        rule: GatherRule,
-        store: Callable[[Sequence[pa.Buffer]], str],
+        word: str,
+        rule: RowRule,
+        store: Callable[[str, Sequence[pa.Buffer]], str],
         sizes_of: Callable[[Iterable[str]], Mapping[str, int]],
         reject: Callable[[Sequence[Rejection]], None],
     ) -> None:
         """Starts a bundle.
 
         Args:
+          word: of this attempt, that no other one has.
           rule: of the job.
-          store: writes pieces end to end into a file of its own; returns its path.
+          store: see `spooled_piece`.
           sizes_of: returns path -> bytes of those files that are there.
-          reject: takes rejections of rows that no run holds.
+          reject: takes rejections of rows that no piece holds.
         """
+        self._word = word
         self._rule = rule
         self._store = store
         self._sizes_of = sizes_of
@@ -217,17 +180,14 @@ class BundleRows:
         self._convert: Callable[[Any], Row] = dict
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._runs: list[RowRun] = []
-        self._keys: list[RowRun] = []
-        self._units: list[Fingerprints] = []
+        self._pieces: list[Segment] = []
         self._examples: tuple[Feature, ...] | None = None
         self._tables = SplitTables(
             table=rule.table and rule.table(), lock=rule.lock and rule.lock()
         )
         self._tallies: list[Tally] = []
         self._mappings: set[str] = set()
-        self._histograms: dict[str, Histogram] = {}
-        self._labels: dict[str, list[pa.StringArray]] = {}
+        self._sizes: collections.Counter[str] = collections.Counter()
 
     def add(self, element: Any) -> None:
         """Takes a row, or a record batch or table of rows; rejects what is none."""
@@ -273,27 +233,19 @@ class BundleRows:
         rejection = refuse(values, fault, stage=STAGE)
         self._refused.add("element", sentence, rejection)
 
-    def finish(self) -> GatheredBundle | None:
+    def finish(self) -> SpooledBundle | None:
         """Returns what the bundle leaves; None of one without rows."""
         self._to_arrow()
-        self._to_runs()
+        self._spool()
         refusals = self._refused.refusals
         if not self._tallies and not refusals.total:
             return None
-        store = self._store
-        labels = {
-            name: [put_names(pa.chunked_array(parts, pa.string()).unique(), store)]
-            for name, parts in self._labels.items()
-        }
-        return GatheredBundle(
-            tuple(self._runs),
+        return SpooledBundle(
+            self._word,
+            tuple(self._pieces),
             merge_tallies([*self._tallies, Tally(mappings=frozenset(self._mappings))]),
-            self._histograms,
-            labels,
-            tuple(self._keys),
-            tuple(self._units),
-            run_count=len(self._runs),
-            refusals=refusals,
+            dict(self._sizes),
+            refusals,
         )
 
     def _to_arrow(self) -> None:
@@ -315,9 +267,9 @@ class BundleRows:
             most = _BATCH_BYTES * rows // max(size, 1)
             self._most = min(max(most, 1), _BATCH_ROWS)
         self._batches += batches
-        self._bytes += size + rows * _ROW_BYTES
-        if self._bytes >= _RUN_BYTES:
-            self._to_runs()
+        self._bytes += size
+        if self._bytes >= _PIECE_BYTES:
+            self._spool()
 
     def _taken(self, elements: list[Any]) -> list[pa.RecordBatch]:
         """Returns what elements become; rejects those that become nothing.
@@ -378,8 +330,8 @@ class BundleRows:
             self._examples = self._rule.examples()
         yield batch_of_table(rows_of_examples(payloads, self._examples))
 
-    def _to_runs(self) -> None:
-        """Sorts and stores what has gathered, rows of several types by themselves."""
+    def _spool(self) -> None:
+        """Stores what has gathered, rows of several types by themselves."""
         groups = _fitting(self._batches)
         self._batches, self._bytes = [], 0
         while groups:
@@ -387,66 +339,42 @@ class BundleRows:
             table = pa.concat_tables(tables, promote_options="default")
             tables.clear()
             for rows in in_one_piece(table).to_batches():
-                self._add_run(rows)
+                self._add_piece(rows)
 
-    def _add_run(self, rows: pa.RecordBatch) -> None:
+    def _add_piece(self, rows: pa.RecordBatch) -> None:
         rule = self._rule
         rows = self._with_places(rows)
         if not rows.num_rows:
             return
-        keys = _texts(rows, rule.key_column)
-        names = [name for name in rows.schema.names if name != rule.split_column]
-        hashed = hashed_images(rows.select(names))
-        placed = Batch(
-            Block("", 0, 0),
-            rows,
-            np.zeros(rows.num_rows, np.int64),
-            splits=_splits(rows, rule),
-            keys=keys,
-            groups=_texts(rows, rule.group_column),
-            contents=None if keys is not None else content_hashes(hashed, names),
-        )
-        by_content = dataclasses.replace(
-            rule.split, by_content=placed.contents is not None
-        )
-        splits = split_rows(placed, by_content, self._tables)
+        batch = identified(rows, rule)
+        by_content = batch.contents is not None
+        split = dataclasses.replace(rule.split, by_content=by_content)
+        splits = split_rows(batch, split, self._tables)
         homeless = splits.index == NOWHERE
         if homeless.any():
             # Of a table of ids: then rows have keys.
-            fault = functools.partial(_homeless, keys)
+            fault = functools.partial(_homeless, batch.keys)
             self._refuse_rows(rows, homeless, "id", _NO_SPLIT, fault)
             if not homeless.all():
-                self._add_run(rows.filter(pa.array(~homeless)))
+                self._add_piece(rows.filter(pa.array(~homeless)))
             return
-        if rule.with_units:
-            units = unit_hashes(placed, purpose=LOCK)
-            self._units.append(self._unit_prints(units, splits))
-        ungrouped = dataclasses.replace(placed, groups=None)
-        hashes = unit_hashes(ungrouped, purpose=ORDER, seed=rule.seed)
-        kept = rows.select(names)
         texts = rule.texts if rule.images_root else None
-        self._tallies.append(count_values(kept, rule.images, texts=texts))
-        for name in rule.labels:
-            if name in names and (
-                name in rule.integers or pa.types.is_string(kept.column(name).type)
-            ):
-                distinct = _class_names(kept.column(name))
-                self._labels.setdefault(name, []).append(distinct)
-        run, pieces, histograms = pack_rows(
-            kept, hashes, splits.index, splits.names, keys, self._file_sizes(kept)
-        )
-        self._runs.append(keep_pieces(run, pieces, self._store))
-        if rule.keys_apart:
-            one = np.zeros(rows.num_rows, np.int64)
-            run, pieces, _ = pack_rows(kept.select([]), hashes, one, ("",), keys)
-            self._keys.append(keep_pieces(run, pieces, self._store))
-        for name, found in histograms.items():
-            known = self._histograms.get(name)
-            self._histograms[name] = found if known is None else known.merge(found)
+        self._tallies.append(count_values(batch.rows, rule.images, texts=texts))
+        sizes = row_sizes(batch.rows)
+        of_files = file_sizes(batch.rows, rule, self._sizes_of)
+        if of_files is not None:
+            sizes = sizes + of_files
+        for number, name in enumerate(splits.names):
+            of_split = sizes[splits.index == number]
+            if len(of_split):
+                self._sizes[name] += int(of_split.sum())
+        name = f"{self._word}-{len(self._pieces)}"
+        piece = spooled_piece(name, rows, batch.contents, self._store)
+        self._pieces.append(piece)
 
     def _with_places(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns rows that have a key and a split; rejects the others."""
-        for word, name, reason, bad in _unplaced(rows, self._rule):
+        for word, name, reason, bad in unplaced(rows, self._rule):
             if not bad.any():
                 continue
             names = [each for each in rows.schema.names if each != name]
@@ -498,70 +426,6 @@ class BundleRows:
                 stage=STAGE,
             )
             self._refused.add(word, sentence, rejection)
-
-    def _unit_prints(self, units: UInt64s, splits: Splits) -> Fingerprints:
-        """Stores the units of a run, each with its split."""
-        packed = pack_fingerprints(
-            units, splits.index, np.zeros(len(units), np.int64), None
-        )
-        message = packed.serialize()
-        segment = Segment(
-            *("", 0, len(units), message.size),
-            path=self._store([message]),
-            crc32c=google_crc32c.value(bytes(memoryview(message))),
-        )
-        return Fingerprints(
-            Subject.UNIT,
-            splits.names,
-            many_origins=False,
-            segment=segment,
-            overruled=splits.overruled,
-        )
-
-    def _file_sizes(self, rows: pa.RecordBatch) -> Longs | None:
-        """Returns how many bytes the image files of n rows have; None for no paths.
-
-        A file that is not there counts nothing: it is a reject later.
-        """
-        columns = []
-        for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            found = None if name in self._rule.texts else self._paths(name, column)
-            if found is not None:
-                columns.append(found)
-        if not columns:
-            return None
-        named = {path for _, paths in columns for path in paths if path}
-        sizes = self._sizes_of(sorted(named))
-        out = np.zeros(rows.num_rows, np.int64)
-        for rows_of, paths in columns:
-            each = [sizes.get(path, 0) for path in paths]
-            np.add.at(out, rows_of, np.array(each, np.int64))
-        return out
-
-    def _paths(self, name: str, column: pa.Array) -> tuple[Longs, list[str]] | None:
-        """Returns (row, path) of the image files that a column names; None for none."""
-        rows_of = np.arange(len(column))
-        is_list_column = is_list(column.type)
-        while is_list(column.type):
-            rows_of = rows_of[np.asarray(pc.list_parent_indices(column))]
-            column = column.flatten()
-        if not pa.types.is_string(column.type):
-            return None
-        if name not in self._rule.images:
-            is_named = is_named_like_images(name, is_list=is_list_column)
-            ends = ends_like_image(column)
-            if not is_named:
-                # Relative paths say nothing without the folder.
-                if not self._rule.images_root:
-                    return None
-                ends = pc.and_not(ends, is_absolute(column))
-            column = pc.if_else(ends, column, None)
-        root = self._rule.images_root
-        paths = [
-            path if not path or "://" in path else os.path.join(root, path)
-            for path in column.fill_null("").to_pylist()
-        ]
-        return rows_of, paths
 
 
 def _fitting(batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
@@ -643,68 +507,8 @@ def _rows_in(element: Any) -> Iterable[Any]:
             yield [list(pair) for pair in zip(names, values, strict=True)]
 
 
-def _unplaced(
-    rows: pa.RecordBatch, rule: GatherRule
-) -> Iterable[tuple[str, str, Reason, Bools]]:
-    """Yields (word, column, reason, which rows) of what may be wrong with a place."""
-    if rule.key_column:
-        missing, strange = _unfit(rows, rule.key_column)
-        yield "key", rule.key_column, Reason.MISSING_VALUE, missing
-        yield "key", rule.key_column, Reason.WRONG_TYPE, strange
-    if rule.group_column:
-        _, strange = _unfit(rows, rule.group_column)
-        yield "group", rule.group_column, Reason.WRONG_TYPE, strange
-    if rule.split.source is SplitSource.COLUMN:
-        missing, strange = _unfit(rows, rule.split_column)
-        bad = missing | strange
-        if not bad.any():
-            texts = rows.column(rule.split_column).cast(pa.string())
-            unnamed = [x for x in texts.unique().to_pylist() if not is_split_name(x)]
-            bad = numpy_mask(pc.is_in(texts, pa.array(unnamed, pa.string())))
-        yield "split", rule.split_column, Reason.BAD_SPLIT, bad
-
-
-def _unfit(rows: pa.RecordBatch, name: str) -> tuple[Bools, Bools]:
-    """Returns which of n rows have nothing in a column, and which no text or integer.
-
-    NaN is nothing.
-    """
-    if name not in rows.schema.names:
-        return np.ones(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
-    column = rows.column(name)
-    held = rows_holding(column)
-    if pa.types.is_floating(column.type):
-        held &= ~numpy_mask(pc.is_nan(column).fill_null(True))
-    if pa.types.is_integer(column.type) or pa.types.is_string(column.type):
-        return ~held, np.zeros(rows.num_rows, bool)
-    return ~held, held
-
-
-def _texts(rows: pa.RecordBatch, name: str) -> pa.StringArray | None:
-    """Returns a column of texts or integers as text."""
-    if not name:
-        return None
-    if name not in rows.schema.names:
-        return pa.nulls(rows.num_rows, pa.string())
-    column = rows.column(name)
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
-
-
-def _splits(rows: pa.RecordBatch, rule: GatherRule) -> pa.StringArray | None:
-    if rule.split.source is not SplitSource.COLUMN:
-        return None
-    return _texts(rows, rule.split_column)
-
-
 def _homeless(keys: pa.StringArray, place: int) -> Fault:
     return Fault(
         Reason.BAD_SPLIT,
         f"key {keys[place].as_py()!r} has no split in the table of ids",
     )
-
-
-def _class_names(column: pa.Array) -> pa.StringArray:
-    """Returns the distinct names that a label's values have; a float is none."""
-    depth: tuple[int | None, ...] = (None,) if is_list(column.type) else ()
-    names = cast(column, Feature("", Kind.LABEL, shape=depth)).values
-    return (names.flatten() if depth else names).unique().drop_null()

@@ -1,0 +1,281 @@
+"""The rows of a spooled piece under the schema that the rows of all pieces decide."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.arrays import numpy_mask, rows_holding
+from transforms.core.arrow_types import PYTHON, wider_type
+from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Segment
+from transforms.core.placing.identity import order_hashes
+from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.column import fault
+from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.python_value import python_value
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.segment import NO_RECORD
+from transforms.gather.refused_rows import refuse, values_as_json
+from transforms.gather.row_identity import RowRule, identified
+from transforms.gather.spool import open_piece
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpooledTypes:
+    """What the values of spooled rows become.
+
+    Attributes:
+      rule: what rows are known by.
+      types: column -> types that its values join to; others are rejected.
+      pieces: (name, checksum) of each piece whose rows are counted, and (word, 0) of
+        each bundle.
+      has_source: whether the rows were read of a source, which says how many there are.
+    """
+
+    rule: RowRule
+    types: Mapping[str, Sequence[pa.DataType]]
+    pieces: frozenset[tuple[str, int]]
+    has_source: bool = False
+
+
+def read_piece(
+    piece: Segment, message: pa.Buffer, types: SpooledTypes, schema: Schema, seed: int
+) -> Reading:
+    """Returns the rows of a piece under the schema, and rejections of misfits.
+
+    These are in the batch, too, with the number `NO_RECORD`: their keys count, and so
+    does the shard that they would be in.
+
+    Args:
+      piece: the piece.
+      message: its bytes.
+      types: what values become.
+      schema: of the rows.
+      seed: of the order, by whose hash rejections name rows without keys.
+    """
+    rows, contents = open_piece(message)
+    batch = identified(rows, types.rule, contents)
+    del rows, message
+    typed, order, misfits = _typed_parts(batch.rows, schema, types.types)
+    if order is not None:
+        batch = batch.take(order)
+    numbers = np.zeros(batch.rows.num_rows, np.int64)
+    rejections = []
+    if misfits:
+        names = _names(batch, seed)
+        for place, misfit, at in misfits:
+            numbers[place] = NO_RECORD
+            rejections.append(_rejection(batch.rows, place, misfit, at, names))
+    placed = dataclasses.replace(
+        batch,
+        block=Block(piece.origin, 0, piece.size),
+        rows=typed,
+        numbers=numbers,
+        origins=batch.keys,
+    )
+    return Reading(placed, rejections)
+
+
+def _names(batch: Batch, seed: int) -> list[str]:
+    """Returns what the rows of a batch are called: their keys, or their hashes."""
+    if batch.keys is not None:
+        return [str(key) for key in batch.keys.to_pylist()]
+    hashes = order_hashes(batch, seed=seed, placeless=True)
+    return [f"{value:016x}" for value in hashes.tolist()]
+
+
+# A row's place among all, what is wrong with it, and its place in the misfit's column.
+_Blamed = tuple[int, Misfit, int]
+
+
+def _typed_parts(
+    raw: pa.RecordBatch, schema: Schema, types: Mapping[str, Sequence[pa.DataType]]
+) -> tuple[pa.RecordBatch, Longs | None, list[_Blamed]]:
+    """Returns n rows under the schema, the order that they are in, and what misfits.
+
+    The order is None where it is that of the raw rows.
+    """
+    parts = _as_joined(raw, types)
+    typed, blamed, start = [], [], 0
+    for columns, at in parts:
+        batch, found = _typed(columns, len(at), schema, types)
+        typed.append(batch)
+        blamed += [(start + place, misfit, place) for place, misfit in found]
+        start += len(at)
+    if len(parts) == 1:
+        return typed[0], None, blamed
+    order = np.concatenate([at for _, at in parts])
+    table = pa.Table.from_batches(typed).combine_chunks()
+    return table.to_batches()[0], order, blamed
+
+
+def _as_joined(
+    raw: pa.RecordBatch, types: Mapping[str, Sequence[pa.DataType]]
+) -> list[tuple[dict[str, pa.Array], Longs]]:
+    """Returns rows with the values of each column in the type that all of them join to.
+
+    What a value becomes must not depend on the rows beside it: 7 among floats is 7.0.
+    Rows with a value that the type does not hold are in parts of their own, where the
+    value is as it was.
+
+    Args:
+      raw: n rows of a piece.
+      types: see `SpooledTypes`.
+
+    Returns:
+      The columns of each part, and the places of its rows among the n.
+    """
+    columns = dict(zip(raw.schema.names, raw.columns, strict=True))
+    parts = [(columns, np.arange(raw.num_rows))]
+    for name, column in columns.items():
+        wanted = _joining(column.type, types.get(name, ()))
+        if wanted is None or column.type.equals(wanted):
+            continue
+        parts = [each for part in parts for each in _cast(*part, name, wanted)]
+    return parts
+
+
+def _cast(
+    columns: dict[str, pa.Array], at: Longs, name: str, kind: pa.DataType
+) -> Iterator[tuple[dict[str, pa.Array], Longs]]:
+    """Yields rows with a column of another type, and those that it cannot hold."""
+    column = columns[name]
+    try:
+        yield columns | {name: column.cast(kind)}, at
+    except pa.ArrowInvalid:
+        fits = _castable(column, kind)
+        for chosen in (fits, ~fits):
+            mask = pa.array(chosen)
+            part = {key: values.filter(mask) for key, values in columns.items()}
+            if chosen is fits:
+                part[name] = part[name].cast(kind)
+            if chosen.any():
+                yield part, at[chosen]
+
+
+def _joining(kind: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType | None:
+    """Returns which of some types a type joins; None for none."""
+    return next(
+        (each for each in types if wider_type(kind, each, PYTHON) == each), None
+    )
+
+
+def _castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Returns which of n values a type holds."""
+    out = np.ones(len(column), np.bool_)
+    parts = [(0, len(column))]
+    while parts:
+        start, stop = parts.pop()
+        try:
+            column.slice(start, stop - start).cast(kind)
+        except pa.ArrowInvalid:
+            middle = (start + stop) // 2
+            if start == middle:
+                out[start] = False
+            else:
+                parts += [(start, middle), (middle, stop)]
+    return out
+
+
+def _typed(
+    raws: Mapping[str, pa.Array],
+    count: int,
+    schema: Schema,
+    types: Mapping[str, Sequence[pa.DataType]],
+) -> tuple[pa.RecordBatch, list[tuple[int, Misfit]]]:
+    """Returns rows under the schema, and (place, what is wrong) of misfits."""
+    columns = dict(raws)
+    strange = _strangers(columns, schema, types)
+    columns |= _empty_lists(columns, schema)
+    rows, misfits = conform(columns, schema, count, "")
+    misfits = [*strange, *misfits]
+    if not misfits:
+        return rows, []
+    blamed = np.full(count, -1, np.int64)
+    for index in reversed(range(len(misfits))):
+        blamed[misfits[index].bad] = index
+    places = np.flatnonzero(blamed >= 0).tolist()
+    return rows, [(place, misfits[blamed[place]]) for place in places]
+
+
+def _strangers(
+    columns: dict[str, pa.Array],
+    schema: Schema,
+    types: Mapping[str, Sequence[pa.DataType]],
+) -> list[Misfit]:
+    """Takes values of types that do not join out of the columns; returns which."""
+    out = []
+    raws = dict(columns)
+    for feature in schema.features:
+        name = feature.source_column
+        raw = raws.get(name)
+        if feature.derived or raw is None or pa.types.is_null(raw.type):
+            continue
+        if _joining(raw.type, types.get(name, ())) is not None:
+            continue
+        strange = numpy_mask(raw.is_valid())
+        columns[name] = pa.nulls(len(raw))
+        empty = strange & ~rows_holding(raw)
+        if empty.any():
+            # An empty list is of no type, whatever lists were beside it.
+            cells = raw.to_pylist()
+            lists = arrow_of(
+                [v if e else None for v, e in zip(cells, empty, strict=True)]
+            )
+            wanted = _joining(lists.type, types.get(name, ()))
+            if wanted is not None:
+                columns[name] = lists.cast(wanted)
+                strange &= ~empty
+        faults = fault(strange, _reason(feature))
+        if faults is not None:
+            out.append(Misfit(feature, raw, faults))
+    return out
+
+
+def _empty_lists(
+    columns: Mapping[str, pa.Array], schema: Schema
+) -> dict[str, pa.Array]:
+    """Returns the columns of lists of mappings, in rows where such a list is empty."""
+    out: dict[str, pa.Array] = {}
+    empty = {n: c for n, c in columns.items() if c.type.equals(pa.list_(pa.null()))}
+    for feature in schema.features if empty else ():
+        name = feature.source_column
+        parent = next((p for p in empty if name.startswith(f"{p}/")), None)
+        if parent is not None and name not in columns:
+            out[name] = empty[parent]
+    return out
+
+
+_REASONS = {
+    Kind.INT64: Reason.NOT_AN_INTEGER,
+    Kind.FLOAT: Reason.NOT_A_NUMBER,
+    Kind.BOOL: Reason.NOT_A_BOOL,
+    Kind.TIMESTAMP: Reason.NOT_A_TIMESTAMP,
+}
+
+
+def _reason(feature: Feature) -> Reason:
+    return _REASONS.get(feature.kind, Reason.WRONG_TYPE)
+
+
+def _rejection(
+    raw: pa.RecordBatch,
+    place: int,
+    misfit: Misfit,
+    at: int,
+    names: Sequence[str],
+) -> Rejection:
+    values = {
+        name: python_value(column[place])
+        for name, column in zip(raw.schema.names, raw.columns, strict=True)
+    }
+    return refuse(
+        values_as_json(values),
+        misfit.complaint(at),
+        known_by=names[place],
+        stage="write",
+    )

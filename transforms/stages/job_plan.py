@@ -1,0 +1,135 @@
+"""What the stages behind the rows need: decided before a pipeline runs, or in it.
+
+`convert` plans before it runs, and gives each stage the plan as a value. `WriteDataset`
+plans from the rows themselves, and gives it to the same stages as a side input.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Literal
+
+import apache_beam as beam
+
+from transforms.core.placing.split_lock import PLACE
+from transforms.core.placing.vocabulary import Vocabulary
+from transforms.gather.typed_rows import SpooledTypes
+from transforms.shards.shard_job import ShardLayout
+from transforms.work.store import Store
+from transforms.work.worker_check import VersionRules
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Publication:
+    """Settings of the commit: all it needs besides the facts.
+
+    Attributes:
+      directory: the target.
+      seen: what `target.state` said of it at the start.
+      job: digest of the job; a second attempt knows its own work by it.
+      layout: of the shards: it has the dataset's name, schema, compression and splits.
+      settings: what decides bytes, for the manifest.
+      inputs: facts of the inputs, for the manifest.
+      run: for the manifest's `run` part; `notes` are what planning has found.
+      skipped: items of the source that were left out before reading, by reason.
+      expected_rows: how many rows must have been read; None if not known.
+      expected_placed: how many must have been placed, or rejected there; None if not
+        known.
+      max_reject_rate: rejected / (read - skipped) that is tolerated, of items and of
+        their parts; see `transforms.core.reject_limit`.
+      allow_empty: publish a dataset without records.
+      label_map: class id -> name, for the sidecars; empty for none.
+      new_lock: where the stage `leak_check` has left the next split lock; empty for
+        nowhere.
+      keeps_work: whether the next run finds the segments of this one.
+      shares: of the splits, where shares alone decide; they sum to one.
+      verified: whether finished shards are read again before they are published;
+        None for those of up to `_SMALL_BYTES` in all.
+      keeps_equal: whether nothing is published where the target holds an equal dataset.
+      token: of a job that nobody waits for, which therefore ends its work itself;
+        see `transforms.publishing.bucket.runs.note_job`. Else empty.
+      reading: versions that the workers that have read a source must have; None for
+        those of all.
+      steps: what users' own steps between reading and placing may do beside changing
+        rows: "drop" some, or also "add" some, which the account counts. Empty: none.
+    """
+
+    directory: str
+    seen: str
+    job: str
+    layout: ShardLayout
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    run: Mapping[str, Any]
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    expected_rows: int | None = None
+    expected_placed: int | None = None
+    max_reject_rate: float | None = None
+    allow_empty: bool = False
+    label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    new_lock: str = ""
+    keeps_work: bool = False
+    shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
+    verified: bool | None = None
+    keeps_equal: bool = False
+    token: str = ""
+    reading: VersionRules | None = None
+    steps: Literal["", "drop", "add"] = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeakRule:
+    """What the stage `leak_check` is asked.
+
+    Attributes:
+      identity: what units are hashes of, in words; see `Assignments`.
+      keyed: whether a unit can have several rows.
+      unique: whether a key in two splits fails the job.
+      lock: path of the splits that earlier runs gave; empty for none.
+      make_lock: whether to write a new one.
+      table: path of the splits of keys; empty for none.
+      root: folder of the images' origins; None where those are not their files.
+    """
+
+    identity: str = PLACE
+    keyed: bool = False
+    unique: bool = False
+    lock: str = ""
+    make_lock: bool = False
+    table: str = ""
+    root: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class JobPlan:
+    """Everything that the stages behind the rows need.
+
+    Attributes:
+      store: where segments and finished shards are.
+      publication: what is published, and where.
+      vocabularies: of label features, as far as they are known beforehand; all names
+        are welcome to a feature that is not here.
+      table: path of the splits of keys, for a split by a table of ids.
+      lock: path of the splits that earlier runs gave; empty for none.
+      with_fingerprints: whether `CheckLeaks` is to see where each unit went.
+      leaks: what that stage is asked; None for nothing.
+      spooled: for rows of a pipeline, what their values become.
+    """
+
+    store: Store
+    publication: Publication
+    vocabularies: Mapping[str, Vocabulary]
+    table: str = ""
+    lock: str = ""
+    with_fingerprints: bool = False
+    leaks: LeakRule | None = None
+    spooled: SpooledTypes | None = None
+
+    @property
+    def layout(self) -> ShardLayout:
+        """Where rows go, and what decides the bytes of a shard."""
+        return self.publication.layout
+
+
+PlanInput = JobPlan | beam.pvalue.AsSingleton
+"""A plan as a stage takes it: known already, or as a side input."""
