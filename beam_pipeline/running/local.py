@@ -35,7 +35,7 @@ from beam_pipeline.shared_change import shared_change
 from transforms import files
 from transforms.core.interpreter import python_command
 from transforms.errors import SpecError, closest, no_memory
-from transforms.shards import decoder_pool
+from transforms.shards import decoders
 from transforms.shards.allocation import return_freed_memory
 from transforms.storage.file_systems import may_fork
 
@@ -125,7 +125,7 @@ def run_job(
             _build(pipeline, job, hooks)
             _run_watched(pipeline, pool, watch, hooks.abandon)
         finally:
-            decoder_pool.SHARED.end_idle()
+            decoders.SHARED.end_idle()
             # Beam does not remove it where the run was stopped.
             files.remove_tree(pipeline.local_tempdir)
 
@@ -207,7 +207,7 @@ def _run_watched(
             raise pool.error_of(pid)
 
     def end() -> None:
-        decoder_pool.SHARED.end()
+        decoders.SHARED.end()
         if pool is not None:
             pool.close()
         done.wait(_STOP_SECONDS)

@@ -28,7 +28,7 @@ from transforms.core.model import PlaceFacts
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import BeamTFRecordError
 from transforms.publishing import target, work_folder
-from transforms.shards import decoder_pool
+from transforms.shards import decoders
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
 from transforms.stages.commit import commit_job
@@ -91,7 +91,7 @@ def run_job(
     except Exception as error:
         raise translated(error) from error
     finally:
-        decoder_pool.SHARED.end_idle()
+        decoders.SHARED.end_idle()
 
 
 def _run(job: Job) -> str:

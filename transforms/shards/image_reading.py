@@ -13,7 +13,7 @@ from transforms.core.image.policy import (
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import SpecError, bounded
-from transforms.shards import decoder_pool
+from transforms.shards import decoders
 from transforms.shards.loaded_images import LoadedImage
 from transforms.storage.entries import TooLargeError
 from transforms.storage.paths import is_remote, plain, spellings, without_access
@@ -61,7 +61,7 @@ def load_image(
 
 def prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
     """Returns an image under a policy; foreign kinds by a process of their own."""
-    return prepare_image(data, policy, foreign=decoder_pool.SHARED.prepare)
+    return prepare_image(data, policy, foreign=decoders.SHARED.prepare)
 
 
 def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:

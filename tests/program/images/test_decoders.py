@@ -23,8 +23,8 @@ from transforms.core.image.resize import Resize
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
-from transforms.shards import decoder_pool
-from transforms.shards.decoder_pool import DecoderPool
+from transforms.shards import decoders
+from transforms.shards.decoders import DecoderPool
 
 Folder = pathlib.Path
 ROOT = Folder(__file__).parents[3]
@@ -293,7 +293,7 @@ PARENT = """
 import os, sys, threading
 from tests.support.hostile_decoder import ordered, prepare
 from transforms.core.image.policy import ImagePolicy
-from transforms.shards.decoder_pool import DecoderPool
+from transforms.shards.decoders import DecoderPool
 pool, policy = DecoderPool(prepare), ImagePolicy()
 idle = pool.prepare(ordered("process"), policy).message
 forked = os.fork() if sys.argv[2] == "fork" else 1
@@ -342,11 +342,10 @@ def test_the_run_survives_a_decoder_that_crashes(
 ) -> None:
     """The images that end their decoders are rejected; all others are converted."""
     pool = DecoderPool(prepare, 0.5)
-    monkeypatch.setattr(decoder_pool, "SHARED", pool)
+    monkeypatch.setattr(decoders, "SHARED", pool)
     run = convert(*survived(tmp_path), "--workers", 1)
     check_survived(tmp_path, run.out)
-    assert not pool._idle
-    assert not pool._busy
+    assert not pool._children
 
 
 def survived(folder: Folder) -> tuple[object, ...]:
@@ -369,9 +368,9 @@ def check_survived(folder: Folder, out: str) -> None:
 
 CLI = """
 from tests.support.hostile_decoder import prepare
-from transforms.shards import decoder_pool
+from transforms.shards import decoders
 from beam_pipeline.cli import program
-decoder_pool.SHARED = decoder_pool.DecoderPool(prepare)
+decoders.SHARED = decoders.DecoderPool(prepare)
 program()
 """
 

@@ -1,0 +1,313 @@
+"""Decode images in child processes, any of which may die without harm.
+
+    prepare -> an idle child, or a new one -> image or fault
+                  |
+                  +- it ended, or had to be -> had it served others before?
+                       yes -> once more, in a new one      no -> the image's fault
+
+What an image does to a child that has done nothing else depends on the image alone. A
+child that has served others may have been broken by one of them, so that whichever
+came next would be blamed: in another order of work, another one.
+
+A child is a new interpreter, as a process with the threads of gRPC must not fork; it
+does not import the program's `__main__`. Its standard input is a socket for both ways.
+It cannot be trusted to end itself, nor to let Python run at all: while it prepares an
+image, the kernel ends it for each of
+
+    SIGPROF  the image has taken its processor time. Not the time by the clock, which
+             would refuse other images on a busy machine than on an idle one.
+    SIGALRM  the decoder hangs without working: it has taken several times that by the
+             clock.
+    SIGIO    the parent is gone: nothing else can come through the socket meanwhile.
+
+and refuses it memory beyond what the limits of the policy can need.
+"""
+
+import contextlib
+import fcntl
+import importlib
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+from transforms.core.image.foreign import name_format
+from transforms.core.image.policy import (
+    ImagePolicy,
+    Prepare,
+    PreparedImage,
+    prepare_image,
+)
+from transforms.core.interpreter import python_command
+from transforms.core.model import Reason
+from transforms.core.reasons import Fault
+from transforms.errors import BeamTFRecordError
+
+# For one image, of processor time: some four times what decoding 64 megapixels of any
+# format and encoding them as PNG takes.
+_MOST_SECONDS = 120
+# By the clock, this multiple of it, because a busy machine stretches it.
+_CLOCK_FACTOR = 5
+_START_SECONDS = 60
+# How long a child may take to end once its socket is closed.
+_END_SECONDS = 5
+# Memory limit: for the interpreter and its libraries; for each pixel, of which decoders
+# hold several copies, some as four floats; for each byte of the file.
+_BASE_BYTES, _PIXEL_BYTES, _FILE_BYTES = 1 << 30, 64, 4
+# Exit code of a child that was refused memory.
+_NO_MEMORY = 3
+# The child searches for modules where this process does.
+_START = (
+    "import sys; module, name, *sys.path = sys.argv[1:]; "
+    "from transforms.shards.decoders import _serve; _serve(module, name)"
+)
+
+
+class DecoderPool:
+    """Child processes that prepare images, one for each thread that asks.
+
+    They end with this process, however that ends. Safe in threads.
+    """
+
+    def __init__(
+        self, function: Prepare = prepare_image, seconds: float = _MOST_SECONDS
+    ) -> None:
+        """Makes a pool without children.
+
+        Args:
+          function: what they do, a function of a module that they can import.
+          seconds: how much processor time one image may take.
+        """
+        self._function = function
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._children: set[_Child] = set()
+        self._idle: list[_Child] = []
+        os.register_at_fork(after_in_child=self._forget)
+
+    def prepare(self, data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
+        """Prepares an image, or returns the fault that ended a child.
+
+        Raises:
+          BeamTFRecordError: no child could be started, the function has raised, or
+            `end` was called.
+        """
+        with self._lock:
+            child = self._idle.pop() if self._idle else None
+        is_fresh = child is None
+        while True:
+            child = child or self._start()
+            answer = None
+            try:
+                answer = child.ask(data, policy, self._seconds)
+            finally:
+                is_stopped = self._give_back(child, is_sound=answer is not None)
+            if isinstance(answer, str):
+                raise BeamTFRecordError(
+                    f"An image of {len(data):,} bytes must be prepared or refused, but "
+                    f"the program failed on it: {answer}. --foreign-images reject "
+                    f"leaves out all of its kind."
+                )
+            if answer is not None:
+                return answer
+            if is_stopped:
+                raise BeamTFRecordError(
+                    "The run was stopped while an image was being decoded."
+                )
+            if is_fresh:
+                return child.fault(data, self._seconds)
+            child, is_fresh = None, True
+
+    def end_idle(self) -> None:
+        """Ends idle children."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._children.difference_update(idle)
+        for child in idle:
+            child.end()
+
+    def end(self) -> None:
+        """Ends all children; a thread that waits for one gets an error at once."""
+        with self._lock:
+            busy = self._children.difference(self._idle)
+            self._children -= busy
+        for child in busy:
+            child.process.kill()
+        self.end_idle()
+
+    def _forget(self) -> None:
+        """Drops all children: after a fork they belong to the parent process."""
+        for child in self._children:
+            child.channel.close()
+        # Another thread of the parent may have held the lock at the fork.
+        self._lock = threading.Lock()
+        self._children, self._idle = set(), []
+
+    def _start(self) -> "_Child":
+        child = _Child(self._function)
+        with self._lock:
+            self._children.add(child)
+        return child
+
+    def _give_back(self, child: "_Child", *, is_sound: bool) -> bool:
+        """Takes a child back, or ends it; returns whether `end` was called."""
+        with self._lock:
+            is_stopped = child not in self._children
+            if is_sound and not is_stopped:
+                self._idle.append(child)
+                return False
+            self._children.discard(child)
+        child.end()
+        return is_stopped
+
+
+class _Child:
+    """One process, and the channel to it."""
+
+    def __init__(self, function: Prepare) -> None:
+        self.channel, theirs = multiprocessing.Pipe()
+        command = [
+            *(*python_command(), "-W", "ignore", "-c", _START),
+            *(function.__module__, function.__name__),
+            *(path for path in sys.path if isinstance(path, str)),
+        ]
+        try:
+            with theirs:
+                self.process = subprocess.Popen(
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+        except (OSError, ValueError) as error:
+            self.channel.close()
+            raise _not_started(str(error)) from error
+        said = f"it was not ready after {_START_SECONDS} seconds"
+        try:
+            if self.channel.poll(_START_SECONDS):
+                said = self.channel.recv()
+        except (EOFError, OSError):
+            said = f"it ended with {self.end()}"
+        if said:
+            self.end()
+            raise _not_started(said)
+
+    def ask(
+        self, data: bytes, policy: ImagePolicy, seconds: float
+    ) -> PreparedImage | Fault | str | None:
+        """Lets the child prepare an image.
+
+        Returns:
+          The image or its fault; the text of a bug in the program; None where the
+          child ended before it answered.
+        """
+        answer: PreparedImage | Fault | str | None = None
+        with contextlib.suppress(EOFError, OSError):
+            self.channel.send((data, policy, seconds))
+            answer = self.channel.recv()
+        return answer
+
+    def fault(self, data: bytes, seconds: float) -> Fault:
+        """Returns the fault of an image that has ended the child."""
+        name, code = name_format(data), self.process.returncode
+        limits = {
+            -signal.SIGPROF: f"{seconds:g} seconds of processor time",
+            -signal.SIGALRM: f"{_CLOCK_FACTOR * seconds:g} seconds",
+        }
+        if code in limits:
+            message = f"{name}: it was not decoded within {limits[code]}"
+            return Fault(Reason.TOO_SLOW, message)
+        why = "needs more memory than an image within the limits may"
+        if code != _NO_MEMORY:
+            why = f"crashed with {self.end()}; convert the image to JPEG or PNG"
+        return Fault(Reason.DECODER_CRASH, f"{name}: the decoder {why}")
+
+    def end(self) -> str:
+        """Ends the child unless it has ended by itself; returns how it has."""
+        # At its end of the channel an idle child ends.
+        self.channel.close()
+        try:
+            code = self.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        with contextlib.suppress(ValueError):
+            if code < 0:
+                return signal.Signals(-code).name
+        return f"exit code {code}"
+
+
+def _not_started(why: str) -> BeamTFRecordError:
+    command = python_command()[0] or "Python"
+    return BeamTFRecordError(
+        f"Images that TensorFlow cannot read are decoded by processes of their own, "
+        f"but {command} could not be started for it: {why}. Convert "
+        f"such images to JPEG or PNG, or leave them out with --foreign-images reject."
+    )
+
+
+def _serve(module: str, name: str) -> None:
+    """Runs a child: says "" when it is ready, and answers until the parent is gone.
+
+    Args:
+      module, name: of the function that prepares an image; see
+        `transforms.core.image.policy.Prepare`.
+    """
+    # The parent decides what Ctrl-C ends. A crash must leave no core file.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGIO):
+        signal.signal(number, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    channel = Connection(os.dup(0))
+    fcntl.fcntl(channel, fcntl.F_SETOWN, os.getpid())
+    with contextlib.suppress(EOFError, OSError):  # the parent is gone
+        try:
+            prepare = getattr(importlib.import_module(module), name)
+        except Exception as error:  # noqa: BLE001 - raised again by the parent
+            channel.send(_said(error))
+            return
+        channel.send("")
+        while True:
+            channel.send(_answer(channel, prepare, *channel.recv()))
+
+
+def _answer(
+    channel: Connection, prepare: Prepare, data: bytes, policy: Any, seconds: float
+) -> PreparedImage | Fault | str:
+    # Of memory that is written to, not what is reserved: threads reserve much.
+    size = _BASE_BYTES + _PIXEL_BYTES * policy.max_pixels
+    size += _FILE_BYTES * policy.max_bytes
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most != resource.RLIM_INFINITY:
+        size = min(size, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, most))
+    flags = fcntl.fcntl(channel, fcntl.F_GETFL)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, _CLOCK_FACTOR * seconds)
+    fcntl.fcntl(channel, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if channel.poll():
+        raise EOFError  # gone before it could be noticed by SIGIO
+    try:
+        return prepare(data, policy)
+    except MemoryError:
+        # End at once: memory still in use would count against the next images.
+        os._exit(_NO_MEMORY)
+    except Exception as error:  # noqa: BLE001 - raised again by the parent
+        return _said(error)
+    finally:
+        fcntl.fcntl(channel, fcntl.F_SETFL, flags)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+SHARED = DecoderPool()
+"""The children of this process."""
