@@ -60,6 +60,8 @@ _find_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 _mark_and_length = struct.Struct(">HH").unpack_from
 # SOI, EOI, restarts and TEM have no length; other codes are undefined.
 _WITH_LENGTH = frozenset([*range(0xFFC0, 0xFFD0), *range(0xFFDA, 0xFFFF)])
+# APP0, DHT, DQT and DRI: of no interest to any walk here.
+_PLAIN = frozenset([0xFFE0, 0xFFC4, 0xFFDB, 0xFFDD])
 _METADATA = frozenset([*range(_APP0, 0xF0), _COM, _DNL])
 _NOWHERE = slice(0, 0)
 
@@ -101,7 +103,7 @@ def read_header(data: bytes) -> JpegHeader:
     Raises:
       DamageError: the frame header is missing or invalid.
     """
-    at = 2
+    at = _behind_plain(data, 2)
     exif = xmp = _NOWHERE
     several = False
     while True:
@@ -120,7 +122,7 @@ def read_header(data: bytes) -> JpegHeader:
             raise DamageError(
                 f"JPEG: no frame header before marker {marker:02X} at byte {at - 4}"
             )
-        at = stop
+        at = _behind_plain(data, stop)
     size = stop - at
     if size < 6 or size != 6 + 3 * data[at + 5]:
         raise DamageError(f"JPEG: frame header of {size} bytes at byte {at - 4}")
@@ -158,7 +160,7 @@ def walk(data: bytes, header: JpegHeader) -> int:
     Raises:
       DamageError: names the fault and its byte.
     """
-    at = header.stop
+    at = _behind_plain(data, header.stop)
     scans = 0
     while True:
         marker, start, at = _segment(data, at)
@@ -209,6 +211,21 @@ def pixels_only(data: bytes) -> bytes:
         ):
             pieces.append(data[at:stop])
         at = stop
+
+
+def _behind_plain(data: bytes, at: int) -> int:
+    """Returns where the first segment is, from `at` on, that is not of `_PLAIN`.
+
+    Most segments are plain, and images are many: no function is called for each.
+    """
+    last = len(data)
+    while at + 4 <= last:
+        mark, length = _mark_and_length(data, at)
+        stop = at + 2 + length
+        if mark not in _PLAIN or length < 2 or stop > last:
+            break
+        at = stop
+    return at
 
 
 def _segment(data: bytes, at: int) -> tuple[int, int, int]:
