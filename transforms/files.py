@@ -73,7 +73,6 @@ __all__ = [
     "open_unbuffered",
     "opened",
     "read_bytes",
-    "read_into",
     "read_range",
     "rename",
     "remove_file",
@@ -289,25 +288,6 @@ def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
       TooLargeError: it has more bytes than `limit`, and was not read.
     """
     return _storage(path).read_stamped(path, limit)
-
-
-def read_into(
-    paths: Iterable[str], buffer: memoryview, enough: int
-) -> list[tuple[int, int]]:
-    """Reads whole files of this machine into a buffer, one behind the other.
-
-    Each is tried once. `read_stamped` does more.
-
-    Args:
-      paths: of the files.
-      buffer: for their bytes.
-      enough: no further file is read after this many bytes.
-
-    Returns:
-      Size and stamp of each of the first files, as far as they fit; -1 and 0 for one
-      that cannot be read, is no regular file or changes meanwhile.
-    """
-    return _LOCAL.read_into(paths, buffer, enough)
 
 
 def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:

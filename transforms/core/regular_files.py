@@ -27,15 +27,22 @@ def open_regular(path: str, flags: int, folder: int | None = None) -> int:
     Raises:
       OSError: it cannot be opened, or is no regular file.
     """
+    return open_with_status(path, flags, folder)[0]
+
+
+def open_with_status(
+    path: str, flags: int, folder: int | None = None
+) -> tuple[int, os.stat_result]:
+    """Returns a descriptor as `open_regular` does, and its status."""
     flags |= os.O_CLOEXEC | os.O_NONBLOCK
     descriptor = os.open(path, flags, dir_fd=folder)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        if stat.S_ISDIR(mode):
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         raise OSError(errno.EINVAL, "not a regular file", path)
-    return descriptor
+    return descriptor, status
 
 
 def open_stream(path: str, flags: int) -> int:

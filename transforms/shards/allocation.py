@@ -1,13 +1,9 @@
 """Tell the C library and Arrow when to keep freed memory, where they can be told."""
 
-import collections
 import ctypes
 import functools
 
 import pyarrow as pa
-
-spare_buffers: collections.deque[memoryview] = collections.deque()
-"""Buffers for images that no shard uses: a new one costs as much as many images."""
 
 # Parameters of mallopt(3) in glibc's <malloc.h>.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -45,7 +41,6 @@ def return_freed_memory() -> None:
     Arrow and glibc keep most of what is freed, and a forked worker starts with all of
     that.
     """
-    spare_buffers.clear()
     pa.default_memory_pool().release_unused()
     library = _glibc()
     if library is not None:

@@ -1,57 +1,82 @@
-"""Load and check the images of rows; in a store or to be changed, by threads."""
+"""Load the images of a shard in the order of its rows, and check them.
 
+    rows -> some rows -> an image of each, in order -> chunk of rows and ImageColumns
+                         by threads, which load the next rows meanwhile, or here
+
+Threads load where they save time: from a store each read waits for the network, and
+images that are changed are decoded, which threads do side by side. How rows are cut
+into chunks changes nothing that is written.
+"""
+
+import collections
 import concurrent.futures
 import contextlib
-import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms import files
 from transforms.core import this_worker
-from transforms.core.image.policy import ImagePolicy
+from transforms.core.image.policy import (
+    ImagePolicy,
+    prepare_image,
+    too_many_bytes,
+)
+from transforms.core.model import Reason
 from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.reasons import Fault
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
-from transforms.shards.image_reading import load_image
-from transforms.shards.image_window import ImageWindows
-from transforms.shards.loaded_images import (
-    ImageColumn,
-    Images,
-    Loaded,
-    LoadedImage,
-    loaded_items,
-)
+from transforms.errors import SpecError, bounded
+from transforms.shards import decoders
+from transforms.shards.loaded_images import ImageColumn, Loaded, LoadedImage
+from transforms.storage.entries import TooLargeError
 from transforms.storage.file_systems import CONNECTIONS
-from transforms.storage.paths import is_remote
+from transforms.storage.paths import is_remote, plain, spellings, without_access
+from transforms.storage.visibility import unseen
 
-_MAX_IMAGES = 512
-# Of what rows have beside their images; boxes may be many.
+# Of what the rows of a chunk have beside their images; boxes may be many.
 _MAX_ROW_BYTES = 4 << 20
-# Rows of the first chunk of a shard, and bytes of the images of each further one. Reads
-# from a store wait for the network: more of them are begun at once.
-_FIRST_ROWS, _CHUNK_BYTES = 8, 8 << 20
-_FAR_FIRST_ROWS, _FAR_CHUNK_BYTES = 128, 32 << 20
-# Images that are changed are decoded, which two threads do side by side.
-_DECODING_THREADS = 2
 
-_Value = str | bytes | None
-_Values = list[_Value | list[_Value]]
-_Chunk = tuple[pa.Table, npt.NDArray[np.int64], Images]
+
+class _Way(NamedTuple):
+    """How images are loaded.
+
+    Attributes:
+      threads: that load them; 0 for the calling one.
+      first_rows: in the first chunk.
+      chunk_bytes: of images in a further one, if they are as large as those before.
+        Where they are larger, it ends at a third more.
+      max_rows: in any.
+    """
+
+    threads: int
+    first_rows: int
+    chunk_bytes: int
+    max_rows: int
+
+
+_READ = _Way(0, first_rows=8, chunk_bytes=12 << 20, max_rows=2048)
+# Two threads decode side by side.
+_DECODED = _Way(2, first_rows=8, chunk_bytes=8 << 20, max_rows=512)
+# Reads from a store wait for the network: more of them are begun at once.
+_FETCHED = _Way(CONNECTIONS, first_rows=128, chunk_bytes=32 << 20, max_rows=512)
+
+_CHANGED = "it has another size or time than when it was listed"
+
+_Chunk = tuple[pa.Table, npt.NDArray[np.int64], list[ImageColumn]]
+# Rows, their positions, and the images of each, which come in the rows' order.
+_Begun = tuple[pa.Table, npt.NDArray[np.int64], Iterator[tuple[Loaded, ...]]]
 
 
 class ImageLoader:
     """Loads the images of a shard, chunk by chunk.
-
-        with ImageLoader(rows, images, root=root, policy=policy) as loader:
-            for table, positions, columns in loader.chunks():
-                loader.keep_until(written(columns))
-
-    From a store, or where images are changed, threads load the next chunk while one is
-    being used. Otherwise the calling thread reads, into a buffer where that is
-    possible. How the rows are cut depends on that and on the size of the images before;
-    what is written does not.
 
     Args:
       rows: of one shard.
@@ -74,92 +99,73 @@ class ImageLoader:
         self._policies = [
             policy.for_masks() if feature.mask else policy for feature in images
         ]
-        self._far = _are_far(rows, images, root)
         beside = rows.table.drop_columns([feature.name for feature in images])
         fitting = _MAX_ROW_BYTES * len(rows) // max(beside.nbytes, 1)
         self._most_rows: int = max(fitting, 1)
-        self._open = contextlib.ExitStack()
-        self._windows: ImageWindows | None = None
-        seen = not (self._far or this_worker.is_elsewhere())
-        if seen and _are_files(rows, images) and ImageWindows.suits(policy):
-            self._windows = ImageWindows(root, self._policies[0])
-
-    def __enter__(self) -> "ImageLoader":
-        if self._windows is not None:
-            self._open.enter_context(self._windows)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    def keep_until(self, writing: concurrent.futures.Future[None]) -> None:
-        """Keeps the bytes of the last chunk until they are written."""
-        if self._windows is not None:
-            self._windows.keep_until(writing)
+        self._way = _READ
+        if _are_far(rows, images, root):
+            self._way = _FETCHED
+        elif not all(policy.is_passive for policy in self._policies):
+            self._way = _DECODED
+        # Mean bytes of an image in the chunk before.
+        self._mean = 0
 
     def chunks(self) -> Iterator[_Chunk]:
         """Yields rows, their positions and their images, in the rows' order."""
-        if self._far:
-            yield from self._chunks_ahead(
-                CONNECTIONS, _FAR_FIRST_ROWS, _FAR_CHUNK_BYTES
-            )
-            return
-        if not all(policy.is_passive for policy in self._policies):
-            yield from self._chunks_ahead(_DECODING_THREADS, _FIRST_ROWS, _CHUNK_BYTES)
-            return
-        start = mean = 0
-        while start < len(self._rows):
-            if self._windows is not None:
-                chunk = self._fill(self._windows, start, mean)
-            else:
-                count = self._count(mean, _FIRST_ROWS, _CHUNK_BYTES)
-                table, positions, load = self._taken(start, count)
-                chunk = table, positions, [*load(0, len(table))]
-            start += len(chunk[0])
-            mean = _mean_size(chunk)
-            yield chunk
+        most = self._way.chunk_bytes * 4 // 3
+        for table, positions, loading in self._begun():
+            start = size = 0
+            loaded: list[tuple[Loaded, ...]] = []
+            for stop, row in enumerate(loading, 1):
+                loaded.append(row)
+                for value in row:
+                    # The usual case first.
+                    if isinstance(value, LoadedImage):
+                        size += value.size
+                    elif value is not None:
+                        size += sum(each.size for each in value if each is not None)
+                if stop == len(table) or size >= most:
+                    self._mean = max(size // len(loaded), 1)
+                    columns = [ImageColumn(each) for each in zip(*loaded, strict=True)]
+                    yield table[start:stop], positions[start:stop], columns
+                    start, size, loaded = stop, 0, []
 
-    def _chunks_ahead(
-        self, most: int, first: int, chunk_bytes: int
-    ) -> Iterator[_Chunk]:
-        """Does so with threads, which load the next chunk while one is being used."""
-        start = mean = 0
-        ahead: list[_Pending] = []
-        with concurrent.futures.ThreadPoolExecutor(most) as threads:
-            while start < len(self._rows) or ahead:
-                while start < len(self._rows) and len(ahead) < 2:
-                    count = self._count(mean, first, chunk_bytes)
-                    table, positions, load = self._taken(start, count)
-                    rows = [
-                        threads.submit(load, row, row + 1) for row in range(len(table))
+    def _begun(self) -> Iterator[_Begun]:
+        """Yields the rows whose images are loaded next, by threads or when asked."""
+        start = 0
+        begun: collections.deque[_Begun] = collections.deque()
+        with contextlib.ExitStack() as stack:
+            load_all: Callable[..., Iterator[Loaded]] = map
+            if self._way.threads:
+                threads = concurrent.futures.ThreadPoolExecutor(self._way.threads)
+                load_all = stack.enter_context(threads).map
+            ahead = 1 if self._way.threads else 0
+            while start < len(self._rows) or begun:
+                while start < len(self._rows) and len(begun) <= ahead:
+                    table, positions = self._rows.take(start, start + self._count())
+                    stamps = _stamps(table)
+                    loading = [
+                        load_all(
+                            _load_list if feature.is_list else load_image,
+                            table[feature.name].to_pylist(),
+                            stamps,
+                            itertools.repeat(self._root),
+                            itertools.repeat(policy),
+                        )
+                        for feature, policy in zip(
+                            self._images, self._policies, strict=True
+                        )
                     ]
-                    ahead.append(_Pending(table, positions, rows))
+                    begun.append((table, positions, zip(*loading, strict=True)))
                     start += len(table)
-                chunk = ahead.pop(0).finish(len(self._images))
-                mean = _mean_size(chunk)
-                yield chunk
+                yield begun.popleft()
 
-    def _count(self, mean: int, first: int, chunk_bytes: int) -> int:
-        """Returns how many rows to load, given the mean size of the images before."""
-        count = min(max(chunk_bytes // mean, 1), _MAX_IMAGES) if mean else first
-        return min(count, self._most_rows)
-
-    def _taken(
-        self, start: int, count: int
-    ) -> tuple[pa.Table, npt.NDArray[np.int64], "_Load"]:
-        """Returns the next rows, their positions, and what loads their images."""
-        table, positions = self._rows.take(start, start + count)
-        load = _Load.of(table, self._images, self._root, self._policies)
-        return table, positions, load
-
-    def _fill(self, windows: ImageWindows, start: int, mean: int) -> _Chunk:
-        """Returns the next rows whose images a window holds."""
-        offered = min(windows.most_rows(mean), self._most_rows)
-        table, positions = self._rows.take(start, start + offered)
-        paths = table[self._images[0].name].to_pylist()
-        column = windows.fill(paths, _stamps(table))
-        count = len(column)
-        return table.slice(0, count), positions[:count], [column]
+    def _count(self) -> int:
+        """Returns how many rows to take next, given the images before."""
+        way = self._way
+        if not self._mean:
+            return min(way.first_rows, self._most_rows)
+        return min(max(way.chunk_bytes // self._mean, 1), way.max_rows, self._most_rows)
 
 
 def _stamps(table: pa.Table) -> list[int]:
@@ -168,57 +174,6 @@ def _stamps(table: pa.Table) -> list[int]:
         return [0] * len(table)
     stamps: list[int] = table[STAMP_COLUMN].to_pylist()
     return stamps
-
-
-def _mean_size(chunk: _Chunk) -> int:
-    table, _, images = chunk
-    size = sum(
-        each.total_bytes if isinstance(each, ImageColumn) else sum(map(_size, each))
-        for each in images
-    )
-    return max(size // max(len(table), 1), 1)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Load:
-    """Loads the images of some rows of a chunk.
-
-    Attributes:
-      values: of each image feature in each row.
-      stamps: of the rows' files; 0 where there is none.
-      root: see `ImageLoader`.
-      policies: what is done to the images, for each image feature.
-    """
-
-    values: list[_Values]
-    stamps: list[int]
-    root: str
-    policies: Sequence[ImagePolicy]
-
-    @classmethod
-    def of(
-        cls,
-        table: pa.Table,
-        images: Sequence[Feature],
-        root: str,
-        policies: Sequence[ImagePolicy],
-    ) -> "_Load":
-        """Returns it for the rows of a table."""
-        values = [table[feature.name].to_pylist() for feature in images]
-        return cls(values, _stamps(table), root, policies)
-
-    def __call__(self, start: int, stop: int) -> list[list[Loaded]]:
-        """Returns the images of the rows from `start` to `stop`."""
-        stamps = self.stamps[start:stop]
-        return [
-            [
-                [load_image(each, stamp, self.root, policy) for each in value]
-                if isinstance(value, list)
-                else load_image(value, stamp, self.root, policy)
-                for value, stamp in zip(values[start:stop], stamps, strict=True)
-            ]
-            for values, policy in zip(self.values, self.policies, strict=True)
-        ]
 
 
 def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
@@ -230,40 +185,97 @@ def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
         return True
     table, _ = rows.take(0, 1)
     firsts = [table[feature.name][0].as_py() for feature in images if len(table)]
-    named = [each for first in firsts for each in _as_list(first)]
+    named = [
+        each
+        for first in firsts
+        for each in (first if isinstance(first, list) else [first])
+    ]
     return any(isinstance(each, str) and is_remote(each) for each in named)
 
 
-def _are_files(rows: ShardRows, images: Sequence[Feature]) -> bool:
-    """Whether each row has one image, in a file."""
-    if len(images) != 1 or images[0].is_list:
-        return False
-    column = rows.table[images[0].name]
-    return pa.types.is_string(column.type) and not column.null_count
+def load_image(
+    value: str | bytes | None, stamp: int, root: str, policy: ImagePolicy
+) -> LoadedImage | None:
+    """Returns an image, or what is wrong with it; None where there is none.
+
+    Kinds that TensorFlow does not read are decoded by a process of their own.
+
+    Args:
+      value: the image, or its path.
+      stamp: of the file when it was listed; 0 if that is not known.
+      root: the folder of paths that are not absolute.
+      policy: what is done to the image.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        data, name = value, ""
+    else:
+        name = value
+        try:
+            data, found = _read(value, root, policy.max_bytes)
+        except TooLargeError as large:
+            if stamp and files.stamp(large.size, large.modified_ns) != stamp:
+                return LoadedImage(b"", Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
+            return LoadedImage(b"", too_many_bytes(large.size, policy.max_bytes))
+        except FileNotFoundError:
+            # A link that was dangling when it was listed has no time of its own.
+            missing = stamp in (0, files.stamp(0, 0))
+            reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
+            tried = without_access(_full_path(value, root))
+            fault = Fault(reason, bounded(f"there is no file {tried!r}"))
+            return LoadedImage(b"", fault)
+        except OSError as error:
+            found_out = str(error.strerror or error)
+            return LoadedImage(b"", Fault(Reason.UNREADABLE, found_out))
+        except SpecError as error:
+            return LoadedImage(b"", Fault(Reason.UNREADABLE, str(error)))
+        if stamp and found != stamp:
+            return LoadedImage(data, Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
+    result = prepare_image(data, policy, foreign=decoders.SHARED.prepare)
+    if isinstance(result, Fault):
+        return LoadedImage(data, result, name, 0, len(data))
+    # Computed at once, while the bytes are in the processor's cache.
+    crc = google_crc32c.value(result.data)
+    return LoadedImage(data, result, name, crc, max(len(data), len(result.data)))
 
 
-def _as_list(value: _Value | list[_Value]) -> list[_Value]:
-    return value if isinstance(value, list) else [value]
+def _load_list(
+    values: list[str | bytes | None] | None, stamp: int, root: str, policy: ImagePolicy
+) -> Loaded:
+    """Returns the images of a list as `load_image` does."""
+    if values is None:
+        return None
+    return [load_image(value, stamp, root, policy) for value in values]
 
 
-def _size(loaded: Loaded) -> int:
-    if isinstance(loaded, LoadedImage):
-        return len(loaded.data)
-    return sum(len(item.data) for item in loaded_items(loaded))
+def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
+    """Returns a file and its stamp, which is 0 for a file that a cell names in a store.
+
+    Tries the other spellings of the name, too.
+
+    Raises:
+      WorkerError: the path is of another machine's disk.
+    """
+    if "://" in path:
+        path = plain(path)
+        if is_remote(path):
+            return files.read_stamped(path, limit)[0], 0
+    full = _full_path(path, root)
+    if this_worker.is_elsewhere() and (never := unseen(full)):
+        raise never
+    try:
+        return files.read_stamped(full, limit)
+    except FileNotFoundError:
+        for spelling in spellings(path)[1:]:
+            other = os.path.join(root, spelling)
+            if files.exists(other):
+                return files.read_stamped(other, limit)
+        if never := unseen(full, root):
+            raise never from None
+        raise
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Pending:
-    """Rows whose images threads are loading, row by row."""
-
-    table: pa.Table
-    positions: npt.NDArray[np.int64]
-    loading: list[concurrent.futures.Future[list[list[Loaded]]]]
-
-    def finish(self, features: int) -> _Chunk:
-        """Waits for the images."""
-        images: list[list[Loaded]] = [[] for _ in range(features)]
-        for row in self.loading:
-            for each, more in zip(images, row.result(), strict=True):
-                each += more
-        return self.table, self.positions, [*images]
+def _full_path(path: str, root: str) -> str:
+    """Returns the result of `os.path.join`, in a tenth of the time."""
+    return path if not root or path.startswith("/") else f"{root}/{path}"

@@ -1,8 +1,7 @@
 """Derived image columns, checks of stated sizes, box remapping, and fingerprints."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +15,13 @@ from transforms.core.model import Reason, ShardKey
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.reasons import Fault
-from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
-from transforms.core.statistics import Statistics
-from transforms.shards.loaded_images import (
-    ImageColumn,
-    Images,
-    Loaded,
-    LoadedImage,
-    derived_value,
-    loaded_items,
-)
+from transforms.core.schema import Feature, Kind, Schema, row_type
+from transforms.shards.loaded_images import ImageColumn, LoadedImage
 from transforms.work.store import Store
 
 
 def faults(
-    chunk: pa.Table,
-    image: Feature,
-    loaded: Sequence[Loaded] | ImageColumn,
-    schema: Schema,
+    chunk: pa.Table, image: Feature, column: ImageColumn, schema: Schema
 ) -> Iterator[tuple[int, int, LoadedImage, Fault]]:
     """Yields (row, place in the row, image, fault) for every image that is refused.
 
@@ -41,20 +29,12 @@ def faults(
     says of places in it would be wrong.
     """
     stated = _stated(chunk, image, schema)
-    rows: Iterable[tuple[int, Loaded]]
-    if isinstance(loaded, ImageColumn):
-        rows = loaded.unlike(stated)
-    else:
-        rows = enumerate(loaded)
-    for index, row in rows:
-        # The usual case first: a row with one image that has no fault.
-        if not stated and isinstance(row, LoadedImage) and row.is_sound:
-            continue
-        for place, item in enumerate(loaded_items(row)):
-            if isinstance(item.result, Fault):
-                yield index, place, item, item.result
-            elif stated and (fault := _contradiction(item, stated, index)) is not None:
-                yield index, place, item, fault
+    for index, (row, item) in enumerate(zip(column.rows, column.images, strict=True)):
+        fault = item.result if isinstance(item.result, Fault) else None
+        if stated and fault is None:
+            fault = _contradiction(item, stated, row)
+        if fault is not None:
+            yield row, index - column.rows.index(row), item, fault
 
 
 def _stated(
@@ -100,7 +80,9 @@ def _is_turned(image: PreparedImage) -> bool:
     return image.geometry != image.upright
 
 
-def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
+def boxes_moved(
+    chunk: pa.Table, loaded: Sequence[ImageColumn], schema: Schema
+) -> pa.Table:
     """Returns the rows with boxes moved as their images were resized.
 
     Nothing says whether boxes are of the image as it is stored or as EXIF turns it.
@@ -134,16 +116,11 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
 
 
 def _geometries(
-    loaded: Sequence[Loaded] | ImageColumn, stated: Mapping[str, list[int | None]]
+    column: ImageColumn, stated: Mapping[str, list[int | None]]
 ) -> list[Geometry]:
     """Returns how boxes move with the image of each row, if it has one."""
-    if isinstance(loaded, ImageColumn):
-        shapes = loaded.geometries
-        items = [*loaded.others.items()]
-    else:
-        shapes = [AS_STORED] * len(loaded)
-        items = [(row, i) for row, e in enumerate(loaded) for i in loaded_items(e)[:1]]
-    for row, item in items:
+    shapes = [AS_STORED] * len(column)
+    for row, item in zip(column.rows, column.images, strict=True):
         source = item.prepared.source
         said = {side: values[row] for side, values in stated.items()}
         is_of_stored = turns(source.orientation) and not _is_size(
@@ -153,57 +130,19 @@ def _geometries(
     return shapes
 
 
-def bytes_of(image: Feature, loaded: Sequence[Loaded]) -> pa.Array:
-    """Returns the files to be stored as a column."""
-    return _column(image, loaded, lambda item: item.prepared.data)
-
-
-def image_facts(image: Feature, loaded: Sequence[Loaded] | ImageColumn) -> Statistics:
-    """Returns the facts of an image feature; the range is that of the files' bytes."""
-    if isinstance(loaded, ImageColumn):
-        return loaded.facts
-    rows = [loaded_items(row) for row in loaded if row is not None]
-    sizes = [len(item.prepared.data) for row in rows for item in row]
-    counts = [len(row) for row in rows] if image.is_list else []
-    return Statistics(
-        len(rows),
-        min(sizes, default=None),
-        max(sizes, default=None),
-        fewest=min(counts, default=None),
-        most=max(counts, default=None),
-    )
-
-
-def _column(
-    feature: Feature, loaded: Sequence[Loaded], read: Callable[[LoadedImage], object]
-) -> pa.Array:
-    """Returns the values derived from each row's images, or lists of them."""
-    values = [
-        [None if item is None else read(item) for item in row]
-        if isinstance(row, list)
-        else (None if row is None else read(row))
-        for row in loaded
-    ]
-    return pa.array(values, record_type(feature))
-
-
-def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
+def derived_columns(
+    loaded: Sequence[ImageColumn], schema: Schema
+) -> dict[str, pa.Array]:
     """Returns the columns that are derived from the images, by feature name."""
     by_name = dict(
         zip((f.name for f in schema.of_kind(Kind.IMAGE)), loaded, strict=True)
     )
     alone = next(iter(by_name), "")
-    out = {}
-    for feature in schema.features:
-        if feature.derived:
-            images = by_name[feature.derived_from or alone]
-            if isinstance(images, ImageColumn):
-                values = images.derived(feature.derived)
-                out[feature.name] = pa.array(values, record_type(feature))
-            else:
-                derive = functools.partial(derived_value, feature.derived)
-                out[feature.name] = _column(feature, images, derive)
-    return out
+    return {
+        feature.name: by_name[feature.derived_from or alone].derived(feature)
+        for feature in schema.features
+        if feature.derived
+    }
 
 
 def store_fingerprints(

@@ -23,7 +23,7 @@ from transforms.core.model import (
     ShardFile,
 )
 from transforms.core.naming import ShardName
-from transforms.core.placing.leakage import Fingerprints, fingerprint_image
+from transforms.core.placing.leakage import Fingerprints
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
@@ -46,19 +46,11 @@ from transforms.shards.encode_shards import (
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import (
     boxes_moved,
-    bytes_of,
     derived_columns,
     faults,
-    image_facts,
     store_fingerprints,
 )
-from transforms.shards.loaded_images import (
-    ImageColumn,
-    Images,
-    Loaded,
-    LoadedImage,
-    loaded_items,
-)
+from transforms.shards.loaded_images import ImageColumn
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
 from transforms.storage.retry import persistently, storing
@@ -316,34 +308,25 @@ class _Written:
         """Counts the parts of rows that are refused."""
         self.gone.update(count_parts(rows, schema.features))
 
-    def note_images(self, loaded: Images) -> None:
-        """Counts the notes of images; plain JPEGs have none."""
-        for each in loaded:
-            rows = each.others.values() if isinstance(each, ImageColumn) else each
-            for row in rows:
-                for item in (
-                    (row,) if isinstance(row, LoadedImage) else loaded_items(row)
-                ):
-                    if notes := item.notes:
-                        self.notes.update(notes)
+    def note_images(self, loaded: Sequence[ImageColumn]) -> None:
+        """Counts the notes of images."""
+        for column in loaded:
+            for image in column.images:
+                if notes := image.notes:
+                    self.notes.update(notes)
 
     def note_prints(
         self,
-        loaded: Images,
+        loaded: Sequence[ImageColumn],
         positions: npt.NDArray[np.int64],
         *,
         readable_again: bool,
     ) -> None:
         """Notes the fingerprints of images, computed from their files."""
-        for each in loaded:
-            if isinstance(each, ImageColumn):
-                values = each.fingerprints(readable_again=readable_again)
-                self.prints += zip(values, positions.tolist(), strict=True)
-                continue
-            for row, position in zip(each, positions.tolist(), strict=True):
-                for item in loaded_items(row):
-                    value = fingerprint_image(item.data, readable_again=readable_again)
-                    self.prints.append((value, position))
+        for column in loaded:
+            values = column.fingerprints(readable_again=readable_again)
+            rows = positions[column.rows]
+            self.prints += zip(values, rows.tolist(), strict=True)
 
 
 def _write_rows(
@@ -407,11 +390,9 @@ class _Behind:
             functools.partial(self._writer.write_framed, data, records=records)
         )
 
-    def write_pieces(
-        self, framed: FramedPieces, *, records: int
-    ) -> concurrent.futures.Future[None]:
-        """As `TFRecordWriter.write_pieces`; the pieces are in use until it is done."""
-        return self._submit(
+    def write_pieces(self, framed: FramedPieces, *, records: int) -> None:
+        """As `TFRecordWriter.write_pieces`."""
+        self._submit(
             functools.partial(
                 self._writer.write_pieces,
                 framed.pieces,
@@ -421,11 +402,10 @@ class _Behind:
             )
         )
 
-    def _submit(self, work: Callable[[], None]) -> concurrent.futures.Future[None]:
+    def _submit(self, work: Callable[[], None]) -> None:
         if self._last is not None:
             self._last.result()
         self._last = self._pool.submit(work)
-        return self._last
 
     def __enter__(self) -> "_Behind":
         return self
@@ -453,7 +433,7 @@ def _write_images(
     encoder = ExampleEncoder(small, split_at=alone)
     placed = rows.without_values()
     loader = ImageLoader(rows, images, root=layout.root, policy=layout.image_policy)
-    with loader, _Behind(writer) as behind:
+    with _Behind(writer) as behind:
         for chunk, positions, loaded in loader.chunks():
             sound = _sound(rows, chunk, positions, loaded, layout, out)
             if not sound.any():
@@ -461,12 +441,7 @@ def _write_images(
             if not sound.all():
                 chunk = chunk.filter(pa.array(sound))
                 keep = np.flatnonzero(sound).tolist()
-                loaded = [
-                    each.take(keep)
-                    if isinstance(each, ImageColumn)
-                    else [each[i] for i in keep]
-                    for each in loaded
-                ]
+                loaded = [column.take(keep) for column in loaded]
                 positions = positions[keep]
             if layout.fingerprints:
                 again = layout.origins_name_rows
@@ -477,43 +452,33 @@ def _write_images(
             columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)
             out.log.add_rows(placed, positions, columns.__getitem__)
-            images_alone = _alone(loaded[0]) if alone else None
-            if images_alone is not None:
+            if alone and loaded[0].are_single:
                 records = pa.record_batch([columns[k] for k in small.names], small)
                 framed = encoder.frame_around(
-                    records, images_alone.payloads, images_alone.crcs
+                    records, loaded[0].payloads, loaded[0].crcs
                 )
                 out.log.add(framed.offsets, None, framed.payload_crcs)
-                written = behind.write_pieces(framed, records=len(chunk))
-                loader.keep_until(written)
+                behind.write_pieces(framed, records=len(chunk))
             else:
                 full = record_schema(layout.schema)
                 whole = columns | {
-                    feature.name: bytes_of(feature, [*each])
-                    for feature, each in zip(images, loaded, strict=True)
+                    feature.name: column.array(column.payloads, feature)
+                    for feature, column in zip(images, loaded, strict=True)
                 }
                 records = pa.record_batch([whole[k] for k in full.names], full)
                 encoded = ExampleEncoder(full).encode_framed(records)
                 out.log.add(encoded.offsets, encoded.buffer)
                 behind.write_framed(encoded.buffer, records=records.num_rows)
             out.summaries.add(columns)
-            for feature, each in zip(images, loaded, strict=True):
-                out.summaries.add_facts(feature.name, image_facts(feature, each))
-
-
-def _alone(loaded: list[Loaded] | ImageColumn) -> ImageColumn | None:
-    """Returns the images of rows of which each has one; None for other rows."""
-    if isinstance(loaded, ImageColumn):
-        return loaded
-    images = [row for row in loaded if isinstance(row, LoadedImage)]
-    return ImageColumn.of(images) if len(images) == len(loaded) else None
+            for feature, column in zip(images, loaded, strict=True):
+                out.summaries.add_facts(feature.name, column.statistics)
 
 
 def _sound(
     rows: ShardRows,
     chunk: pa.Table,
     positions: npt.NDArray[np.int64],
-    loaded: Images,
+    loaded: Sequence[ImageColumn],
     layout: ShardLayout,
     out: _Written,
 ) -> npt.NDArray[np.bool_]:

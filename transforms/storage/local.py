@@ -24,7 +24,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from transforms.core.regular_files import open_regular, open_stream
+from transforms.core.regular_files import open_regular, open_stream, open_with_status
 from transforms.errors import BusyError, TargetError, source_error
 from transforms.storage import folders
 from transforms.storage.entries import (
@@ -33,7 +33,6 @@ from transforms.storage.entries import (
     FileEntry,
     Standing,
     TooLargeError,
-    changed,
     is_hidden,
     stamp,
     stamp_of,
@@ -60,11 +59,6 @@ _WRITE_BYTES = 1 << 18
 _NAMES_AT_ONCE = 1 << 14
 # A file of unknown length is read in pieces of this size.
 _PIECE_BYTES = 1 << 24
-
-# Files of at most this size are read by one call, whatever their size.
-_USUAL_BYTES = 1 << 17
-# Of a file that could not be read: size and stamp.
-_UNREAD = (-1, 0)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -175,24 +169,6 @@ class LocalStorage:
             if not is_transient(error):
                 raise
         return persistently(functools.partial(_read_stamped, path, limit), path=path)
-
-    def read_into(
-        self, paths: Iterable[str], buffer: memoryview, enough: int
-    ) -> list[tuple[int, int]]:
-        files: list[tuple[int, int]] = []
-        end = 0
-        for path in paths:
-            try:
-                found = _read_into(path, buffer[end:])
-            except OSError:
-                found = _UNREAD
-            if found is None:
-                break
-            files.append(found)
-            end += max(found[0], 0)
-            if end >= enough:
-                break
-        return files
 
     def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
         work = functools.partial(_read_range, path, start, stop)
@@ -316,51 +292,22 @@ class _PersistentFile(io.FileIO):
 
 
 def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
-    descriptor = open_regular(path, os.O_RDONLY)
+    # Images are many, and each call here takes part of a microsecond.
+    descriptor, status = open_with_status(path, os.O_RDONLY)
     try:
-        if limit is not None:
-            status = os.fstat(descriptor)
-            if status.st_size > limit:
-                raise TooLargeError(path, status.st_size, status.st_mtime_ns)
-        return _read_all(descriptor), stamp_of(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _read_all(descriptor: int) -> bytes:
-    # One read is enough for nearly every file; the loop is for the rest.
-    expected = os.fstat(descriptor).st_size
-    data = os.read(descriptor, expected + 1)
-    if len(data) == expected:
-        return data
-    parts = [data]
-    while part := os.read(descriptor, _PIECE_BYTES):
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _read_into(path: str, buffer: memoryview) -> tuple[int, int] | None:
-    """Reads a file into a buffer that is larger; returns its size and its stamp.
-
-    None if the buffer is not larger. Nothing is asked of the file before it is read:
-    images are many, and each call takes part of a microsecond.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        part = buffer[:_USUAL_BYTES]
-        size = os.readv(descriptor, (part,))
-        if size == len(part):
-            expected = os.fstat(descriptor).st_size
-            if expected >= len(buffer):
-                return None
-            # One byte more than expected, so that a file that has grown shows.
-            size += os.readv(descriptor, (buffer[size : expected + 1],))
+        if limit is not None and status.st_size > limit:
+            raise TooLargeError(path, status.st_size, status.st_mtime_ns)
+        data = os.read(descriptor, status.st_size + 1)
+        if len(data) != status.st_size:
+            # It is long, or has changed.
+            parts = [data]
+            while part := os.read(descriptor, _PIECE_BYTES):
+                parts.append(part)
+            data = b"".join(parts)
         status = os.fstat(descriptor)
+        return data, stamp(status.st_size, status.st_mtime_ns)
     finally:
         os.close(descriptor)
-    if size != status.st_size or not stat.S_ISREG(status.st_mode):
-        raise changed(path)
-    return size, stamp(size, status.st_mtime_ns)
 
 
 def _read_range(path: str, start: int, stop: int) -> tuple[bytes, int]:

@@ -19,7 +19,7 @@ from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
-from transforms.shards.image_reading import load_image
+from transforms.shards.image_loading import load_image
 from transforms.storage.entries import TooLargeError
 
 Folder = pathlib.Path

@@ -645,10 +645,10 @@ class TestThreads:
         self, photos: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The threads that read images ahead."""
-        from transforms.shards import image_loading, image_reading
+        from transforms.shards import image_loading
 
         calls = itertools.count()
-        real = image_reading.load_image
+        real = image_loading.load_image
 
         def fail(*arguments: Any) -> object:
             if next(calls) == 5:

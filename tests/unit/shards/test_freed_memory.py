@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.shards.allocation import return_freed_memory, spare_buffers
+from transforms.shards.allocation import return_freed_memory
 
 
 def _resident() -> int:
@@ -27,13 +27,3 @@ def test_freed_memory_is_returned() -> None:
     return_freed_memory()
     assert len(stays) == 1_000
     assert (full - _resident()) * 4_096 > 80_000_000
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_spare_buffers_are_returned() -> None:
-    """Buffers for images that no shard uses are no longer resident."""
-    spare_buffers.extend(memoryview(bytearray(b"x" * (16 << 20))) for _ in range(2))
-    full = _resident()
-    return_freed_memory()
-    assert not spare_buffers
-    assert (full - _resident()) * 4_096 > 30_000_000

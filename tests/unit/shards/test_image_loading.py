@@ -1,6 +1,7 @@
-"""How images are loaded: where they are changes no image, fault or order."""
+"""How images are loaded changes no image, fault, note or order."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,19 @@ import pytest
 from tests.support.drawn_images import picture, saved
 from transforms import files
 from transforms.core.image.policy import ImagePolicy
+from transforms.core.model import Reason
 from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards import image_loading
-from transforms.shards.image_loading import ImageLoader
-from transforms.shards.loaded_images import Loaded, loaded_items
+from transforms.shards.image_loading import ImageLoader, load_image
+from transforms.shards.loaded_images import ImageColumn, Loaded, LoadedImage
 
-_FEATURES = (
-    Feature("image", Kind.IMAGE),
-    Feature("views", Kind.IMAGE, shape=(None,)),
-)
+_IMAGE = Feature("image", Kind.IMAGE)
+_FEATURES = (_IMAGE, Feature("views", Kind.IMAGE, shape=(None,)))
+_POLICY = ImagePolicy(max_bytes=50_000)
+_DATA = saved(picture(), "JPEG")
 
 
 def _rows(folder: Path, count: int) -> ShardRows:
@@ -49,15 +52,10 @@ def _rows(folder: Path, count: int) -> ShardRows:
     return ShardRows(table, order, ("x",), np.array([0]))
 
 
-def _results(folder: Path, rows: ShardRows) -> list[tuple[int, list[object]]]:
-    def result(loaded: Loaded) -> list[object]:
-        if loaded is None or isinstance(loaded, list):
-            return [type(loaded), *loaded_items(loaded)]
-        return [loaded]
-
+def _results(folder: Path, rows: ShardRows) -> list[tuple[int, list[Loaded]]]:
     return [
-        (position, [result(each[i]) for each in images])
-        for chunk, positions, images in ImageLoader(
+        (position, [column.values[i] for column in columns])
+        for chunk, positions, columns in ImageLoader(
             rows, _FEATURES, root=str(folder), policy=ImagePolicy()
         ).chunks()
         for i, position in enumerate(positions.tolist())
@@ -90,3 +88,185 @@ def test_rows_of_many_boxes_come_in_small_chunks(
     assert _results(tmp_path, wide) == before
     loader = ImageLoader(wide, _FEATURES, root=str(tmp_path), policy=ImagePolicy())
     assert {len(chunk) for chunk, _, _ in loader.chunks()} <= {1, 2, 3}
+
+
+def _one_a_row(paths: list[str], stamps: list[int] | None = None) -> ShardRows:
+    columns: dict[str, list[str] | list[int]] = {"image": paths}
+    if stamps is not None:
+        columns[STAMP_COLUMN] = stamps
+    order = np.arange(len(paths))
+    return ShardRows(pa.table(columns), order, ("x",), np.array([0]))
+
+
+def test_a_chunk_ends_where_images_become_larger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are as many as small images would be; its bytes are bounded."""
+    monkeypatch.setattr(
+        image_loading, "_READ", image_loading._READ._replace(chunk_bytes=30_000)
+    )
+    for name, size in (("small", 0), ("large", 9_000)):
+        (tmp_path / f"{name}.jpg").write_bytes(_DATA + bytes(size))
+    rows = _one_a_row(["small.jpg"] * 8 + ["large.jpg"] * 40)
+    loader = ImageLoader(rows, [_IMAGE], root=str(tmp_path), policy=_POLICY)
+    chunks = [column for _, _, (column,) in loader.chunks()]
+    assert sum(map(len, chunks)) == 48
+    most = max(sum(map(len, column.payloads)) for column in chunks)
+    assert 40_000 <= most < 50_000
+
+
+# ------------------------------------------------------------------ files of every kind
+
+
+def _tree(folder: Path) -> tuple[list[str], list[int]]:
+    """Files of every kind: plain, unusual, damaged, gone, changed, large, no file."""
+    paths, stamps = [], []
+    for number in range(150):
+        name = f"{number}.jpg"
+        data = saved(picture(height=8 + number % 5, width=9 + number % 7), "JPEG")
+        kind = number % 15
+        if kind == 2:
+            data = data[:-2]
+        elif kind == 3:
+            data = saved(picture(height=9, width=9), "PNG")
+        elif kind == 4:
+            data += b"tail"
+        elif kind == 5:
+            data = saved(picture(height=9, width=9), "JPEG", progressive=True)
+        elif kind == 6:
+            name = f"{number}.png"
+        elif kind == 7:
+            data = b""
+        elif kind == 8:
+            data += bytes(60_000 if number % 2 else 30_000)
+        elif kind == 9:
+            name = f"é{number}.jpg"
+        path = folder / name
+        path.write_bytes(data)
+        stamp = files.stat_entry(str(path), str(folder)).stamp
+        if kind == 9:
+            # As a table may say it: in the other Unicode form.
+            name = f"e\u0301{number}.jpg"
+        elif kind == 10:
+            path.unlink()
+        elif kind == 11:
+            path.write_bytes(data + b"more")
+        elif kind == 12:
+            path.unlink()
+            os.mkfifo(path)
+        elif kind == 13:
+            name = f"file://{path}"
+        elif kind == 14:
+            name = str(path)
+        paths.append(name)
+        stamps.append(0 if number % 4 == 0 else stamp)
+    return paths, stamps
+
+
+def _reasons(kind: int, number: int) -> set[Reason]:
+    """The reason why a file of `_tree` is refused; none for a sound one."""
+    is_stamped = number % 4 != 0
+    match kind:
+        case 2:
+            return {Reason.DAMAGED_IMAGE}
+        case 7:
+            return {Reason.EMPTY_FILE}
+        case 8 if number % 2:
+            return {Reason.TOO_MANY_BYTES}
+        case 10:
+            return {Reason.CHANGED_DURING_RUN if is_stamped else Reason.UNREADABLE}
+        case 11 if is_stamped:
+            return {Reason.CHANGED_DURING_RUN}
+        case 12:
+            return {Reason.UNREADABLE}
+    return set()
+
+
+@pytest.mark.parametrize("chunk_bytes", [1 << 20, 4_000, 1])
+@pytest.mark.parametrize("way", ["_READ", "_FETCHED"])
+def test_a_loader_loads_what_a_reader_of_single_images_loads(
+    way: str, chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images, faults and notes, whatever the way and the size of chunks."""
+    chosen = getattr(image_loading, way)._replace(chunk_bytes=chunk_bytes)
+    monkeypatch.setattr(image_loading, "_READ", chosen)
+    paths, stamps = _tree(tmp_path)
+    root = str(tmp_path)
+    expected = [
+        load_image(path, stamp, root, _POLICY)
+        for path, stamp in zip(paths, stamps, strict=True)
+    ]
+    rows = _one_a_row(paths, stamps)
+    loader = ImageLoader(rows, [_IMAGE], root=root, policy=_POLICY)
+    found = [image for *_, (column,) in loader.chunks() for image in column.images]
+    assert found == expected
+    for number, image in enumerate(found):
+        fault = {image.result.reason} if isinstance(image.result, Fault) else set()
+        assert fault == _reasons(number % 15, number), number
+
+
+@pytest.mark.parametrize(
+    "changed", [_DATA + b"x", _DATA[:-1], _DATA[:100], b"", _DATA + bytes(100_000)]
+)
+def test_a_file_that_grows_or_shrinks_while_it_is_read(
+    changed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stamp is another one than when it was listed."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(_DATA)
+    stamp = files.stat_entry(str(path), str(tmp_path)).stamp
+    real = os.read
+
+    def read(descriptor: int, size: int) -> bytes:
+        path.write_bytes(changed)
+        return real(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read)
+    image = load_image("a.jpg", stamp, str(tmp_path), _POLICY)
+    assert image is not None
+    assert isinstance(image.result, Fault)
+    assert image.result.reason is Reason.CHANGED_DURING_RUN
+
+
+# -------------------------------------------------------------------- columns of images
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[LoadedImage | None]:
+    """A JPEG of 8 x 9 pixels and a PNG of 3 x 4."""
+    images = {
+        "a.jpg": saved(picture(height=8, width=9), "JPEG"),
+        "b.png": saved(picture(height=3, width=4), "PNG"),
+    }
+    for name, data in images.items():
+        (tmp_path / name).write_bytes(data)
+    return [load_image(name, 0, str(tmp_path), _POLICY) for name in images]
+
+
+def test_values_are_where_their_images_are(two: list[LoadedImage | None]) -> None:
+    """In rows with one image, none, and lists of them."""
+    first, second = two
+    height = Feature("height", Kind.INT64, derived="height")
+    heights = Feature("heights", Kind.INT64, shape=(None,), derived="height")
+    assert ImageColumn([first, second]).derived(height).to_pylist() == [8, 3]
+    column = ImageColumn([None, second, first])
+    assert column.derived(height).to_pylist() == [None, 3, 8]
+    assert (list(column.rows), column.are_single) == ([1, 2], False)
+    column = ImageColumn([[second, first], None, [], [first]])
+    assert column.derived(heights).to_pylist() == [[3, 8], None, [], [8]]
+    assert (list(column.rows), column.are_single) == ([0, 0, 3], False)
+    assert column.take([0, 2]).derived(heights).to_pylist() == [[3, 8], []]
+    facts = column.statistics
+    assert (facts.present, facts.fewest, facts.most) == (3, 0, 2)
+    for again in (False, True):
+        prints = column.fingerprints(readable_again=again)
+        assert prints[0] != prints[1] == prints[2]
+
+
+def test_a_column_of_no_images() -> None:
+    """A chunk whose images are all refused has no sizes."""
+    column = ImageColumn([])
+    assert len(column.take([])) == 0
+    facts = column.statistics
+    assert (facts.present, facts.minimum) == (0, None)
+    assert column.crcs.dtype == np.uint32

@@ -11,7 +11,7 @@ from transforms.core.reasons import Fault, Reason
 from transforms.core.this_worker import Worker
 from transforms.errors import InputError, WorkerError
 from transforms.formats.table import unreadable
-from transforms.shards.image_reading import load_image
+from transforms.shards.image_loading import load_image
 from transforms.storage.visibility import unseen
 
 Folder = pathlib.Path

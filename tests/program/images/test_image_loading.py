@@ -1,6 +1,5 @@
-"""Whole conversions through buffers of images give the bytes of single reads."""
+"""Whole conversions give the same bytes, however images are loaded."""
 
-import collections
 import pathlib
 
 import pytest
@@ -9,8 +8,7 @@ from tests.support.drawn_images import picture, saved
 from tests.support.image_sources import encoded, noise, tree
 from tests.support.outputs import contents, dataset
 from tests.support.runs import convert
-from transforms.shards import image_window
-from transforms.shards.image_window import ImageWindows
+from transforms.shards import image_loading
 
 Folder = pathlib.Path
 
@@ -35,21 +33,21 @@ def _source(folder: Folder) -> Folder:
         ("--exif", "apply", "--preset", "imagenet"),
     ],
 )
-def test_windows_change_no_byte(
+def test_ways_of_loading_change_no_byte(
     options: tuple[str, ...], tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards, rejects and the manifest's facts are equal."""
     source = _source(tmp_path / "in")
-    spare: collections.deque[memoryview] = collections.deque()
-    monkeypatch.setattr(image_window, "spare_buffers", spare)
+    ways = {
+        "here": image_loading._READ,
+        "threads": image_loading._FETCHED,
+        "pieces": image_loading._READ._replace(first_rows=1, chunk_bytes=1_000),
+    }
     found = []
-    for way in ("windows", "single"):
-        output = tmp_path / way / "out"
+    for name, way in ways.items():
+        output = tmp_path / name / "out"
         output.parent.mkdir()
-        if way == "single":
-            monkeypatch.setattr(ImageWindows, "suits", lambda _: False)
+        monkeypatch.setattr(image_loading, "_READ", way)
         convert(source, output, "--max-reject-rate", "0.5", *options)
         found.append((contents(output), dataset(output)))
-    # Buffers were used, and are kept for the next shard.
-    assert spare
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
