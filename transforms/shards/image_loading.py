@@ -23,11 +23,7 @@ import pyarrow as pa
 
 from transforms import files
 from transforms.core import this_worker
-from transforms.core.image.policy import (
-    ImagePolicy,
-    prepare_image,
-    too_many_bytes,
-)
+from transforms.core.image.policy import ImagePolicy, prepare_image, too_many_bytes
 from transforms.core.model import Reason
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.reasons import Fault

@@ -1,7 +1,5 @@
 """Write one shard as a file: rows in order, encoded, framed, renamed."""
 
-import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -11,50 +9,25 @@ from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files
-from transforms.core.example.encoder import ExampleEncoder, FramedPieces
 from transforms.core.manifest import FileFacts
-from transforms.core.model import (
-    RejectLog,
-    Segment,
-    ShardFile,
-)
+from transforms.core.model import RejectLog, Segment, ShardFile
 from transforms.core.naming import ShardName
 from transforms.core.placing.leakage import Fingerprints
 from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.rows.record_columns import (
-    count_parts,
-    number_labels,
-    record_columns,
-    record_schema,
-)
-from transforms.core.rows.repeated_texts import with_dictionaries
-from transforms.core.schema import Kind, Schema
-from transforms.core.segment import PLACE_COLUMNS
+from transforms.core.rows.record_columns import number_labels
+from transforms.core.schema import Kind
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
-from transforms.shards.allocation import keep_freed_memory, return_freed_memory
-from transforms.shards.encode_shards import (
-    CHUNK_BYTES,
-    EncodedShard,
-    most_rows,
-    repeated_keys,
-)
-from transforms.shards.image_loading import ImageLoader
-from transforms.shards.image_rows import (
-    boxes_moved,
-    derived_columns,
-    faults,
-    store_fingerprints,
-)
-from transforms.shards.loaded_images import ImageColumn
+from transforms.shards.allocation import return_freed_memory
+from transforms.shards.encode_shards import EncodedShard, repeated_keys
+from transforms.shards.image_rows import store_fingerprints
 from transforms.shards.record_log import RecordLog
-from transforms.shards.shard_job import ShardJob, ShardLayout, ShardTask
+from transforms.shards.shard_job import ShardJob, ShardTask
+from transforms.shards.shard_records import Written, write_images, write_rows
 from transforms.storage.retry import persistently, storing
-from transforms.work.rejects import RejectGatherer
 from transforms.work.store import Store
 
 # What is free in pieces is of no use to a shard of more rows, which takes new memory.
@@ -206,7 +179,7 @@ def _write_once(
     index, _ = job.shard_counts.numbering(split, number)
     rejects = store.gather_rejects(f"write\0{key}")
     log = RecordLog(layout, index) if encoded is None else encoded.log
-    out = _Written(rejects, Summaries(layout.schema), log)
+    out = Written(rejects, Summaries(layout.schema), log)
     with rejects:
         if encoded is None:
             if task.size >= _LARGE_BYTES:
@@ -222,9 +195,9 @@ def _write_once(
                     out.summaries.add_facts(name, statistics)
                 out.held.update(encoded.parts)
             elif layout.schema.of_kind(Kind.IMAGE):
-                _write_images(rows, layout, writer, out)
+                write_images(rows, layout, writer, out)
             else:
-                _write_rows(rows, layout, writer, out)
+                write_rows(rows, layout, writer, out)
         facts = writer.facts()
     if encoded is None:
         # The values go before the derived files are made.
@@ -269,235 +242,3 @@ def _loaded(task: ShardTask, job: ShardJob) -> ShardRows:
     rows = job.load([task.source]).rows
     table = number_labels(rows.table, job.layout.schema.features, job.classes)
     return dataclasses.replace(rows, table=table)
-
-
-@dataclasses.dataclass(slots=True)
-class _Written:
-    """Results of writing a shard, besides its bytes.
-
-    Attributes:
-      rejects: takes the rows that were refused.
-      summaries: of the values.
-      log: of the records, for derived files.
-      notes: what is worth counting about the images that were written.
-      held, gone: parts of items ("boxes") that were written, and that went with
-        refused rows.
-    """
-
-    rejects: RejectGatherer
-    summaries: Summaries
-    log: RecordLog
-    notes: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    held: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    gone: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-
-    # (fingerprint, position) of each image that is written.
-    prints: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-
-    def count(self, rows: pa.Table, schema: Schema) -> None:
-        """Counts the parts of rows that are written."""
-        self.held.update(count_parts(rows, schema.features))
-
-    def lose(self, rows: pa.Table, schema: Schema) -> None:
-        """Counts the parts of rows that are refused."""
-        self.gone.update(count_parts(rows, schema.features))
-
-    def note_images(self, loaded: Sequence[ImageColumn]) -> None:
-        """Counts the notes of images."""
-        for column in loaded:
-            for image in column.images:
-                if notes := image.notes:
-                    self.notes.update(notes)
-
-    def note_prints(
-        self,
-        loaded: Sequence[ImageColumn],
-        positions: npt.NDArray[np.int64],
-        *,
-        readable_again: bool,
-    ) -> None:
-        """Notes the fingerprints of images, computed from their files."""
-        for column in loaded:
-            values = column.fingerprints(readable_again=readable_again)
-            rows = positions[column.rows]
-            self.prints += zip(values, rows.tolist(), strict=True)
-
-
-def _write_rows(
-    rows: ShardRows,
-    layout: ShardLayout,
-    writer: TFRecordWriter,
-    out: _Written,
-) -> None:
-    placed = rows.without_values()
-    # Places are of no use here, and to take them in another order costs as much as
-    # to take a column.
-    stored = [name for name in rows.table.column_names if name not in PLACE_COLUMNS]
-    rows = dataclasses.replace(rows, table=with_dictionaries(rows.table.select(stored)))
-    encoder = _encoder_of(rows.table, layout)
-    schema = encoder.schema
-    by_bytes = CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
-    size = max(min(most_rows(len(schema)), by_bytes), 1)
-    # One chunk has no next one to be encoded meanwhile; a thread only costs then.
-    alone = contextlib.nullcontext(writer) if len(rows) <= size else None
-    with alone or _Behind(writer) as behind:
-        for start in range(0, len(rows), size):
-            chunk, positions = rows.take(start, start + size)
-            out.count(chunk, layout.schema)
-            columns = record_columns(chunk, layout.schema.features)
-            out.log.add_rows(placed, positions, columns.__getitem__)
-            batch = pa.record_batch([columns[name] for name in schema.names], schema)
-            for framed in encoder.framed_chunks(batch):
-                out.log.add(framed.offsets, framed.buffer)
-                behind.write_framed(framed.buffer, records=len(framed.offsets) - 1)
-            out.summaries.add(columns)
-
-
-def _encoder_of(table: pa.Table, layout: ShardLayout) -> ExampleEncoder:
-    """Returns what encodes a shard's rows, some of whose texts may be dictionaries."""
-    kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
-    if not any(map(pa.types.is_dictionary, kinds.values())):
-        return layout.encoder
-    fields = [
-        field.with_type(kinds[field.name])
-        if pa.types.is_dictionary(kinds.get(field.name, field.type))
-        else field
-        for field in layout.record_schema
-    ]
-    return layout.encoder_of(pa.schema(fields))
-
-
-class _Behind:
-    """Writes in a separate thread while the next piece is being encoded.
-
-    A failed write is raised by the next call, or on leaving.
-    """
-
-    def __init__(self, writer: TFRecordWriter) -> None:
-        self._writer = writer
-        self._pool = concurrent.futures.ThreadPoolExecutor(1)
-        self._last: concurrent.futures.Future[None] | None = None
-
-    def write_framed(self, data: bytes, *, records: int) -> None:
-        """As `TFRecordWriter.write_framed`."""
-        self._submit(
-            functools.partial(self._writer.write_framed, data, records=records)
-        )
-
-    def write_pieces(self, framed: FramedPieces, *, records: int) -> None:
-        """As `TFRecordWriter.write_pieces`."""
-        self._submit(
-            functools.partial(
-                self._writer.write_pieces,
-                framed.pieces,
-                records=records,
-                size=framed.size,
-                crc32c=framed.crc32c,
-            )
-        )
-
-    def _submit(self, work: Callable[[], None]) -> None:
-        if self._last is not None:
-            self._last.result()
-        self._last = self._pool.submit(work)
-
-    def __enter__(self) -> "_Behind":
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._pool.shutdown()
-        if kind is None and self._last is not None:
-            self._last.result()
-
-
-def _write_images(
-    rows: ShardRows,
-    layout: ShardLayout,
-    writer: TFRecordWriter,
-    out: _Written,
-) -> None:
-    keep_freed_memory()
-    images = layout.schema.of_kind(Kind.IMAGE)
-    # Nearly all records have one image. Its bytes are not copied then.
-    alone = None
-    if len(images) == 1 and not images[0].is_list:
-        alone = images[0].name
-    names = [feature.name for feature in images]
-    small = record_schema(layout.schema, without=names if alone else [])
-    encoder = ExampleEncoder(small, split_at=alone)
-    placed = rows.without_values()
-    loader = ImageLoader(rows, images, root=layout.root, policy=layout.image_policy)
-    with _Behind(writer) as behind:
-        for chunk, positions, loaded in loader.chunks():
-            sound = _sound(rows, chunk, positions, loaded, layout, out)
-            if not sound.any():
-                continue
-            if not sound.all():
-                chunk = chunk.filter(pa.array(sound))
-                keep = np.flatnonzero(sound).tolist()
-                loaded = [column.take(keep) for column in loaded]
-                positions = positions[keep]
-            if layout.fingerprints:
-                again = layout.origins_name_rows
-                out.note_prints(loaded, positions, readable_again=again)
-            chunk = boxes_moved(chunk, loaded, layout.schema)
-            out.note_images(loaded)
-            out.count(chunk, layout.schema)
-            columns = record_columns(chunk, layout.schema.features)
-            columns |= derived_columns(loaded, layout.schema)
-            out.log.add_rows(placed, positions, columns.__getitem__)
-            if alone and loaded[0].are_single:
-                records = pa.record_batch([columns[k] for k in small.names], small)
-                framed = encoder.frame_around(
-                    records, loaded[0].payloads, loaded[0].crcs
-                )
-                out.log.add(framed.offsets, None, framed.payload_crcs)
-                behind.write_pieces(framed, records=len(chunk))
-            else:
-                full = record_schema(layout.schema)
-                whole = columns | {
-                    feature.name: column.array(column.payloads, feature)
-                    for feature, column in zip(images, loaded, strict=True)
-                }
-                records = pa.record_batch([whole[k] for k in full.names], full)
-                encoded = ExampleEncoder(full).encode_framed(records)
-                out.log.add(encoded.offsets, encoded.buffer)
-                behind.write_framed(encoded.buffer, records=records.num_rows)
-            out.summaries.add(columns)
-            for feature, column in zip(images, loaded, strict=True):
-                out.summaries.add_facts(feature.name, column.statistics)
-
-
-def _sound(
-    rows: ShardRows,
-    chunk: pa.Table,
-    positions: npt.NDArray[np.int64],
-    loaded: Sequence[ImageColumn],
-    layout: ShardLayout,
-    out: _Written,
-) -> npt.NDArray[np.bool_]:
-    """Returns which rows have no faulty image; rejects the others."""
-    sound = np.ones(len(chunk), bool)
-    features = layout.schema.of_kind(Kind.IMAGE)
-    for feature, each in zip(features, loaded, strict=True):
-        for i, place, item, fault in faults(chunk, feature, each, layout.schema):
-            if not sound[i]:
-                continue
-            origin, row = rows.origin(int(positions[i]))
-            if layout.origins_name_rows:
-                out.rejects.add([item.rejection(origin, None, fault)])
-            else:
-                path = "" if feature.inline else chunk[feature.name][i].as_py()
-                if feature.is_list:
-                    path = path[place] if path else f"{feature.name}[{place}]"
-                out.rejects.add([item.rejection(origin, row, fault, path)])
-            sound[i] = False
-    if not sound.all():
-        out.lose(chunk.filter(pa.array(~sound)), layout.schema)
-    return sound
