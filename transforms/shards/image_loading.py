@@ -227,10 +227,11 @@ def load_image(
         except SpecError as error:
             return LoadedImage(b"", Fault(Reason.UNREADABLE, str(error)))
         if stamp and found != stamp:
-            return LoadedImage(data, Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
+            fault = Fault(Reason.CHANGED_DURING_RUN, _CHANGED)
+            return LoadedImage(data, fault, size=len(data))
     result = prepare_image(data, policy, foreign=decoders.SHARED.prepare)
     if isinstance(result, Fault):
-        return LoadedImage(data, result, name, 0, len(data))
+        return LoadedImage(data, result, name, size=len(data))
     # Computed at once, while the bytes are in the processor's cache.
     crc = google_crc32c.value(result.data)
     return LoadedImage(data, result, name, crc, max(len(data), len(result.data)))
