@@ -398,7 +398,7 @@ class RejectLog:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rounding:
-    """How float32 changed the tiny and the large numbers of a column.
+    """How float32 changed the tiny and the large numbers of a column, or its instants.
 
     Of the values 1e-50 and 16777217:
 
@@ -411,6 +411,8 @@ class Rounding:
       large: number of values of 2^24 and more that became another number.
       first_large: the first of them, as text.
       error: the largest distance between one of those and its float32.
+      cut: number of rows with a timestamp that is finer than its unit.
+      first_cut: the first of them.
     """
 
     zeros: int = 0
@@ -418,6 +420,8 @@ class Rounding:
     large: int = 0
     first_large: str = ""
     error: float = 0.0
+    cut: int = 0
+    first_cut: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -435,7 +439,7 @@ class Reading:
       skipped: rows left out on purpose, by reason (`Skipped`).
       parts: kind of part ("boxes") -> number in all rows of the piece.
       parts_gone: the same, in the rows that were rejected.
-      roundings: column -> how float32 changed its numbers, in the rows that fit.
+      roundings: column -> how its values were rounded, in the rows that fit.
     """
 
     batch: Batch

@@ -80,7 +80,7 @@ def key_remarks(shards: Iterable[ShardFile]) -> list[str]:
 
 
 def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
-    """Returns remarks on columns whose values float32 changed much, with the first."""
+    """Returns remarks on columns whose values were rounded much, with the first."""
     found: dict[str, list[Rounding]] = {}
     for each in sorted(facts, key=lambda fact: (fact.origin, fact.start)):
         for column, rounding in each.roundings.items():
@@ -99,6 +99,13 @@ def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
             out.append(
                 f"{_values(large)} of {column!r} of 2^24 and more changed in float32, "
                 f"by {error:,.6g} at most: {first}"
+            )
+        if cut := sum(each.cut for each in roundings):
+            first = next(each.first_cut for each in roundings if each.cut)
+            what = "1 row has" if cut == 1 else f"{cut:,} rows have"
+            out.append(
+                f"{what} a timestamp in {column!r} that is finer than a microsecond; "
+                f"the digits beyond are cut off: {first}"
             )
     return [bounded(text) for text in out]
 

@@ -166,6 +166,8 @@ class RawRows:
       stamps, positions: see `Batch`, where the listing says them of each row.
       skipped: rows left out on purpose, by reason; not among the n either.
       parts, parts_gone, part_rejections: see `Reading`; the rejections have `part`.
+      cut: column -> n bools, true where the row has a timestamp in it whose digits
+        beyond microseconds are cut off.
       parts_each: by what they are, int64 array of n: how many parts each row has.
       places: int64 array of n: what complaints call each row, for rows whose numbers
         do not tell them apart; None for `numbers`.
@@ -181,6 +183,7 @@ class RawRows:
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     part_rejections: Sequence[Rejection] = ()
+    cut: Mapping[str, npt.NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
     parts_each: Mapping[str, npt.NDArray[np.int64]] = dataclasses.field(
         default_factory=dict
     )

@@ -19,7 +19,15 @@ import pyarrow.compute as pc
 
 from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
-from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
+from transforms.core.model import (
+    Batch,
+    Block,
+    Reading,
+    Reason,
+    Rejection,
+    Rounding,
+    Skipped,
+)
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
 from transforms.core.rows.coerce import plain_doubles, with_points
@@ -208,6 +216,13 @@ class RowSource(Source):
         parts, gone, bad_parts = self._parts(raw, rows, keep)
         place = functools.partial(_place, raw)
         roundings = roundings_of(columns, rows, schema, keep, place)
+        for name, mask in raw.cut.items():
+            if len(at := np.flatnonzero(mask & keep)):
+                roundings[name] = dataclasses.replace(
+                    roundings.get(name, Rounding()),
+                    cut=len(at),
+                    first_cut=_row(raw, int(at[0])),
+                )
         contents = self._contents(raw, read, doubles)
         each_origin = raw.origins
         if each_origin is None and self.many_origins:

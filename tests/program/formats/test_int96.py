@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.outputs import rejects, rows
+from tests.support.outputs import manifest, rejects, rows
 from tests.support.runs import convert
 from transforms.core.example.parse import read_examples
 from transforms.formats.columnar import parquet
@@ -20,6 +20,8 @@ Folder = pathlib.Path
 # Spark's and Impala's value for never, and values around the limits of nanoseconds.
 NEVER = dt.datetime(9999, 12, 31)
 LAST_NANOSECOND = dt.datetime(2262, 4, 11, 23, 47, 16, 854_775)
+# The last whole second that microseconds can hold.
+LAST_MICROSECOND = (2**63 - 1) // 10**6
 
 
 def int96_file(
@@ -77,35 +79,44 @@ def test_int96_beyond_nanoseconds_is_read_in_microseconds(tmp_path: Folder) -> N
     assert found == ("us", wanted, [])
 
 
-def test_int96_that_microseconds_cannot_hold_is_rejected(tmp_path: Folder) -> None:
-    """Beside 9999-12-31 nanoseconds are lost: such a row is a reject, by its value."""
+def test_digits_beyond_microseconds_are_cut_off_and_counted(tmp_path: Folder) -> None:
+    """Beside 9999-12-31 nanoseconds are lost: a note counts the rows, and shows one."""
     folder = tmp_path / "s"
     folder.mkdir()
     int96_file(folder / "a.parquet", [NEVER, None])
-    int96_file(folder / "b.parquet", [0, 1_000, 1_001, 2**63 - 1], "ns")
+    instants = [0, 1_000, 1_001, None, -1, 2**63 - 1]
+    int96_file(folder / "b.parquet", instants, "ns", row_group_size=2)
+    unit, values, found = typed(folder, tmp_path / "out")
+    assert (unit, values[2:]) == ("us", [0, 1, 1, None, -1, (2**63 - 1) // 1_000])
+    assert found == []
+    notes = manifest(tmp_path / "out")["run"]["notes"]
+    (note,) = [note for note in notes if "'t'" in note]
+    assert note.startswith("3 rows ")
+    assert note.endswith(": row 3 of b.parquet")
+
+
+def test_int96_that_microseconds_cannot_hold_is_rejected(tmp_path: Folder) -> None:
+    """After the year 294247 an instant is a reject, by its value."""
+    instants = [0, LAST_MICROSECOND, LAST_MICROSECOND + 1, None]
+    int96_file(tmp_path / "t.parquet", instants, "s")
     flags = ("--max-reject-rate", "0.5")
-    unit, values, found = typed(folder, tmp_path / "out", *flags)
-    assert (unit, values[2:]) == ("us", [0, 1])
-    assert [(r["source"], r["row"], r["reason"]) for r in found] == [
-        ("b.parquet", 3, "out_of_range"),
-        ("b.parquet", 4, "out_of_range"),
-    ]
-    assert "column 't' holds 2262-04-11T23:47:16: out of range" in found[1]["message"]
+    unit, values, found = typed(tmp_path / "t.parquet", tmp_path / "out", *flags)
+    assert (unit, values) == ("us", [0, LAST_MICROSECOND * 10**6, None])
+    assert [(r["row"], r["reason"]) for r in found] == [(3, "out_of_range")]
+    assert "column 't' holds 294247-01-10T04:00:55" in found[0]["message"]
 
 
 def test_a_row_with_a_bad_text_too_is_rejected_once(tmp_path: Folder) -> None:
     """Of two faults in a row the text that is not UTF-8 is named."""
-    folder = tmp_path / "s"
-    folder.mkdir()
-    int96_file(folder / "a.parquet", [NEVER, None], text=[b"a", b"b"])
+    instants = [0, 1, LAST_MICROSECOND + 1, LAST_MICROSECOND + 1]
     texts = [b"a", b"b", b"\xff", b"c"]
-    int96_file(folder / "b.parquet", [0, 1_000, 1_001, 2**63 - 1], "ns", text=texts)
+    int96_file(tmp_path / "t.parquet", instants, "s", text=texts)
     flags = ("--max-reject-rate", "0.5")
-    _, values, found = typed(folder, tmp_path / "out", *flags)
-    assert values[2:] == [0, 1]
-    assert [(r["source"], r["row"], r["reason"]) for r in found] == [
-        ("b.parquet", 3, "invalid_encoding"),
-        ("b.parquet", 4, "out_of_range"),
+    _, values, found = typed(tmp_path / "t.parquet", tmp_path / "out", *flags)
+    assert values == [0, 10**6]
+    assert [(r["row"], r["reason"]) for r in found] == [
+        (3, "invalid_encoding"),
+        (4, "out_of_range"),
     ]
 
 

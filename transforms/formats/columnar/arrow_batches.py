@@ -8,7 +8,7 @@ the piece takes, which decides how rows are spread over shards.
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -247,26 +247,22 @@ def joined_sample(
     )
 
 
-class Unheld(Protocol):
-    """Values of a column that its type cannot hold."""
-
-    @property
-    def mask(self) -> npt.NDArray[np.bool_]:
-        """Bools, true for each row that holds such a value."""
-
-    def message(self, row: int) -> str:
-        """Returns the message for a row."""
-
-
 def raw_rows(
     block: Block,
     columns: Mapping[str, pa.Array],
     wanted: Sequence[str],
-    unheld: Sequence[Unheld] = (),
+    out_of_range: Mapping[int, str] | None = None,
+    cut: Mapping[str, npt.NDArray[np.bool_]] | None = None,
 ) -> RawRows:
     """Returns the rows of a piece; refuses those with texts that are not UTF-8.
 
-    Rows with `unheld` values are refused, too: Arrow has read them as other values.
+    Args:
+      block: the piece.
+      columns: its columns.
+      wanted: those to return.
+      out_of_range: row -> message, for rows to refuse with a value that its column's
+        type cannot hold.
+      cut: see `RawRows`, for all rows of the piece.
 
     Raises:
       InputError: a column that is wanted is not there.
@@ -285,17 +281,17 @@ def raw_rows(
             for number in numbers[mask & ~bad]
         ]
         bad |= mask
-    for lost in unheld:
-        refused += [
-            (int(numbers[row]), Reason.OUT_OF_RANGE, bounded(lost.message(row)))
-            for row in np.flatnonzero(lost.mask & ~bad).tolist()
-        ]
-        bad |= lost.mask
+    for row, message in sorted((out_of_range or {}).items()):
+        if not bad[row]:
+            refused.append((int(numbers[row]), Reason.OUT_OF_RANGE, bounded(message)))
+            bad[row] = True
+    cut = cut or {}
     if refused:
         fits = pa.array(~bad)
         found = {name: column.filter(fits) for name, column in found.items()}
         numbers = numbers[~bad]
-    return RawRows(block, found, numbers, refused)
+        cut = {name: mask[~bad] for name, mask in cut.items()}
+    return RawRows(block, found, numbers, refused, cut=cut)
 
 
 def _decodable(

@@ -7,9 +7,8 @@ are compared, and their rows are counted exactly.
 
 import contextlib
 import dataclasses
-import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -34,10 +33,12 @@ from transforms.formats.columnar.arrow_types import (
     wanted_paths,
 )
 from transforms.formats.columnar.int96 import (
-    Int96Unit,
-    LostInstants,
+    EXACT_UNITS,
+    Mask,
     beyond_nanoseconds,
     int96_paths,
+    out_of_range,
+    out_of_unit,
 )
 from transforms.formats.table import (
     InputFile,
@@ -78,7 +79,7 @@ class ParquetReader(TableReader):
     content: ClassVar[Literal["none", "read", "all"]] = "read"
 
     null_values: tuple[str, ...] = ()
-    int96: Int96Unit = "ns"
+    int96: Literal["ns", "us"] = "ns"
     full: bool = False
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
@@ -115,18 +116,15 @@ class ParquetReader(TableReader):
         ]
         read = read_in_turn([file for file, _ in by_file])
         for file, (_, chosen) in zip(read, by_file, strict=True):
-            with (
-                _opened(file, self.int96) as parquet,
-                self._lost_of(file, parquet, list(common.columns)) as lost,
-            ):
+            with self._opened(file) as views:
                 if whole:
                     # Together: small row groups one by one cost more than their rows.
                     indexes = [index for _, index, _ in chosen]
-                    parts += _sample_of(parquet, indexes, 1, None, lost)
+                    parts += self._sample_of(views, indexes, 1, None)
                     continue
                 for _, index, size in chosen:
                     step = max(1, min(_SPREAD, -(-size // budget)))
-                    parts += _sample_of(parquet, [index], step, budget, lost)
+                    parts += self._sample_of(views, [index], step, budget)
         return Planned(self, joined_sample(common.columns, parts, total_rows=rows))
 
     def blocks(
@@ -147,19 +145,15 @@ class ParquetReader(TableReader):
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
-        with (
-            _opened(file, self.int96) as parquet,
-            self._lost_of(file, parquet, columns) as lost,
-        ):
+        with self._opened(file) as views:
             first = block.first_row
-            lost.start(_groups_of(parquet, block))
-            for table in _pieces(parquet, block, columns):
+            for table, *exact in _pieces(views, block, columns):
                 piece = piece_of(block, first, table.num_rows)
                 found = flat_columns(table, columns)
-                instants = lost.find(found, table.num_rows)
-                yield raw_rows(piece, found, columns, instants)
+                wrong, cut = self._out_of_unit(found, exact)
+                yield raw_rows(piece, found, columns, wrong, cut)
                 first += table.num_rows
-            if first == parquet.metadata.num_rows:
+            if first == views[0].metadata.num_rows:
                 _LAST_FOOTER.drop(file)
         if first != block.first_row + block.rows:
             raise InputError(
@@ -168,11 +162,67 @@ class ParquetReader(TableReader):
                 f"Fetch or write it again."
             )
 
-    def _lost_of(
-        self, file: SourceFile, parquet: pq.ParquetFile, columns: Sequence[str]
-    ) -> LostInstants:
-        opener = functools.partial(_opened, file)
-        return LostInstants(opener, parquet, self.int96, columns)
+    @contextlib.contextmanager
+    def _opened(self, file: SourceFile) -> Iterator[list[pq.ParquetFile]]:
+        """Opens a file, and again for each exact unit of timestamps of 96 bits."""
+        with contextlib.ExitStack() as stack:
+            views = [stack.enter_context(_opened(file, self.int96))]
+            units = EXACT_UNITS[self.int96] if int96_paths(views[0]) else ()
+            views += [stack.enter_context(_opened(file, unit)) for unit in units]
+            yield views
+
+    def _out_of_unit(
+        self, columns: Mapping[str, pa.Array], exact: Sequence[pa.Table]
+    ) -> tuple[dict[int, str], dict[str, Mask]]:
+        """Returns what is wrong with rows, and by column which have too many digits."""
+        wrong: dict[int, str] = {}
+        cut: dict[str, Mask] = {}
+        others = [flat_columns(table) for table in exact]
+        for name in others[0] if others else ():
+            if name in columns:
+                arrays = [each[name] for each in others]
+                out, cut[name] = out_of_unit(columns[name], self.int96, arrays)
+                for row in np.flatnonzero(out).tolist():
+                    seconds = arrays[0].slice(row)
+                    wrong.setdefault(row, out_of_range(name, self.int96, seconds))
+        return wrong, cut
+
+    def _sample_of(
+        self,
+        views: Sequence[pq.ParquetFile],
+        groups: Sequence[int],
+        step: int,
+        limit: int | None,
+    ) -> list[dict[str, pa.Array]]:
+        """Returns columns of every `step`-th row of row groups, up to `limit` bytes.
+
+        Rows with timestamps that the unit cannot hold are left out.
+        """
+        thinned = self._thinned(views, groups, step, limit)
+        return [flat_columns(table) for (table,) in _gathered(thinned)]
+
+    def _thinned(
+        self,
+        views: Sequence[pq.ParquetFile],
+        groups: Sequence[int],
+        step: int,
+        limit: int | None,
+    ) -> Iterator[tuple[pa.RecordBatch]]:
+        kept = 0
+        for batch, *exact in _batches(views, groups):
+            if exact:
+                wrong, _ = self._out_of_unit(flat_columns(batch), exact)
+                fits = np.ones(batch.num_rows, np.bool_)
+                fits[[*wrong]] = False
+                batch = batch.filter(pa.array(fits))
+            part = batch
+            if step > 1:
+                # A copy: a slice would keep the whole.
+                part = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+            kept += part.nbytes
+            yield (part,)
+            if limit is not None and kept >= limit:
+                return
 
 
 class _LastFooter:
@@ -237,8 +287,10 @@ def _beyond(groups: Sequence[tuple[InputFile, int, int]]) -> bool:
     """Tells whether row groups hold instants of 96 bits beyond nanoseconds."""
     for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
         with _opened(file, "s") as parquet:
-            if beyond_nanoseconds(parquet, [index for _, index, _ in chosen]):
-                return True
+            paths, indexes = int96_paths(parquet), [index for _, index, _ in chosen]
+            for batch in _read(parquet, indexes, paths) if paths else ():
+                if any(map(beyond_nanoseconds, flat_columns(batch).values())):
+                    return True
     return False
 
 
@@ -264,84 +316,76 @@ def _check_row_bytes(group: pq.RowGroupMetaData, index: int, origin: str) -> Non
     )
 
 
-def _sample_of(
-    parquet: pq.ParquetFile,
-    groups: Sequence[int],
-    step: int,
-    limit: int | None,
-    lost: LostInstants,
-) -> list[dict[str, pa.Array]]:
-    """Returns flat columns of every `step`-th row of row groups, up to `limit` bytes.
-
-    Rows whose instants are lost are left out.
-    """
-    lost.start(groups)
-    thinned = _thinned(parquet, groups, step, limit, lost)
-    return [flat_columns(table) for table in _gathered(thinned)]
-
-
-def _thinned(
-    parquet: pq.ParquetFile,
-    groups: Sequence[int],
-    step: int,
-    limit: int | None,
-    lost: LostInstants,
-) -> Iterator[pa.RecordBatch]:
-    kept = 0
-    rows = _rows_at_once(parquet, groups)
-    for batch in parquet.iter_batches(rows, groups, use_threads=False):
-        masks = lost.find(flat_columns(batch, lost.names), batch.num_rows)
-        if masks:
-            wrong = np.logical_or.reduce([found.mask for found in masks])
-            batch = batch.filter(pa.array(~wrong))
-        part = batch
-        if step > 1:
-            # A copy: a slice would keep the whole.
-            part = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
-        kept += part.nbytes
-        yield part
-        if limit is not None and kept >= limit:
-            return
-
-
 def _pieces(
-    parquet: pq.ParquetFile, block: Block, columns: Sequence[str]
-) -> Iterator[pa.Table]:
+    views: Sequence[pq.ParquetFile], block: Block, columns: Sequence[str]
+) -> Iterator[list[pa.Table]]:
     """Yields the rows of a block; each table holds as much as a piece may."""
-    groups = _groups_of(parquet, block)
-    names = wanted_paths(parquet.schema_arrow, columns)
-    only(flat_types(parquet.schema_arrow, block.origin), columns, block.origin)
-    at_once = _rows_at_once(parquet, groups)
-    batches = parquet.iter_batches(at_once, groups, names, use_threads=False)
+    schema = views[0].schema_arrow
+    paths = wanted_paths(schema, columns)
+    only(flat_types(schema, block.origin), columns, block.origin)
+    batches = _batches(views, _groups_of(views[0], block), paths)
     yield from _gathered(_first_rows(batches, block.rows))
 
 
-def _first_rows(
-    batches: Iterator[pa.RecordBatch], rows: int
+def _batches(
+    views: Sequence[pq.ParquetFile],
+    groups: Sequence[int],
+    paths: Sequence[str] | None = None,
+) -> Iterator[list[pa.RecordBatch]]:
+    """Yields the rows of row groups, with their timestamps of 96 bits by the others."""
+    own, *exact = views
+    streams = [_read(own, groups, paths)]
+    if instants := int96_paths(own, paths or ("",)) if exact else []:
+        streams += [_read(other, groups, instants) for other in exact]
+    left: list[pa.RecordBatch | None] = [None] * len(streams)
+    while True:
+        left = [
+            next(stream, None) if batch is None else batch
+            for batch, stream in zip(left, streams, strict=True)
+        ]
+        heads = [batch for batch in left if batch is not None]
+        if len(heads) < len(streams):
+            return
+        rows = min(batch.num_rows for batch in heads)
+        yield [batch.slice(0, rows) for batch in heads]
+        left = [b.slice(rows) if b.num_rows > rows else None for b in heads]
+
+
+def _read(
+    parquet: pq.ParquetFile, groups: Sequence[int], paths: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        batch = batch.slice(0, rows)
-        rows -= batch.num_rows
-        yield batch
+    rows = _rows_at_once(parquet, groups)
+    return parquet.iter_batches(rows, groups, paths, use_threads=False)
+
+
+def _first_rows(
+    batches: Iterator[list[pa.RecordBatch]], rows: int
+) -> Iterator[list[pa.RecordBatch]]:
+    for views in batches:
+        views = [batch.slice(0, rows) for batch in views]
+        rows -= views[0].num_rows
+        yield views
         if not rows:
             return
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _gathered(
+    batches: Iterator[Sequence[pa.RecordBatch]],
+) -> Iterator[list[pa.Table]]:
     """Yields the batches as tables; each holds as much as a piece may.
 
     Batches end with their row group where a column has dictionaries.
     """
-    gathered: list[pa.RecordBatch] = []
+    gathered: list[Sequence[pa.RecordBatch]] = []
     size = 0
-    for batch in batches:
-        gathered.append(batch)
-        size += batch.nbytes
+    for views in batches:
+        gathered.append(views)
+        size += views[0].nbytes
         if size >= PIECE_BYTES:
-            yield pa.Table.from_batches(gathered)
+            yield [pa.Table.from_batches(each) for each in zip(*gathered, strict=True)]
             gathered, size = [], 0
     if gathered:
-        yield pa.Table.from_batches(gathered)
+        yield [pa.Table.from_batches(each) for each in zip(*gathered, strict=True)]
 
 
 def _groups_of(parquet: pq.ParquetFile, block: Block) -> list[int]:

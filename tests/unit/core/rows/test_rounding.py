@@ -224,10 +224,14 @@ def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
     facts = [
         ReadFacts("b", 0, 1, roundings={"x": Rounding(2, "b0", 3, "b1", 65_536.0)}),
         ReadFacts("a", 9, 1, roundings={"x": Rounding(0, "", 1, "a1", 0.25)}),
+        ReadFacts("b", 1, 1, roundings={"y": Rounding(cut=2, first_cut="b2")}),
+        ReadFacts("a", 7, 1, roundings={"y": Rounding(cut=1, first_cut="a2")}),
     ]
     assert rounding_remarks(facts) == [
         "2 values of 'x' became 0, being nearer to it than float32 can be: b0",
         "4 values of 'x' of 2^24 and more changed in float32, by 65,536 at most: a1",
+        "3 rows have a timestamp in 'y' that is finer than a microsecond; the digits "
+        "beyond are cut off: a2",
     ]
 
 
