@@ -18,7 +18,7 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -85,39 +85,34 @@ class _Items:
         return self
 
     def pieces(
-        self, first: int, rows: int, stamp: int = 0
+        self, first: int, rows: int, step: int, stamp: int = 0
     ) -> Iterator[tuple[bytes, int]]:
-        """Yields items from `first` on, and the bytes of the file read before them.
+        """Yields `step` items each, and the bytes of the file read before them.
 
         A packed file must end after its last item.
         """
-        begin, step = self.start + first * self.width, _PIECE_BYTES // self.width or 1
+        begin, width = self.start + first * self.width, self.width
+        sizes = [min(step, rows - at) * width for at in range(0, rows, step)]
         if not self.packed:
-            stop = begin + rows * self.width
-            yield files.read_range(self.path, begin, stop, stamp=stamp), begin
+            for size in sizes:
+                stop = begin + size
+                yield files.read_range(self.path, begin, stop, stamp=stamp), begin
+                begin = stop
             return
         with open_unpacked(self.path, self.origin, stamp=stamp) as stream:
-            for skipped in range(0, begin, _PIECE_BYTES):
-                self._take(stream, min(_PIECE_BYTES, begin - skipped))
-            for at in range(0, rows, step):
+            self._take(stream, begin)
+            for size in sizes:
                 before = stream.consumed
-                yield self._take(stream, min(step, rows - at) * self.width), before
+                yield self._take(stream, size), before
             if first + rows == self.count and stream.read(1):
                 raise self._wrong_size("more")
 
-    def read(self, first: int, rows: int, stamp: int = 0) -> bytes:
-        """Returns items from `first` on."""
-        return b"".join(data for data, _ in self.pieces(first, rows, stamp))
-
     def _take(self, stream: Unpacked, size: int) -> bytes:
-        parts = []
-        while size:
-            parts.append(stream.read(size))
-            if not parts[-1]:
-                raise self._wrong_size("less")
-            stream.forget(stream.tell())
-            size -= len(parts[-1])
-        return b"".join(parts)
+        data = _read(stream, size)
+        if len(data) < size:
+            raise self._wrong_size("less")
+        stream.forget(stream.tell())
+        return data
 
     def _wrong_size(self, found: str) -> InputError:
         return InputError(
@@ -149,29 +144,28 @@ class _Reader(table.TableReader):
         """Returns n items of each file as n values of each feature, in their order."""
 
     def plan(self, files: Sequence[table.InputFile]) -> table.Planned:
-        """Samples up to 1,024 images, evenly; of compressed files the first."""
+        """Samples up to 1,024 images, the first of each file by its share."""
         opened = [self._opened(file, file.size) for file in files]
         _check_alike(opened)
         folders = dict.fromkeys(os.path.dirname(file.path) for file in files)
         names = _shared({folder: self._names(folder) for folder in folders})
-        total, at, sampled = sum(items[0].count for items in opened), 0, []
-        widest = max((items[0].width for items in opened), default=1)
-        rows = min(total, _SAMPLE_ROWS, max(1, _SAMPLE_BYTES // widest))
-        chosen = [i * total // rows for i in range(rows)]
+        total, at, read = sum(items[0].count for items in opened), 0, 0
+        sampled: list[table.RawRows] = []
+        rows = min(total, _SAMPLE_ROWS, max(1, _SAMPLE_BYTES // opened[0][0].width))
         for file, items in zip(files, opened, strict=True):
-            stop = at + items[0].count
-            if places := [place - at for place in chosen if at <= place < stop]:
-                sampled.append(self._sampled(file, items, places, names))
-            at = stop
-        arrays = self._arrays(opened[0], [b""] * len(opened[0])) if opened else {}
+            at += items[0].count
+            share = at * rows // max(total, 1) - read
+            sampled += self._sampled(file, items, share, names)
+            read += share
+        arrays = self._arrays(opened[0], [b""] * len(opened[0]))
         columns = {
             name: pa.chunked_array([raw.columns[name] for raw in sampled])
             for name in arrays
             if sampled
         }
-        read = sum(len(raw.numbers) for raw in sampled)
+        good = sum(len(raw.numbers) for raw in sampled)
         sample = table.TableSample(
-            columns, read, rows - read, total_rows=total, complete=rows == total
+            columns, good, rows - good, total_rows=total, complete=rows == total
         )
         return table.Planned(self, sample, tuple(self._features(arrays, names)))
 
@@ -197,24 +191,8 @@ class _Reader(table.TableReader):
         """Yields the images of a block; of a compressed file piece by piece."""
         opened = self._opened(file, block.stop)
         names = self._names(os.path.dirname(file.path))
-        beside = [items.read(block.first_row, block.rows) for items in opened[1:]]
-        width, at = opened[0].width, 0
-        for data, before in opened[0].pieces(block.first_row, block.rows, block.stamp):
-            stop, piece = at + len(data) // width, block
-            if opened[0].packed:
-                # Offsets of the content: those of the file do not tell pieces apart.
-                piece = dataclasses.replace(
-                    block,
-                    start=at * width,
-                    stop=stop * width,
-                    first_row=at,
-                    rows=stop - at,
-                    position=block.position + before,
-                )
-            pairs = zip(opened[1:], beside, strict=True)
-            parts = [part[at * i.width : stop * i.width] for i, part in pairs]
-            yield self._rows(piece, opened, [data, *parts], names).only(columns)
-            at = stop
+        for piece, data in _pieces(opened, block):
+            yield self._rows(piece, opened, data, names).only(columns)
 
     def _names(self, folder: str) -> _Names:
         paths = {name: os.path.join(folder, c[0]) for name, c in self.classes.items()}
@@ -224,32 +202,26 @@ class _Reader(table.TableReader):
         self,
         file: table.InputFile,
         opened: Sequence[_Items],
-        places: Sequence[int],
+        rows: int,
         names: _Names,
-    ) -> table.RawRows:
-        runs = [(place, 1) for place in places]
-        if any(items.packed for items in opened):
-            runs = [(0, len(places))]
-        stamps = itertools.chain([file.stamp], itertools.repeat(0))
+    ) -> Iterator[table.RawRows]:
+        """Yields the first rows of a file; raises InputError if names are missing."""
+        block = Block(file.origin, 0, 0, rows=rows, stamp=file.stamp)
         try:
-            data = [
-                b"".join(items.read(first, rows, stamp) for first, rows in runs)
-                for items, stamp in zip(opened, stamps, strict=False)
-            ]
+            pieces = list(_pieces(opened, block)) if rows else []
         except OSError as error:
             raise table.unreadable(file.path, error) from error
-        for label, ids in self._arrays(opened, data).items():
-            path, count = self.classes.get(label, ("", 0))
-            known = len(names.get(label, range(count)))
-            if (most := ids[ids < count].max(initial=0)) >= known > 0:
-                raise InputError(
-                    f"{path!r} must name every class in the order of the ids; it has "
-                    f"{known} names, and {file.origin} has records with {label!r} "
-                    f"{most}. Add the missing names."
-                )
-        return self._rows(
-            Block(file.origin, 0, 0, rows=len(places)), opened, data, names
-        )
+        for piece, data in pieces:
+            for label, ids in self._arrays(opened, data).items():
+                path, count = self.classes.get(label, ("", 0))
+                known = len(names.get(label, range(count)))
+                if (most := ids[ids < count].max(initial=0)) >= known > 0:
+                    raise InputError(
+                        f"{path!r} must name every class in the order of the ids; it "
+                        f"has {known} names, and {file.origin} has records with "
+                        f"{label!r} {most}. Add the missing names."
+                    )
+            yield self._rows(piece, opened, data, names)
 
     def _rows(
         self,
@@ -260,33 +232,35 @@ class _Reader(table.TableReader):
     ) -> table.RawRows:
         """Returns the items of a block but those of a class that there is not."""
         arrays = self._arrays(opened, data)
-        numbers = np.arange(block.first_row, block.first_row + block.rows)
         bad = np.zeros(block.rows, np.bool_)
         refused: list[table.Complaint] = []
         for name, ids in arrays.items():
-            count = len(names.get(name, ())) or self.classes.get(name, ("", 0))[1]
-            wrong = ((ids < 0) | (ids >= count)) & ~bad if count else np.zeros_like(bad)
-            for at in np.flatnonzero(wrong).tolist():
-                message = (
-                    f"field {name!r} holds {ids[at]}: "
-                    f"the classes are numbered 0 to {count - 1}"
-                )
-                refused.append((int(numbers[at]), Reason.OUT_OF_RANGE, message))
-            bad |= wrong
+            if count := len(names.get(name, ())) or self.classes.get(name, ("", 0))[1]:
+                wrong = ((ids < 0) | (ids >= count)) & ~bad
+                bad |= wrong
+                for at in np.flatnonzero(wrong).tolist():
+                    message = (
+                        f"field {name!r} holds {ids[at]}: "
+                        f"the classes are numbered 0 to {count - 1}"
+                    )
+                    refused.append((block.first_row + at, Reason.OUT_OF_RANGE, message))
 
         def reject(complaints: Sequence[table.Complaint]) -> list[Rejection]:
-            widths = [items.width for items in opened]
-            return [
-                table.rejection_of(block.origin, each, _record(data, widths, at))
-                for each in complaints
-                for at in [each[0] - block.first_row]
-            ]
+            out = []
+            for each in complaints:
+                at, parts = each[0] - block.first_row, zip(opened, data, strict=True)
+                record = b"".join(
+                    d[at * i.width : (at + 1) * i.width] for i, d in parts
+                )
+                out.append(table.rejection_of(block.origin, each, record))
+            return out
 
         columns = {
             name: self._column(values[~bad], names.get(name))
             for name, values in arrays.items()
         }
-        return table.RawRows(block, columns, numbers[~bad], sorted(refused), reject)
+        numbers = block.first_row + np.flatnonzero(~bad)
+        return table.RawRows(block, columns, numbers, sorted(refused), reject)
 
     def _column(
         self, values: npt.NDArray[Any], names: Sequence[str] | None
@@ -410,9 +384,44 @@ class IdxReader(_Reader):
         return {"label": self.vocabulary} if self.vocabulary else {}
 
 
-def _record(data: Sequence[bytes], widths: Sequence[int], at: int) -> bytes:
-    parts = zip(data, widths, strict=True)
-    return b"".join(part[at * width : (at + 1) * width] for part, width in parts)
+def _pieces(
+    opened: Sequence[_Items], block: Block
+) -> Iterator[tuple[Block, list[bytes]]]:
+    """Yields a block with its items of each file; of a packed file in pieces."""
+    first, rows = opened[0], block.rows
+    step = max(1, _PIECE_BYTES // first.width) if first.packed else max(1, rows)
+    stamps = [block.stamp, *[0] * (len(opened) - 1)]
+    pieces = zip(
+        *(
+            items.pieces(block.first_row, rows, step, stamp)
+            for items, stamp in zip(opened, stamps, strict=True)
+        ),
+        strict=True,
+    )
+    for number, parts in enumerate(pieces):
+        piece, (data, before) = block, parts[0]
+        if first.packed:
+            # Offsets of the content: those of the file do not tell pieces apart.
+            at = number * step
+            count = len(data) // first.width
+            piece = dataclasses.replace(
+                block,
+                start=at * first.width,
+                stop=(at + count) * first.width,
+                first_row=at,
+                rows=count,
+                position=block.position + before,
+            )
+        yield piece, [data for data, _ in parts]
+
+
+def _read(stream: IO[bytes] | Unpacked, size: int) -> bytes:
+    """Returns `size` bytes, or all there are: a member of gzip may end before."""
+    parts = []
+    while size and (part := stream.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 def _check_alike(opened: Sequence[Sequence[_Items]]) -> None:
@@ -453,17 +462,16 @@ def _shared(found: Mapping[str, _Names]) -> _Names:
 
 def _read_names(path: str) -> tuple[str, ...]:
     """Returns the names of classes in a file, by id; blank lines may end it."""
-    found = ""
+    lines, found = [""], ""
     try:
         text = files.read_bytes(path).decode("utf-8-sig")
+        lines = [line.strip() for line in text.rstrip().split("\n")]
     except (OSError, UnicodeDecodeError) as error:
-        text, found = "", str(error)
-    lines = [line.strip() for line in text.rstrip().split("\n")]
-    twice = next((line for i, line in enumerate(lines) if line in lines[:i]), None)
+        found = str(error)
     if not found and "" in lines:
         found = f"line {lines.index('') + 1} is blank"
-    if not found and twice is not None:
-        found = f"{twice!r} stands there twice"
+    if not found and (twice := [line for line in lines if lines.count(line) > 1]):
+        found = f"{twice[0]!r} stands there twice"
     if found:
         raise InputError(
             f"A file of class names must be UTF-8 text with one name a line, the first "
@@ -473,33 +481,20 @@ def _read_names(path: str) -> tuple[str, ...]:
 
 
 def _idx_items(path: str, origin: str) -> _Items:
-    """Returns what a file holds, by its header and its size."""
-    most = 4 + 4 * _MAX_DIMENSIONS
-    try:
-        packed, size = is_packed(path), files.size_of(path)
-        if packed:
-            with open_unpacked(path, origin) as stream:
-                # A member of gzip may end within the header.
-                head = b"".join(
-                    itertools.islice(iter(lambda: stream.read(1), b""), most)
-                )
-        else:
-            with files.open_input(path) as plain:
-                head = plain.read(most)
-    except OSError as error:
-        raise table.unreadable(path, error) from error
-    return idx_header(
-        _Items(origin, path, size, 0, np.dtype("u1"), (), 0, packed), head
-    )
-
-
-def idx_header(items: _Items, head: bytes) -> _Items:
-    """Returns what a file holds, by its first 36 bytes, or all there are.
+    """Returns what a file holds, by its header and its size.
 
     Raises:
-      InputError: they are no IDX header, or an item is empty or over 1 GiB, or the
+      InputError: there is no IDX header, or an item is empty or over 1 GiB, or the
         size is another.
     """
+    try:
+        packed, size = is_packed(path), files.size_of(path)
+        with (
+            open_unpacked(path, origin) if packed else files.open_input(path) as stream
+        ):
+            head = _read(stream, 4 + 4 * _MAX_DIMENSIONS)
+    except OSError as error:
+        raise table.unreadable(path, error) from error
     magic, code, dimensions = head[:2], *(*head[2:4], 0, 0)[:2]
     start = 4 + 4 * dimensions
     is_idx = magic == b"\0\0" and code in _TYPES and 0 < dimensions <= _MAX_DIMENSIONS
@@ -507,13 +502,13 @@ def idx_header(items: _Items, head: bytes) -> _Items:
         count, *shape = struct.unpack(f">{dimensions}I", head[4:start])
         kind = np.dtype(_TYPES[code])
         if 0 < math.prod(shape) * kind.itemsize <= _MAX_BYTES:
-            return dataclasses.replace(
-                items, start=start, dtype=kind, shape=tuple(shape), count=count
+            return _Items(
+                origin, path, size, start, kind, tuple(shape), count, packed
             ).checked()
     raise InputError(
         f"An IDX file starts with 00 00, a type, the number of dimensions (1 to "
         f"{_MAX_DIMENSIONS}) and the size of each, for items of up to 1 GiB; "
-        f"{items.origin} starts with {head[:20].hex(' ') or 'nothing'}. It is damaged "
+        f"{origin} starts with {head[:20].hex(' ') or 'nothing'}. It is damaged "
         f"or of another format."
     )
 
