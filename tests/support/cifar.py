@@ -1,11 +1,21 @@
 """CIFAR files as their reader reads them."""
 
+import os
 import pathlib
 from typing import Any
 
 import numpy as np
+import pytest
 
 from transforms.formats.table import InputFile, RawRows
+
+
+def real_folder() -> pathlib.Path:
+    """Returns the folder of the real files, of which there are two, or skips."""
+    folder = os.environ.get("BEAM_TFRECORD_TEST_DATA")
+    if not folder:
+        pytest.skip("BEAM_TFRECORD_TEST_DATA is not set")
+    return pathlib.Path(folder, "cifar-10-batches-bin")
 
 
 def listed(path: pathlib.Path) -> InputFile:

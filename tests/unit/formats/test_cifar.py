@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.cifar import listed, pixels_of, read_all, rows_of
+from tests.support.cifar import listed, pixels_of, read_all, real_folder, rows_of
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
@@ -40,26 +40,18 @@ def sizes(root: pathlib.Path) -> list[tuple[str, int]]:
     return [(str(p.relative_to(root)), p.stat().st_size) for p in paths]
 
 
-@pytest.fixture
-def cifar10() -> pathlib.Path:
-    """The real files, of which there are two."""
-    folder = os.environ.get("BEAM_TFRECORD_TEST_DATA")
-    if not folder:
-        pytest.skip("BEAM_TFRECORD_TEST_DATA is not set")
-    return pathlib.Path(folder, "cifar-10-batches-bin")
-
-
-def test_real_files_are_recognised(cifar10: pathlib.Path) -> None:
+def test_real_files_are_recognised() -> None:
     """The folder holds CIFAR-10: batches are inputs, the names a companion."""
-    found = cifar_files(sizes(cifar10), heads(cifar10))
+    folder = real_folder()
+    found = cifar_files(sizes(folder), heads(folder))
     assert found == ("data_batch_1.bin", "test_batch.bin")
     assert [Cifar10Reader().split_of(path) for path in found] == ["train", "test"]
 
 
 @pytest.mark.parametrize("name", ["data_batch_1.bin", "test_batch.bin"])
-def test_real_records(cifar10: pathlib.Path, name: str) -> None:
+def test_real_records(name: str) -> None:
     """Images are the 3,072 bytes that NumPy transposes to; labels are their names."""
-    path = cifar10 / name
+    path = real_folder() / name
     records = np.fromfile(path, np.uint8).reshape(-1, 3073)
     reader = Cifar10Reader()
     raws = read_all(reader, listed(path), ["image", "label"])
