@@ -28,11 +28,11 @@ from transforms.formats.columnar.arrow_batches import (
     joined_sample,
 )
 from transforms.formats.json_lines.cut import Cut, Lines, cut, lines_of
-from transforms.formats.json_lines.drift import agreed, check_presence, rows_in
 from transforms.formats.json_lines.parse import columns_of, learned, leaves_of
 from transforms.formats.json_lines.types import (
     NO_COLUMNS,
     JsonType,
+    clashes,
     merged,
 )
 from transforms.formats.table import (
@@ -53,6 +53,8 @@ from transforms.formats.unpacked import begins_packed, is_packed, open_unpacked
 _PLACES, _MOST_FILES = 64, 512
 # Percent of unreadable lines from which on the file is not JSON lines at all.
 _UNREAD_IN_100 = 90
+# With fewer rows, a column that is missing cannot be told from one that is rare.
+_TELLING_ROWS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class JsonLinesReader(TableReader):
         ]
         if self.full:
             kinds += [(f.origin, merged(map(learned, _all_pieces(f)))) for f in files]
-        kind = agreed(kinds)
+        kind = _agreed(kinds)
         parts: list[dict[str, pa.Array]] = []
         unread, complaint, always = 0, "", []
         for (origin, _), text in zip(kinds, texts, strict=False):
@@ -103,7 +105,7 @@ class JsonLinesReader(TableReader):
                 if refused and not complaint:
                     complaint = f"{origin}: {refused[0][2]}"
             always.append((origin, parts[first:]))
-        rows = sum(rows_in(part) for part in parts)
+        rows = sum(_rows_in(part) for part in parts)
         lines = sum(len(lines_of(piece)) for text in texts for piece in text.pieces)
         if not lines:
             raise InputError(
@@ -123,7 +125,7 @@ class JsonLinesReader(TableReader):
                 f"The objects of JSON lines must have members, which become columns; "
                 f"those of {chosen[0].origin} give no column. Leave the file out."
             )
-        check_presence(always)
+        _check_presence(always)
         complete = all(text.ended for text in texts) and len(chosen) == len(files)
         types = {name: inner.arrow for name, inner in leaves_of(kind)}
         sample = joined_sample(
@@ -355,3 +357,70 @@ def _rejecter(
         return out
 
     return reject
+
+
+def _rows_in(part: dict[str, pa.Array]) -> int:
+    """Returns how many rows the columns of a piece have."""
+    return len(next(iter(part.values()), ()))
+
+
+def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
+    """Returns the type of the rows of all files.
+
+    Raises:
+      InputError: a column is of one type in one file and of another in the next, or
+        there is none, or two have one name.
+    """
+    whole = JsonType("null")
+    seen: list[tuple[str, JsonType]] = []
+    for origin, kind in kinds:
+        facts = []
+        for before, known in seen:
+            facts = [
+                f"{path[:60]!r} is {a.name} in {before} and {b.name} in {origin}"
+                for path, a, b in clashes(known, kind)
+            ]
+            if facts:
+                raise InputError(
+                    f"all files of a source must have the same columns; "
+                    f"{'; '.join(facts[:8])}. Convert them one by one, or write them "
+                    f"again alike."
+                )
+        together = merged([whole, kind])
+        if together != whole:
+            seen.append((origin, kind))
+        whole = together
+    names = [name for name, _ in leaves_of(whole)]
+    for name in names:
+        if not name or names.count(name) > 1:
+            found = f"{name!r} occurs twice" if name else "one has none"
+            raise InputError(
+                f"every column must have a name of its own; {found}, once objects are "
+                f"flattened to outer/inner. Rename it where the file is written."
+            )
+    return whole if whole.name == "object" else NO_COLUMNS
+
+
+def _check_presence(
+    found: Sequence[tuple[str, Sequence[dict[str, pa.Array]]]],
+) -> None:
+    """Raises InputError if all rows of one file have a column, and none of another."""
+    telling = [
+        (origin, parts)
+        for origin, parts in found
+        if sum(map(_rows_in, parts)) >= _TELLING_ROWS
+    ]
+    for name in telling[0][1][0] if telling else ():
+        full, empty = [], []
+        for origin, parts in telling:
+            nulls = sum(part[name].null_count for part in parts)
+            if not nulls:
+                full.append(origin)
+            elif nulls == sum(map(_rows_in, parts)):
+                empty.append(origin)
+        if full and empty:
+            raise InputError(
+                f"all files of a source must have the same columns; every row of "
+                f"{full[0]} has {name!r}, and none of {empty[0]}. Convert them one by "
+                f"one, or write them again alike."
+            )
