@@ -30,12 +30,13 @@ from transforms.formats.archive.model import (
 )
 from transforms.formats.archive.streams import packing, unpacker
 from transforms.formats.archive.tar import (
+    BLOCK_BYTES,
     FileBytes,
     TarBytes,
     TarWalk,
     UnpackedBytes,
+    is_header,
 )
-from transforms.formats.archive.tar_header import BLOCK_BYTES, is_header
 from transforms.formats.archive.zip import MemberError, zip_chunks
 from transforms.formats.archive.zip_directory import list_zip
 

@@ -1,16 +1,23 @@
-"""tar archives: parsed header by header, with no byte between them unchecked.
+r"""tar archives: parsed header by header, with no byte between them unchecked.
 
-    header   a block of 512 bytes; see `archive_tar_header`
+    header   a block of 512 bytes:
+             name(100) mode(8) uid(8) gid(8) size(12) mtime(12) checksum(8) type(1)
+             link(100) magic(8) user(32) group(32) device(16) prefix(155) pad(12)
     data     in blocks of 512 bytes, the last one padded
     end      two blocks of zeros; only zeros after them
 
 A name that is too long for a header is in a member of type L before (GNU) or in a
 record `path` of one of type x (pax). A damaged header, an end that is missing or bytes
 after it are errors: a reader that stops there in silence has lost the rest. The data
-have no checksum. Sources: POSIX.1-2017 pax, GNU tar's manual.
+have no checksum.
+
+Numbers of a header are octal text, or big-endian behind a first byte of 80 (GNU). Its
+checksum is the sum of all bytes, its own field taken for spaces. Records of a pax
+header are `length key=value\n`. Sources: POSIX.1-2017 pax, GNU tar's manual.
 """
 
 import dataclasses
+import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
@@ -25,13 +32,8 @@ from transforms.formats.archive.model import (
     shown_name,
 )
 from transforms.formats.archive.streams import ByteReader
-from transforms.formats.archive.tar_header import (
-    BLOCK_BYTES,
-    TarHeader,
-    is_header,
-    parse_header,
-    pax_records,
-)
+
+BLOCK_BYTES = 512
 
 _ZEROS = bytes(BLOCK_BYTES)
 _STEP_BYTES = 1 << 20
@@ -51,6 +53,15 @@ _WITHOUT_DATA = {
 }
 _DIRECTORY, _DUMP_DIRECTORY, _VOLUME, _SPARSE = b"5", b"D", b"V", b"S"
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD = b"L", b"K", b"x", b"g", b"X"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Header:
+    """What a header says: the name as stored, the bytes of data, and the type."""
+
+    name: bytes
+    size: int
+    type: bytes
 
 
 class TarBytes(Protocol):
@@ -211,7 +222,7 @@ class TarWalk:
             yield data
 
     def _begin(
-        self, header: TarHeader, extension: _Extension, index: int
+        self, header: _Header, extension: _Extension, index: int
     ) -> Member | None:
         """Returns the member of a header, positioned at its data; None for no item."""
         raw = header.name if extension.name is None else extension.name
@@ -271,7 +282,7 @@ class TarWalk:
             )
         return None, ""
 
-    def _header(self) -> TarHeader | None:
+    def _header(self) -> _Header | None:
         """Returns the next header; None at the end of the archive, all of it read."""
         block = self._read(BLOCK_BYTES)
         if block == _ZEROS:
@@ -287,7 +298,7 @@ class TarWalk:
         if not is_header(block):
             raise self._damage("the checksum of the next header is wrong")
         try:
-            return parse_header(block)
+            return _parsed(block)
         except ValueError:
             raise self._damage("the next header states no size") from None
 
@@ -302,7 +313,7 @@ class TarWalk:
                     "other bytes follow the end (another archive joined to it, say)"
                 )
 
-    def _extend(self, extension: _Extension, header: TarHeader) -> None:
+    def _extend(self, extension: _Extension, header: _Header) -> None:
         """Takes up what an extended header says of the next member."""
         if header.size > _MAX_EXTENSION_BYTES:
             raise self._damage(f"an extended header has {header.size} bytes")
@@ -314,7 +325,7 @@ class TarWalk:
         if header.type in (_LONG_NAME, _LONG_LINK):
             return
         try:
-            records = dict(pax_records(data))
+            records = dict(_pax_records(data))
             size = records.get(b"size")
             if size is not None and not size.isdigit():
                 raise ValueError
@@ -362,3 +373,59 @@ class TarWalk:
 def _plain(error: DamageError) -> str:
     """Returns what a stream complains of, without its advice."""
     return str(error).removeprefix(": ").partition(". ")[0]
+
+
+def _parsed(block: bytes) -> _Header:
+    """Returns what a header of 512 bytes says; ValueError where it has no size."""
+    size = _number(block[124:136])
+    if size < 0:
+        raise ValueError
+    name = block[:100].partition(b"\0")[0]
+    prefix = block[345:500].partition(b"\0")[0]
+    # GNU has other things in the place of the prefix.
+    if block[257:263] == b"ustar\0" and prefix:
+        name = prefix + b"/" + name
+    return _Header(name, size, block[156:157])
+
+
+def is_header(block: bytes) -> bool:
+    """Whether a block of 512 bytes is a header with the right checksum."""
+    if len(block) != BLOCK_BYTES:
+        return False
+    try:
+        stated = _number(block[148:156])
+    except ValueError:
+        return False
+    rest = block[:148] + block[156:]
+    if stated == sum(rest) + 8 * 0x20:
+        return True
+    # Some old writers took the bytes for signed ones.
+    return stated == sum(struct.unpack("504b", rest)) + 8 * 0x20
+
+
+def _number(field: bytes) -> int:
+    """Returns the number of a header's field; ValueError where there is none."""
+    if field[0] in (0x80, 0xFF):
+        return int.from_bytes(
+            (b"\xff" if field[0] == 0xFF else b"\0") + field[1:], "big", signed=True
+        )
+    text = field.partition(b"\0")[0].strip()
+    if text.strip(b"01234567"):
+        raise ValueError
+    return int(text or b"0", 8)
+
+
+def _pax_records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    r"""Yields the records `length key=value\n`; ValueError for anything else."""
+    place = 0
+    while place < len(data):
+        stop = data.find(b" ", place, place + 20)
+        if stop < 0 or not data[place:stop].isdigit():
+            raise ValueError
+        end = place + int(data[place:stop])
+        record = data[stop + 1 : end]
+        key, equals, value = record.partition(b"=")
+        if end > len(data) or not equals or not value.endswith(b"\n"):
+            raise ValueError
+        yield key, value[:-1]
+        place = end
