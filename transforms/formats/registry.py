@@ -169,7 +169,7 @@ _FILES: Mapping[str, Format] = {
         suffixes=(".csv",),
         compressed=True,
         companions=rf"({_IMAGE})$",
-        content_check="automl.recognition.recognise",
+        content_check="automl.manifest.recognise",
         options=("bad_box",),
     ),
     "images": Format("images", names=rf"[^/]({_IMAGE})$"),

@@ -29,9 +29,8 @@ from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 from transforms.formats.automl import reader as automl
-from transforms.formats.automl import recognition
 from transforms.formats.automl.boxes import judge
-from transforms.formats.automl.manifest import load_manifest
+from transforms.formats.automl.manifest import load_manifest, recognise
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.split_words import split_of_table
@@ -189,7 +188,7 @@ def test_broken_quotes_are_an_error(tmp_path: Folder) -> None:
 )
 def test_recognised_by_the_first_line(line: bytes, *, taken: bool) -> None:
     """The first line must say a use and the path of an image."""
-    found = recognition.recognise([("m.csv", len(line))], lambda _: line)
+    found = recognise([("m.csv", len(line))], lambda _: line)
     assert (found is not None) is taken
 
 

@@ -1,4 +1,4 @@
-"""Parse AutoML Vision manifests: CSV without header, one or more rows per image.
+"""Recognise and parse AutoML Vision manifests: CSV without header, rows by image.
 
     ML_USE,path,LABEL,LABEL,...                        classification
     ML_USE,path,label,x,y,x,y,x,y,x,y                  detection: the corners in turn,
@@ -20,17 +20,14 @@ import dataclasses
 import io
 import sys
 import unicodedata
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from transforms import files
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import InputError
-from transforms.formats.automl.recognition import (
-    UNASSIGNED,
-    USES,
-    is_path,
-)
+from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.parsed_files import kept_in_memory
 from transforms.formats.unpacked import is_packed, open_unpacked
 
@@ -39,6 +36,19 @@ MAX_BYTES = 64 << 20
 _KEPT_FILES = 4
 # label, and four pairs of coordinates.
 _BOX_FIELDS = 9
+
+_UNASSIGNED = "UNASSIGNED"
+DISCARD = "DISCARD"
+_USES: Mapping[str, str] = {
+    "TRAIN": "TRAIN",
+    "TRAINING": "TRAIN",
+    "VALIDATION": "VALIDATION",
+    "VALIDATE": "VALIDATION",
+    "TEST": "TEST",
+    _UNASSIGNED: _UNASSIGNED,
+    DISCARD: DISCARD,
+    "": _UNASSIGNED,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +124,34 @@ class Manifest:
     has_boxes: bool
 
 
+def recognise(
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns the CSV files if all of them start like manifests, else None.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    names: list[str] = []
+    for path, _ in files:
+        if path.lower().removesuffix(".gz").removesuffix(".zst").endswith(".csv"):
+            # The first of millions says that they are others.
+            if not _starts_manifest(_first_line(head(path))):
+                return None
+            names.append(path)
+    return tuple(names) or None
+
+
+def _first_line(head: bytes) -> str:
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
+        except zlib.error:
+            return ""
+    lines = head.decode("utf-8-sig", errors="replace").lstrip("\r\n").splitlines()
+    return lines[0] if lines else ""
+
+
 @kept_in_memory(_KEPT_FILES)
 def load_manifest(path: str, stamp: int) -> Manifest:
     """Returns a file's content.
@@ -171,19 +209,19 @@ def _parse(data: bytes, path: str) -> Manifest:
 def _item(fields: Sequence[str], row: int, line: int) -> Item:
     """Returns what one row says."""
     first = fields[0].strip()
-    known = first.upper() in USES
-    if not known and is_path(first):
+    known = first.upper() in _USES
+    if not known and _is_path(first):
         fields = ["", *fields]
         first, known = "", True
     rest = tuple(sys.intern(field) for field in fields[2:])
     path = fields[1] if len(fields) > 1 else ""
-    use = USES.get(first.upper(), UNASSIGNED)
+    use = _USES.get(first.upper(), _UNASSIGNED)
     item = Item(path, use, [Mention(row, line, rest)])
     if not all(_is_utf8(field) for field in fields):
         item.path = ""
         item.fault = Fault(Reason.INVALID_ENCODING, "it must be UTF-8")
     elif not known:
-        words = ", ".join(word for word in USES if word)
+        words = ", ".join(word for word in _USES if word)
         item.fault = Fault(
             Reason.BAD_SPLIT,
             f"the first field must be one of {words}, or the path; found "
@@ -211,6 +249,21 @@ def _join(item: Item, images: dict[str, Item], items: list[Item]) -> None:
             f"all rows of an image must say one split; row {image.row + 1} says "
             f"{image.use} and row {item.row + 1} says {item.use}",
         )
+
+
+def _starts_manifest(line: str) -> bool:
+    """Whether a file's first line is a row: ML_USE or nothing, and an image's path."""
+    try:
+        fields = next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return False
+    use = fields[0].strip() if fields else "-"
+    return len(fields) > 1 and use.upper() in _USES and _is_path(fields[1])
+
+
+def _is_path(text: str) -> bool:
+    """Whether a cell is a URI, or a path of an image by its suffix."""
+    return "://" in text or is_image_name(text.strip())
 
 
 def _is_number(text: str) -> bool:

@@ -24,8 +24,7 @@ from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind
 from transforms.errors import BeamTFRecordError
 from transforms.formats.automl.boxes import Boxes, judge
-from transforms.formats.automl.manifest import Item, Manifest, load_manifest
-from transforms.formats.automl.recognition import DISCARD
+from transforms.formats.automl.manifest import DISCARD, Item, Manifest, load_manifest
 from transforms.formats.detection.boxed_rows import (
     place_boxes,
     row_ranges,
