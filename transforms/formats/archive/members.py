@@ -37,8 +37,7 @@ from transforms.formats.archive.tar import (
     UnpackedBytes,
     is_header,
 )
-from transforms.formats.archive.zip import MemberError, zip_chunks
-from transforms.formats.archive.zip_directory import list_zip
+from transforms.formats.archive.zip import MemberError, list_zip, zip_chunks
 
 __all__ = [
     "ArchiveKind",
