@@ -1,6 +1,5 @@
 """All that depends on names which Beam may change: what is patched or subclassed.
 
-    shortcuts.py      patches two functions, which Beam calls thousands of times
     loading.py        imports Beam beside planning, without libraries it can spare, and
                       with stand-ins for some
     local_runner.py   its local runner, with workers that were started beforehand;

@@ -11,8 +11,6 @@ from apache_beam.portability.api import (
 from apache_beam.runners.worker import sdk_worker_main, worker_id_interceptor
 from google.protobuf import json_format, text_format
 
-from beam_pipeline.beam_internals.shortcuts import sample_often
-
 
 def serve_engine(endpoint: str) -> None:
     """Asks an engine what to do, and works for it until it hangs up.
@@ -42,5 +40,4 @@ def serve_engine(endpoint: str) -> None:
             os.environ[f"{service.upper()}_API_SERVICE_DESCRIPTOR"] = (
                 text_format.MessageToString(getattr(info, field))
             )
-    sample_often()
     sdk_worker_main.main([])

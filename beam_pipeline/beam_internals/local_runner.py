@@ -21,7 +21,6 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
 from apache_beam.utils import thread_pool_executor
 
-from beam_pipeline.beam_internals.shortcuts import sample_often
 from beam_pipeline.shared_change import shared_change
 
 _URN = "beam-tfrecord:env:waiting:v1"
@@ -109,7 +108,6 @@ def serve_runner(worker_id: str, control_address: str) -> None:
     It ends with `NO_THREAD` if it cannot start a thread.
     """
     _watch_threads(lambda: os._exit(NO_THREAD))
-    sample_often()
     sdk_worker.SdkHarness(
         control_address,
         worker_id=worker_id,

@@ -184,7 +184,6 @@ class Engine(abc.ABC):
       words: returns what the engine says of a job, by the master, its name and what
         the job server has printed.
       survives_losses: whether a job goes on where a worker process has ended.
-      caches_graph: whether `beam_shortcuts` may be used while its graph is built.
     """
 
     name: str
@@ -196,7 +195,6 @@ class Engine(abc.ABC):
     cancel: Callable[[str, str], None] | None = None
     words: Callable[[str, str, ServerWords], EngineWords] = words_of_server
     survives_losses: bool = True
-    caches_graph: bool = True
 
     @property
     def beam_name(self) -> str:

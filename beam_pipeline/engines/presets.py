@@ -199,7 +199,6 @@ DATAFLOW = _Dataflow(
     name="dataflow",
     runner="apache_beam.runners.dataflow.dataflow_runner:DataflowRunner",
     presets=_dataflow_presets,
-    caches_graph=False,
 )
 """As of `--runner dataflow`."""
 

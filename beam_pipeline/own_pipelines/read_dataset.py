@@ -15,7 +15,6 @@ from typing import Any, get_args
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.reading.reading_plan import (
     Labels,
     ReadingPlan,
@@ -127,7 +126,6 @@ class ReadDataset(beam.PTransform):
         self._features = features
         self._labels: Labels = labels
 
-    @beam_shortcuts()
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Plans, then reads each shard by itself.
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Unpack
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.own_pipelines.engine_workers import (
     check_images,
@@ -138,7 +137,6 @@ class ReadRows(beam.PTransform):
             given = {**settings, "source": os.fspath(source), "output": "OUTPUT"}
             self._spec = make_spec(given)
 
-    @beam_shortcuts()
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
         """Plans, then reads each block by itself.
 

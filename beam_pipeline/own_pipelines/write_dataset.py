@@ -17,7 +17,6 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.graph import build_rows
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
@@ -196,7 +195,6 @@ class WriteDataset(beam.PTransform):
             *(("file, which is too large for the graph", path) for path in large),
         ]
 
-    @beam_shortcuts()
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
         _check_one_collection(rows)

@@ -21,20 +21,17 @@ import beartype.door
 import beartype.roar
 import grpc
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability import job_server
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.runner import PipelineRunner
-from apache_beam.runners.worker import sdk_worker, sdk_worker_main, statesampler
-from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms import core, environments
+from apache_beam.runners.worker import sdk_worker, sdk_worker_main
+from apache_beam.transforms import environments
 from apache_beam.typehints import typehints
 from apache_beam.utils import subprocess_server, thread_pool_executor
 
 from beam_pipeline.beam_internals import loading, local_runner, runners
 from beam_pipeline.beam_internals.local_runner import plain_labels
-from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.stress import sizes
 from transforms.core.reasons import Reason
@@ -50,106 +47,6 @@ def parameters(function: Any) -> list[str]:
 def own_methods(kind: type) -> set[str]:
     """Returns the methods that a class of ours overrides."""
     return {name for name, value in vars(kind).items() if callable(value)}
-
-
-# shortcuts.py
-
-
-def test_shortcuts_of_get_function_args_defaults(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Beam finds it in `core` at each call; equal functions have equal answers."""
-
-    def function(element: int, more: str = "x") -> None:
-        """Does nothing."""
-
-    plain = core.get_function_args_defaults
-    assert parameters(plain) == ["f"]
-    assert plain(function) == (["element", "more"], ["x"])
-    asked = []
-
-    def noted(function: Any) -> Any:
-        asked.append(function)
-        return plain(function)
-
-    monkeypatch.setattr(core, "get_function_args_defaults", noted)
-    with beam_shortcuts():
-        assert core.get_function_args_defaults is not noted
-        for _ in range(2):
-            beam.Pipeline() | beam.Create([1]) | beam.Map(function)
-    assert asked.count(function) <= 1
-    assert asked
-    assert core.get_function_args_defaults is noted
-
-
-def test_shortcuts_of_view_as(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method with one argument; a view shares the values of its options."""
-    plain = PipelineOptions.view_as
-    assert parameters(plain) == ["cls"]
-    options = PipelineOptions(["--runner=FnApiRunner"])
-    with beam_shortcuts():
-        view = options.view_as(StandardOptions)
-        assert options.view_as(StandardOptions) is view
-        view.runner = "PrismRunner"
-    assert plain(options, StandardOptions).runner == "PrismRunner"
-    assert PipelineOptions.view_as is plain
-
-
-def sampling_period(_element: int) -> int:
-    """Returns the milliseconds that the sampler of the bundle sleeps."""
-    return int(statesampler.get_current_tracker().sampling_period_ms)
-
-
-def test_shortcuts_of_state_sampler() -> None:
-    """Beam asks the module for it in each bundle; its `stop` waits for a sleep."""
-    assert "sampling_period_ms" in parameters(statesampler.StateSampler.__init__)
-
-    def check(period: int) -> None:
-        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            found = pipeline | beam.Create([1]) | beam.Map(sampling_period)
-            assert_that(found, equal_to([period]))
-
-    check(200)
-    with beam_shortcuts():
-        check(20)
-    check(200)
-
-
-@pytest.mark.stress
-def test_workers_sample_often(tmp_path: pathlib.Path) -> None:
-    """They are started before the shortcuts are open, and ask for it themselves."""
-    (tmp_path / "rows.csv").write_text("number\n1\n2\n")
-    code = """
-import os, pathlib, sys
-import apache_beam as beam
-from apache_beam.runners.worker import statesampler
-import beam_tfrecord
-
-folder, main = pathlib.Path(sys.argv[1]), os.getpid()
-
-def noted(batch):
-    period = statesampler.get_current_tracker().sampling_period_ms
-    (folder / "found").write_text(f"{os.getpid() != main} {period}")
-    return batch
-
-source, target = folder / "rows.csv", folder / "out"
-beam_tfrecord.convert(source, target, between=beam.Map(noted), workers=2)
-"""
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True)
-    assert (tmp_path / "found").read_text() == "True 20"
-
-
-def test_shortcuts_of_two_builders() -> None:
-    """Where two are open at a time, the last one that ends restores Beam."""
-    plain = core.get_function_args_defaults, PipelineOptions.view_as
-    first, second = beam_shortcuts(), beam_shortcuts()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert core.get_function_args_defaults is not plain[0]
-    second.__exit__(None, None, None)
-    assert (core.get_function_args_defaults, PipelineOptions.view_as) == plain
 
 
 # local_runner.py, in notebooks

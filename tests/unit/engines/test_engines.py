@@ -15,7 +15,6 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
 from beam_pipeline.engines import cluster, spark_jobs, submission
 from beam_pipeline.engines.cluster import JavaError, find_java, version_in
@@ -288,9 +287,8 @@ def test_submitted_job_stays_small(tmp_path: Folder) -> None:
         settings = {"source": str(folder), "output": str(folder.parent / "out")}
         plan = make_plan(make_spec(settings))
         job = make_job(plan, Store(plan.work_folder))
-        with beam_shortcuts():
-            pipeline = beam.Pipeline(runner="FnApiRunner")
-            build(pipeline, job)
-            sizes.append(pipeline.to_runner_api().ByteSize())
+        pipeline = beam.Pipeline(runner="FnApiRunner")
+        build(pipeline, job)
+        sizes.append(pipeline.to_runner_api().ByteSize())
     assert max(sizes) < 1_000_000
     assert abs(sizes[1] - sizes[0]) < 2_000
