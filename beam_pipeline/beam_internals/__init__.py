@@ -1,7 +1,6 @@
 """All that depends on names which Beam may change: what is patched or subclassed.
 
-    loading.py        imports Beam beside planning, without libraries it can spare, and
-                      with stand-ins for some
+    loading.py        imports Beam beside planning, without libraries it can spare
     local_runner.py   its local runner, with workers that were started beforehand;
                       patches a function that only notebooks need
     runners.py        its runners for engines; patches how it starts job servers

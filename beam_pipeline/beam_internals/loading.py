@@ -1,44 +1,18 @@
-"""Import Beam in a thread while planning runs; the import takes most of a second.
+"""Import Beam in a thread while planning runs; the import takes most of a second."""
 
-Stand-ins take the places of libraries that Beam and Arrow load and that this program
-hardly uses:
-
-    beartype                    says whether one type hint is within another: 70 ms
-    httplib2                    speaks HTTP, for jobs of Dataflow: 40 ms
-    pyarrow.vendored.docscrape  reads docstrings, for help texts of functions: 30 ms
-
-Beam asks beartype about pairs of plain classes, which `issubclass` answers as well. For
-any other pair, and for HTTP, the library is loaded then.
-"""
-
-import abc
 import contextlib
 import gc
 import importlib
-import importlib.machinery
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-# Beam and Arrow import these where they are installed, for sources, stores, types and
-# flags that no command of this program has; Parquet's readers here are not Beam's.
-_NOT_NEEDED = frozenset(
-    (
-        "absl",
-        "boto3",
-        "bson",
-        "guppy",
-        "pandas",
-        "pyarrow.parquet",
-        "pymongo",
-        "requests",
-    )
-)
-
+# Beam and Arrow import these where they are installed, for what no command here has: it
+# takes 0.5 s of processor time and 60 MB.
+_SPARED = "absl boto3 bson guppy pandas pyarrow.parquet pymongo requests".split()
 
 # AMD's processors of family 0x19, among them Zen 4. What NumPy's sort for AVX-512 does
 # for each word, compress it into memory, takes that one over 100 cycles: it needs five
@@ -62,24 +36,6 @@ _COLLECTED_OBJECTS = 10_000
 _WITH_JOB_SERVERS = frozenset(("flink", "prism", "spark"))
 
 
-class _Spared:
-    """Finder that hides some installed modules from imports of one thread."""
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Raises ModuleNotFoundError for them, and leaves others to other finders."""
-        if fullname in _NOT_NEEDED and threading.get_ident() == self.thread:
-            raise ModuleNotFoundError(f"{fullname} is not needed here", name=fullname)
-        return None
-
-
 class _Process:
     """State of the whole process."""
 
@@ -94,12 +50,9 @@ def is_own_process() -> bool:
 def spare_imports() -> None:
     """Lets this process, which must be the program's own, start and sort in less time.
 
-    Beam's import takes 1.6 s of processor time with pandas and the others, and 0.9 s
-    without them. What does need pandas in this process still gets it. Must be called
-    before NumPy is imported.
+    Must be called before NumPy is imported.
     """
     _Process.is_own = True
-    _leave_out_help_texts()
     _ask_no_proxy_for_this_machine()
     # NumPy's BLAS starts a thread for each processor. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -178,6 +131,12 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     yield thread.join
 
 
+def let_arrow_look() -> None:
+    """Makes Arrow look for pandas now: it does so once, at the first array."""
+    with _spared():
+        importlib.import_module("pyarrow").array([0])
+
+
 def _load() -> None:
     with _spared():
         importlib.import_module("beam_pipeline.running.convert")
@@ -185,100 +144,21 @@ def _load() -> None:
 
 @contextlib.contextmanager
 def _spared() -> Iterator[None]:
-    """Spares this thread unneeded modules, if `spare_imports` was called."""
-    if not _Process.is_own:
-        yield
-        return
-    finder = _Spared()
+    """Hides `_SPARED` from imports of this thread, if `spare_imports` was called."""
+    finder = _Spared(threading.get_ident() if _Process.is_own else None)
     sys.meta_path.insert(0, finder)
     try:
-        with _stand_ins():
-            yield
+        yield
     finally:
         sys.meta_path.remove(finder)
 
 
-def let_arrow_look() -> None:
-    """Makes Arrow look for pandas now: it does so once, at the first array.
+class _Spared(NamedTuple):
+    """Finder that hides modules from imports of one thread."""
 
-    It would import pandas, which takes half as long as Beam. Does nothing unless
-    `spare_imports` was called.
-    """
-    if _Process.is_own:
-        with _spared():
-            importlib.import_module("pyarrow").array([0])
+    thread: int | None
 
-
-def _leave_out_help_texts() -> None:
-    """Lets Arrow's compute functions do without the parameters in their help texts."""
-    name = "pyarrow.vendored.docscrape"
-    sys.modules.setdefault(name, _module(name, NumpyDocString=_no_parameters))
-
-
-@contextlib.contextmanager
-def _stand_ins() -> Iterator[None]:
-    """Stands in for beartype and httplib2 in what is loaded while it is open.
-
-    Who imports them later, as a user's step may, gets the libraries.
-    """
-    ours = [
-        _module("beartype.door", is_subhint=_is_subhint),
-        _module("beartype.roar", BeartypeDoorException=_IncomparableError),
-        _Deferred("httplib2"),
-    ]
-    for module in ours:
-        if module.__name__.partition(".")[0] not in sys.modules:
-            sys.modules[module.__name__] = module
-    try:
-        yield
-    finally:
-        for module in ours:
-            _remove(module)
-
-
-class _Deferred(ModuleType):
-    """A module that is loaded when something in it is first asked for."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            # Python's import looks for these.
-            raise AttributeError(name)
-        _remove(self)
-        return getattr(importlib.import_module(self.__name__), name)
-
-
-class _IncomparableError(Exception):
-    """Takes the place of the library's error, which Beam expects."""
-
-
-def _is_subhint(hint: Any, other: Any) -> bool:
-    """Returns whether all that the first hint allows is allowed by the other."""
-    if _is_plain(hint) and _is_plain(other):
-        return issubclass(hint, other)
-    from beartype.door import is_subhint
-    from beartype.roar import BeartypeDoorException
-
-    try:
-        return bool(is_subhint(hint, other))
-    except BeartypeDoorException as error:
-        raise _IncomparableError(str(error)) from error
-
-
-def _is_plain(hint: Any) -> bool:
-    # Not protocols, whose classes are of another type, and nothing with parameters.
-    return type(hint) in (type, abc.ABCMeta) and not hasattr(hint, "__parameters__")
-
-
-def _remove(module: ModuleType) -> None:
-    if sys.modules.get(module.__name__) is module:
-        del sys.modules[module.__name__]
-
-
-def _module(name: str, **content: Any) -> ModuleType:
-    module = ModuleType(name)
-    vars(module).update(content)
-    return module
-
-
-def _no_parameters(_text: str) -> dict[str, list[Any]]:
-    return {"Parameters": []}
+    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
+        """Raises ModuleNotFoundError for them, and leaves others to other finders."""
+        if name in _SPARED and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError(f"{name} is not needed here", name=name)

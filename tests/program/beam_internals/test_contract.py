@@ -7,18 +7,13 @@ for; the name of the test says which file, and the assertion what has changed.
 import ast
 import importlib
 import inspect
-import itertools
 import os
 import pathlib
-import re
 import subprocess
 import sys
-from collections.abc import Hashable
-from typing import Any, SupportsInt
+from typing import Any
 
 import apache_beam as beam
-import beartype.door
-import beartype.roar
 import grpc
 import pytest
 from apache_beam.portability.api import beam_provision_api_pb2
@@ -27,16 +22,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_ha
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 from apache_beam.transforms import environments
-from apache_beam.typehints import typehints
 from apache_beam.utils import subprocess_server, thread_pool_executor
 
-from beam_pipeline.beam_internals import loading, local_runner, runners
+from beam_pipeline.beam_internals import local_runner, runners
 from beam_pipeline.beam_internals.local_runner import plain_labels
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.stress import sizes
-from transforms.core.reasons import Reason
-from transforms.formats.source import Source
-from transforms.formats.table_source import TableSource
 
 
 def parameters(function: Any) -> list[str]:
@@ -98,61 +89,14 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
     code = (
         "import sys\n"
         "from beam_pipeline.beam_internals import loading\n"
-        f"loading._NOT_NEEDED = frozenset([{module!r}])\n"
-        "sys.meta_path.insert(0, loading._Spared())\n"
+        "import threading\n"
+        f"loading._SPARED = [{module!r}]\n"
+        "sys.meta_path.insert(0, loading._Spared(threading.get_ident()))\n"
         "import apache_beam as beam\n"
         "import beam_pipeline.running.convert\n"
         "beam.Pipeline(runner='FnApiRunner') | beam.Create([1])\n"
         f"assert {module!r} not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-# loading.py, stand-ins
-
-
-def test_stand_ins_answer_as_beartype_does() -> None:
-    """Beam asks `is_subhint`; classes are compared here, all else by the library."""
-    plain = (int, bool, str, object, type(None), Hashable, Source, TableSource)
-    others: list[Any] = [list[int], list[object], int | None, Any, Reason, SupportsInt]
-    for hint, other in itertools.product([*plain, *others], repeat=2):
-        expected = beartype.door.is_subhint(hint, other)
-        assert loading._is_subhint(hint, other) == expected, (hint, other)
-    assert all(map(loading._is_plain, plain))
-    assert not any(map(loading._is_plain, others))
-    with pytest.raises(beartype.roar.BeartypeDoorException):
-        beartype.door.is_subhint("int", 3)
-    with pytest.raises(loading._IncomparableError):
-        loading._is_subhint("int", 3)
-
-
-def test_stand_ins_are_all_that_beam_needs() -> None:
-    """Nothing of them stays for others, and the program's own jobs are built."""
-    source = inspect.getsource(typehints)
-    assert re.findall(r"\bfrom (beartype\S*) import (.+)", source) == [
-        ("beartype.door", "is_subhint"),
-        ("beartype.roar", "BeartypeDoorException"),
-    ]
-    code = """
-import sys
-from beam_pipeline.beam_internals import loading
-loading.load_for_worker()
-found = {name.partition(".")[0] for name in sys.modules}
-assert not found & {"beartype", "httplib2"}, found
-from apache_beam.internal import http_client
-assert http_client.get_new_http().timeout == http_client.DEFAULT_HTTP_TIMEOUT_SECONDS
-import httplib2
-assert http_client.httplib2 is not httplib2
-assert http_client.httplib2.Http is httplib2.Http
-import apache_beam as beam
-beam.Pipeline(runner="FnApiRunner") | beam.Create([1]) | beam.Map(len)
-from beartype import beartype
-from beartype.door import is_subhint
-assert "beam_internals" not in is_subhint.__module__
-import pyarrow.compute as pc
-assert pc.sort_indices([3, 1], sort_keys=[("", "ascending")]).to_pylist() == [1, 0]
-assert "memory_pool" in pc.sort_indices.__doc__
-"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
