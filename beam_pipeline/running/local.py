@@ -5,7 +5,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -29,7 +29,7 @@ from beam_pipeline.engines.engine import (
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.graph import build
 from beam_pipeline.job import Job
-from beam_pipeline.running.retry_notes import RetryNotes, collected_retries
+from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
 from transforms import files
@@ -129,7 +129,7 @@ def run_job(
     return_freed_memory()
     with (
         collected_retries() as notes,
-        _pool(workers, notes) as pool,
+        _pool(workers, notes.log) as pool,
         _quiet_beam(),
         plain_labels(),
         noticed_refusals(),
@@ -169,13 +169,13 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Su
 
 
 @contextlib.contextmanager
-def _pool(workers: int, notes: RetryNotes) -> Iterator[WorkerPool | None]:
+def _pool(workers: int, log: IO[bytes]) -> Iterator[WorkerPool | None]:
     """Yields worker processes; None where this process does the work."""
     forks = is_own_process() and may_fork()
     if workers == 1 or not (forks or python_command()[0]):
         yield None
         return
-    with local_workers(workers, forks=forks, notes=notes.write_end) as pool:
+    with local_workers(workers, forks=forks, log=log) as pool:
         yield pool
 
 

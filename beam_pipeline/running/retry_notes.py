@@ -1,117 +1,85 @@
 """Messages about operations that were retried, in this process or in a worker.
 
-`transforms.storage.retry` logs each retry. Workers send their log lines to the watching
-process through a pipe, which is made before they are started.
+`transforms.storage.retry` logs each retry. Every process of a run writes them to one
+log, beside what else workers print, and the watching process shows them.
 """
 
 import contextlib
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
+from typing import IO
 
 from beam_pipeline.shared_change import shared_change
 from beam_pipeline.terminal import printing
 from transforms.storage import retry
 
-# Less than PIPE_BUF: a line is written to the pipe whole, never mixed with others.
-_LINE_BYTES = 1024
-_READ_BYTES = 1 << 16
 _LOGGER = logging.getLogger(retry.__name__)
+_PREFIX = b"tried again: "
 # Retries that are reported one by one.
 _SHOWN = 5
 
 
-class _Sender(logging.Handler):
-    """Log handler that sends lines to the watcher.
+class LogRetries(logging.Handler):
+    """Log handler that writes the retries of this process to the log of a run."""
 
-    Attributes:
-      write_end: of the watcher's pipe.
-    """
-
-    def __init__(self, write_end: int) -> None:
+    def __init__(self, log: int) -> None:
         super().__init__()
-        self.write_end = write_end
-        # A full pipe must not block a worker: lines that do not fit are lost.
-        os.set_blocking(write_end, False)
-        self._is_closed = False
+        self._log = log
+        _LOGGER.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends a line to the watcher."""
+        """Writes a line at once, so that lines of others are not mixed with it."""
         line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
-        if self._is_closed:
-            # A thread of a stopped run may still log.
-            return
-        with contextlib.suppress(BlockingIOError):
-            os.write(self.write_end, line[: _LINE_BYTES - 1] + b"\n")
+        # A thread of a stopped run may still log.
+        if self in _LOGGER.handlers:
+            os.write(self._log, _PREFIX + line + b"\n")
 
 
-class RetryNotes(_Sender):
-    """Log handler of the watching process, which prints what all of them send.
+class RetryNotes:
+    """Shows retries that are in the log of a run, the first few one by one.
 
     Attributes:
-      count: retries seen so far.
+      log: of the run.
     """
 
-    def __init__(self) -> None:
-        self._read_end, write_end = os.pipe()
-        super().__init__(write_end)
-        self.count = 0
-        os.set_blocking(self._read_end, False)
-        self._rest = b""
+    def __init__(self, log: IO[bytes]) -> None:
+        self.log = log
+        self._read = self._count = 0
 
     def show(self) -> None:
-        """Prints what has come since it was last called, the first few lines of it."""
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._read_end, _READ_BYTES):
-                self._rest += data
-        *lines, self._rest = self._rest.split(b"\n")
-        for line in lines:
-            self.count += 1
-            if self.count <= _SHOWN:
-                printing.say(f"warning: {line.decode('utf-8', 'replace')}")
+        """Prints what has come since it was last called."""
+        end = os.fstat(self.log.fileno()).st_size
+        data = os.pread(self.log.fileno(), end - self._read, self._read)
+        # The last line may be on its way.
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            if line.startswith(_PREFIX):
+                self._count += 1
+                if self._count <= _SHOWN:
+                    text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
+                    printing.say(f"warning: {text}")
 
     def finish(self) -> None:
         """Prints what is left, and how many lines were not shown."""
         self.show()
-        if self.count > _SHOWN:
-            more = self.count - _SHOWN
+        if self._count > _SHOWN:
+            more = self._count - _SHOWN
             printing.say(f"warning: {more:,} more were tried again")
-
-    def close(self) -> None:
-        """Closes the pipe."""
-        self.acquire()
-        try:
-            self._is_closed = True
-            os.close(self._read_end)
-            os.close(self.write_end)
-        finally:
-            self.release()
-        super().close()
 
 
 @contextlib.contextmanager
 def collected_retries() -> Iterator[RetryNotes]:
-    """Sends log lines about retries to the watcher; workers are started inside."""
-    notes = RetryNotes()
-    with _handled():
-        _LOGGER.addHandler(notes)
+    """Yields what shows the retries of a run; workers are started inside."""
+    with tempfile.TemporaryFile() as log, _handled():
+        notes, handler = RetryNotes(log), LogRetries(log.fileno())
         try:
             yield notes
         finally:
+            _LOGGER.removeHandler(handler)
             notes.finish()
-            _LOGGER.removeHandler(notes)
-            notes.close()
-
-
-def send_retries(write_end: int) -> None:
-    """Sends what this worker logs about retries to the watcher.
-
-    Args:
-      write_end: of the pipe of the watcher's `RetryNotes`. A forked worker has it.
-    """
-    _LOGGER.addHandler(_Sender(write_end))
-    _LOGGER.setLevel(logging.WARNING)
-    _LOGGER.propagate = False
 
 
 @shared_change

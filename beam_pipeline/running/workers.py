@@ -12,13 +12,13 @@ unused.
 
 import contextlib
 import ctypes
+import dataclasses
 import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
-from beam_pipeline.running.retry_notes import send_retries
 from transforms.core.interpreter import python_command
 from transforms.errors import BeamTFRecordError, no_memory
 
@@ -46,13 +45,33 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 # The new interpreter searches for other modules where this one does. Ctrl-C while it
 # loads is the parent's.
 _START = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "root, parent, notes, *path = sys.argv[1:]; sys.path[:] = [root, *path]; "
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "root, parent, *path = sys.argv[1:]; sys.path[:] = [root, *path]; "
     "from beam_pipeline.beam_internals.loading import load_for_worker; "
     "load_for_worker(); sys.path[:] = path; "
-    "from beam_pipeline.running.workers import work_in_new_process; "
-    "work_in_new_process(int(parent), int(notes))"
+    "from beam_pipeline.running import retry_notes, workers; "
+    "retry_notes.LogRetries(sys.stderr.fileno()); "
+    "workers.work(sys.stdin.fileno(), int(parent)); os._exit(0)"
 )
+
+
+@dataclasses.dataclass
+class _Worker:
+    """A process that waits for the address of a runner, works for it, or has ended.
+
+    Attributes:
+      pid: its id.
+      write_end: of the pipe on which it waits; None once it has been written to.
+      is_let_go: whether the runner has told it to stop.
+      status: with which it has ended, as `os.waitpid` returns it; None before.
+      ended: when that was seen.
+    """
+
+    pid: int
+    write_end: int | None
+    is_let_go: bool = False
+    status: int | None = None
+    ended: float = 0.0
 
 
 class WorkerPool:
@@ -62,43 +81,29 @@ class WorkerPool:
       log: what the workers print; the error of one that cannot start is shown.
     """
 
-    def __init__(self) -> None:
-        # Closed by `close`; the workers write to it as long as they live.
-        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._waiting: list[tuple[int, int]] = []
-        self._working: list[int] = []
-        # Told to stop; `close` ends them if the runner waits no longer.
-        self._leaving: set[int] = set()
-        self._statuses: dict[int, int] = {}
-        # Workers that exited with 0, and when that was seen.
-        self._left: dict[int, float] = {}
+    def __init__(self, log: IO[bytes]) -> None:
+        self.log = log
+        self._workers: dict[int, _Worker] = {}
         # The runner starts and stops workers in its own thread; the watcher is another.
         self._lock = threading.Lock()
 
-    def add_new(self, notes: int) -> None:
-        """Starts a new interpreter, which sends what it retries to a file descriptor.
+    def add(self, *, forks: bool) -> None:
+        """Starts a process: a fork of this one, or a new interpreter.
+
+        Args:
+          forks: this process must have no threads then.
 
         Raises:
-          BeamTFRecordError: it cannot be started.
+          BeamTFRecordError: the interpreter cannot be started.
         """
         read_end, write_end = os.pipe()
-        numbers = map(str, (os.getpid(), notes))
-        paths = (path for path in sys.path if isinstance(path, str))
         try:
-            process = subprocess.Popen(
-                [*python_command(), "-c", _START, _ROOT, *numbers, *paths],
-                stdin=read_end,
-                stdout=self.log,
-                stderr=self.log,
-                pass_fds=[notes],
-            )
-            self._waiting.append((process.pid, write_end))
-            # The pool waits for it by its id, as for forks.
-            process.returncode = 0
+            pid = self._fork(read_end, write_end) if forks else self._new(read_end)
+            self._workers[pid] = _Worker(pid, write_end)
         except BaseException as error:
             # Ctrl-C may come at any line. A process that is not known here ends when
             # nobody can write to it.
-            if all(end != write_end for _, end in self._waiting):
+            if all(each.write_end != write_end for each in self._workers.values()):
                 os.close(write_end)
             if isinstance(error, OSError | ValueError):
                 raise _not_working(str(error)) from error
@@ -106,22 +111,32 @@ class WorkerPool:
         finally:
             os.close(read_end)
 
-    def add_fork(self) -> None:
-        """Forks this process, which must have no threads."""
+    def _new(self, read_end: int) -> int:
+        paths = (path for path in sys.path if isinstance(path, str))
+        process = subprocess.Popen(
+            [*python_command(), "-c", _START, _ROOT, str(os.getpid()), *paths],
+            stdin=read_end,
+            stdout=self.log,
+            stderr=self.log,
+        )
+        # The pool waits for it by its id, as for forks.
+        process.returncode = 0
+        return process.pid
+
+    def _fork(self, read_end: int, write_end: int) -> int:
         parent = os.getpid()
-        read_end, write_end = os.pipe()
-        pid = os.fork()
-        if pid:
-            os.close(read_end)
-            self._waiting.append((pid, write_end))
-            return
+        if pid := os.fork():
+            return pid
         status = 1
         try:
             # Open copies of the pipes would keep other workers from seeing their end.
+            for each in self._workers.values():
+                if each.write_end is not None:
+                    os.close(each.write_end)
             os.close(write_end)
-            for _, other in self._waiting:
-                os.close(other)
-            _become_worker(read_end, parent, self.log.fileno())
+            os.dup2(self.log.fileno(), 1)
+            os.dup2(self.log.fileno(), 2)
+            work(read_end, parent)
             status = 0
         except BaseException:
             # For `_last_line`.
@@ -134,33 +149,69 @@ class WorkerPool:
     def start(self, worker_id: str, control_address: str) -> int:
         """Tells one process to work for this runner; returns its id."""
         with self._lock:
-            pid, write_end = self._waiting.pop(0)
-            self._working.append(pid)
+            waiting = (w for w in self._workers.values() if w.write_end is not None)
+            worker = next(waiting)
+            write_end, worker.write_end = worker.write_end, None
+        assert write_end is not None
         # A worker that has died is found by `dead`.
         with contextlib.suppress(BrokenPipeError):
             os.write(write_end, f"{worker_id}\n{control_address}".encode())
         os.close(write_end)
-        return pid
+        return worker.pid
 
     def wait(self, pid: int) -> None:
         """Waits for a worker that was told to stop, and ends one that does not."""
-        if pid not in self._working:
-            return
-        self._working.remove(pid)
-        self._leaving.add(pid)
+        worker = self._workers[pid]
+        worker.is_let_go = True
         limit = time.monotonic() + _LEAVE_SECONDS
-        while not self._has_ended(pid):
+        while self._status(worker) is None:
             if time.monotonic() > limit:
-                _kill(pid)
-                break
+                self._end(worker)
             time.sleep(_PAUSE_SECONDS)
-        self._leaving.discard(pid)
-        self._left.pop(pid, None)
+
+    def _status(self, worker: _Worker) -> int | None:
+        with self._lock:
+            if worker.status is None:
+                try:
+                    pid, status = os.waitpid(worker.pid, os.WNOHANG)
+                except ChildProcessError:
+                    # The caller's program has asked before.
+                    pid, status = worker.pid, int(signal.SIGKILL)
+                if pid:
+                    worker.status, worker.ended = status, time.monotonic()
+            return worker.status
+
+    def _end(self, worker: _Worker) -> None:
+        """Ends a process by force, unless it has ended."""
+        with self._lock:
+            if worker.status is None:
+                worker.status = 0
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(worker.pid, signal.SIGKILL)
+                    os.waitpid(worker.pid, 0)
+
+    def killed(self) -> int | None:
+        """Returns the id of a process that a signal has ended, if any."""
+        for worker in self._workers.values():
+            if os.WIFSIGNALED(self._status(worker) or 0):
+                return worker.pid
+        return None
+
+    def dead(self) -> int | None:
+        """Returns the id of a process that has ended without being told to, if any."""
+        for worker in self._workers.values():
+            status = self._status(worker)
+            if status is None or worker.is_let_go:
+                continue
+            # The runner dismisses workers shortly before the run ends.
+            is_late = time.monotonic() - worker.ended > _LEAVE_SECONDS
+            if status or worker.write_end is not None or is_late:
+                return worker.pid
+        return None
 
     def error_of(self, pid: int) -> BeamTFRecordError:
         """Returns the error of a process that `dead` or `killed` has found."""
-        status = self._statuses.get(pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(self._workers[pid].status or 0)
         if code < 0:
             return BeamTFRecordError(
                 f"A worker process ({pid}) was ended from outside, perhaps for lack of "
@@ -180,57 +231,13 @@ class WorkerPool:
         lines = [line for line in text.splitlines() if line[:1].isalpha()]
         return f": {lines[-1]}" if lines else ""
 
-    def killed(self) -> int | None:
-        """Returns the id of a process that a signal has ended, if any."""
-        self.dead()
-        ended = self._statuses.items()
-        return next((pid for pid, status in ended if os.WIFSIGNALED(status)), None)
-
-    def dead(self) -> int | None:
-        """Returns the id of a process that has ended without being told to, if any."""
-        with self._lock:
-            for pid, write_end in list(self._waiting):
-                if self._has_ended(pid):
-                    self._waiting.remove((pid, write_end))
-                    os.close(write_end)
-                    return pid
-        for pid in list(self._working):
-            if self._has_ended(pid) and pid in self._working:
-                self._working.remove(pid)
-                if pid not in self._left:
-                    return pid
-        # The runner dismisses workers shortly before the run ends.
-        overdue = time.monotonic() - _LEAVE_SECONDS
-        return next((pid for pid, at in self._left.items() if at < overdue), None)
-
-    def _has_ended(self, pid: int) -> bool:
-        try:
-            found, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            return True
-        if found:
-            self._statuses[pid] = status
-            if status == 0:
-                self._left[pid] = time.monotonic()
-        return bool(found)
-
     def close(self) -> None:
         """Ends every process; none is left behind."""
-        for pid, write_end in self._waiting:
-            os.close(write_end)
-            self._working.append(pid)
-        self._waiting.clear()
-        for pid in (*self._working, *self._leaving):
-            _kill(pid)
-        self._working.clear()
-        self.log.close()
-
-
-def _kill(pid: int) -> None:
-    """Ends a process by force; it may have ended."""
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        for worker in self._workers.values():
+            self._end(worker)
+            if worker.write_end is not None:
+                os.close(worker.write_end)
+                worker.write_end = None
 
 
 def _check_means(count: int) -> None:
@@ -271,20 +278,13 @@ def _not_working(reason: str) -> BeamTFRecordError:
     )
 
 
-def work_in_new_process(parent: int, notes: int) -> None:
-    """Works for the process that has started this interpreter, then ends this one.
+def work(read_end: int, parent: int) -> None:
+    """Waits for the address of the runner in a worker process, and works for it.
 
     Args:
-      parent: its id.
-      notes: file descriptor to which retries are sent.
+      read_end: of the pipe that the address comes by.
+      parent: the id of the process that has started this one.
     """
-    send_retries(notes)
-    _become_worker(sys.stdin.fileno(), parent, sys.stdout.fileno())
-    os._exit(0)
-
-
-def _become_worker(read_end: int, parent: int, log: int) -> None:
-    """Waits for the address of the runner in a worker process, and works for it."""
     # Ctrl-C reaches all processes; the parent handles it. Linux kills the worker when
     # its parent dies, even by SIGKILL; the parent may have died before that call.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -293,32 +293,25 @@ def _become_worker(read_end: int, parent: int, log: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             return
-    os.dup2(log, 1)
-    os.dup2(log, 2)
     command = os.read(read_end, 65_536).decode()
-    if not command:
-        return
-    worker_id, control_address = command.split("\n")
-    serve_runner(worker_id, control_address)
+    if command:
+        serve_runner(*command.split("\n"))
 
 
 @contextlib.contextmanager
-def local_workers(count: int, *, forks: bool, notes: int) -> Iterator[WorkerPool]:
+def local_workers(count: int, *, forks: bool, log: IO[bytes]) -> Iterator[WorkerPool]:
     """Starts processes for a local run; ends them all on leaving.
 
     Args:
       count: of them.
       forks: whether they are forks of this process, or new interpreters.
-      notes: file descriptor to which new ones send what they retry.
+      log: gets what they print, and what they try again.
     """
     _check_means(count)
-    pool = WorkerPool()
+    pool = WorkerPool(log)
     try:
         for _ in range(count):
-            if forks:
-                pool.add_fork()
-            else:
-                pool.add_new(notes)
+            pool.add(forks=forks)
         yield pool
     finally:
         pool.close()

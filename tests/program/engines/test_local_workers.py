@@ -1,6 +1,7 @@
 """Worker processes: they end with the run, however it ends, and leave nothing."""
 
 import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -301,8 +302,8 @@ def test_success_leaves_no_process(csv: Folder, tmp_path: Folder) -> None:
 
 
 _POOLS = """
-import os, pathlib, sys
-from beam_pipeline.running.workers import WorkerPool, local_workers
+import os, pathlib, sys, tempfile
+from beam_pipeline.running.workers import local_workers
 
 def children():
     found = []
@@ -315,7 +316,8 @@ def children():
             found.append(folder.name)
     return found
 
-options = {"forks": sys.argv[1] == "forks", "notes": 2}
+log = tempfile.TemporaryFile()
+options = {"forks": sys.argv[1] == "forks", "log": log}
 with local_workers(3, **options) as pool:
     assert len(children()) == 3
     assert pool.dead() is None
@@ -628,15 +630,17 @@ def test_a_worker_that_was_let_go_is_not_missed(
     """It may be seen to have ended well before the run is seen to have ended."""
     let_go = subprocess.Popen([sys.executable, "-c", ""])
     killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with contextlib.closing(local_workers.WorkerPool()) as pool:
-        pool._working += [let_go.pid]
-        wait_for(lambda: pool.dead() is None and let_go.pid in pool._left)
+    log = io.BytesIO()
+    with contextlib.closing(local_workers.WorkerPool(log)) as pool:
+        worker = local_workers._Worker(let_go.pid, None)
+        pool._workers[let_go.pid] = worker
+        wait_for(lambda: pool.dead() is None and worker.ended)
         assert pool.dead() is None
         monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 0.0)
         # One that is absent for long while the run continues is noticed after all.
         assert pool.dead() == let_go.pid
         monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 60.0)
-        pool._working += [killed.pid]
+        pool._workers[killed.pid] = local_workers._Worker(killed.pid, None)
         assert pool.dead() is None
         killed.kill()
         wait_for(lambda: pool.dead() == killed.pid)
@@ -668,7 +672,7 @@ def serve(worker, address):
     time.sleep(600)
 
 workers.serve_runner = serve
-with workers.local_workers(1, forks=True, notes=2) as pool:
+with workers.local_workers(1, forks=True, log=sys.stderr.buffer) as pool:
     pid = pool.start("worker", "nowhere")
     started = time.monotonic()
     pool.wait(pid)

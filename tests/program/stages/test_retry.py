@@ -560,7 +560,7 @@ def pread(*arguments):
     if next(calls) % 2:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     return real(*arguments)
-if any("work_in_new_process" in argument for argument in sys.orig_argv):
+if any("workers.work(" in argument for argument in sys.orig_argv):
     os.pread = pread
 """
 _MAIN = "import sys; from beam_pipeline.cli import main; main(sys.argv[1:])"
