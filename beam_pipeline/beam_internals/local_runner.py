@@ -9,6 +9,7 @@ DataFrames, which need a pandas before 3; `plain_labels` keeps it out.
 """
 
 import contextlib
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -119,10 +120,7 @@ def serve_runner(worker_id: str, control_address: str) -> None:
 
 def _renew_threads() -> None:
     """Gives a forked process a pool of threads: those of its parent are not in it."""
-    module: Any = thread_pool_executor
-    module._SHARED_UNBOUNDED_THREAD_POOL_EXECUTOR = (
-        module._SharedUnboundedThreadPoolExecutor()
-    )
+    importlib.reload(thread_pool_executor)
 
 
 # A user's process may fork after a job, as `multiprocessing` does.
