@@ -35,7 +35,7 @@ from transforms.work.reports import FailureReports, Reports
 PROGRAM = "beam-tfrecord"
 """What the versions call this program."""
 # Beam logs there what a failed task has raised.
-_BEAM_LOGGER = "apache_beam.runners.worker.sdk_worker"
+_BEAM_LOGGER = "apache_beam"
 # Packages that pip installs; the other versions come with them, or with Python.
 _PACKAGES = (PROGRAM, "pyarrow", "pillow", "pillow-heif")
 _SHOWN = 4
