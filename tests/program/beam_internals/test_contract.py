@@ -11,7 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import grpc
@@ -22,6 +22,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_ha
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 from apache_beam.transforms import environments
+from apache_beam.typehints import typehints
+from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils import subprocess_server, thread_pool_executor
 
 from beam_pipeline.beam_internals import local_runner, runners
@@ -264,8 +266,9 @@ def test_engine_worker_asks_for_these_fields() -> None:
 
 
 def test_engine_worker_hears_of_failures_by_a_logger() -> None:
-    """The worker loop logs failed work under the name of its module."""
-    assert sdk_worker._LOGGER.name == "apache_beam.runners.worker.sdk_worker"
+    """The worker loop logs failed work below the name of Beam's package."""
+    assert sdk_worker._LOGGER.name.startswith("apache_beam.")
+    assert sdk_worker._LOGGER.propagate
 
 
 # Of no file: three modules remove the folder of a pipeline that was stopped.
@@ -277,3 +280,59 @@ def test_a_pipeline_has_a_folder_of_its_own() -> None:
     assert os.path.isdir(pipeline.local_tempdir)
     pipeline.run()
     assert not os.path.exists(pipeline.local_tempdir)
+
+
+# own_pipelines/given_schema.py
+
+
+class Fields(NamedTuple):
+    a: int
+    b: list[str]
+
+
+def test_given_schema_asks_types_of_rows() -> None:
+    """The type of a row names its fields, unions their members, lists their items."""
+    hint = RowTypeConstraint.from_user_type(Fields)
+    assert hint is not None
+    assert [name for name, _ in hint._fields] == ["a", "b"]
+    assert RowTypeConstraint.from_user_type(int) is None
+    union: Any = typehints.Optional[int]
+    assert isinstance(union, typehints.UnionConstraint)
+    assert set(union.union_types) == {int, type(None)}
+    listed: Any = typehints.List[int]
+    assert isinstance(listed, typehints.ListConstraint)
+    sequence: Any = typehints.Sequence[int]
+    assert isinstance(sequence, typehints.SequenceTypeConstraint)
+    assert listed.inner_type is sequence.inner_type is int
+
+
+# own_pipelines/plan_steps.py
+
+
+def test_plan_steps_ask_each_time_that_a_pipeline_runs() -> None:
+    """A ParDo is made into a message by each run, of `args` and `kwargs`."""
+    asked: list[Any] = []
+
+    class Noted(beam.ParDo):
+        def to_runner_api_parameter(self, *arguments: Any, **options: Any) -> Any:
+            asked.append((list(self.args), self.kwargs))
+            return super().to_runner_api_parameter(*arguments, **options)
+
+    step: Any = Noted
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    pipeline | beam.Create([1]) | step(beam.DoFn(), 2, word="x")
+    for count in (1, 2):
+        pipeline.to_runner_api()
+        assert len(asked) >= count
+    assert all(found == ([2], {"word": "x"}) for found in asked)
+
+
+# engines/beam_errors.py
+
+
+def test_beam_errors_name_the_stage() -> None:
+    """An error of a step ends with the name of its stage."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    pipeline | beam.Create([0]) | "Divide" >> beam.Map(lambda number: 1 / number)
+    with pytest.raises(Exception, match=r"\[while running 'Divide'\]"):
+        pipeline.run()
