@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
+from beam_pipeline.planning.disk_need import free_bytes, need_text
 from beam_pipeline.planning.features.column_notes import label_notes
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.console import new_table, open_console, print_table
@@ -187,7 +187,7 @@ def _is_size_unknown(plan: Plan) -> bool:
 
 def _disk(plan: Plan) -> str:
     """Returns the disk space needed and free."""
-    text = f"about {in_words(estimate(plan))}"
+    text = f"about {need_text(plan)}"
     if _is_size_unknown(plan):
         text = "unknown: every row that was looked at would be rejected"
     try:

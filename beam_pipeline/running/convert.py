@@ -192,8 +192,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
         plan = _with_steps(plan, hooks.between)
     _check_images(plan, engine, hooks.beam_flags)
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
-    if remark := check_room(plan):
-        hooks.say(remark)
+    check_room(plan)
     end_job = functools.partial(_end_job, engine, place)
     with (
         _locks_held(plan),
