@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from beam_pipeline.planning.features.vocabularies import vocabularies_of
+from beam_pipeline.planning.features.vocabularies import resolve, vocabularies_of
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
@@ -24,7 +24,6 @@ from beam_pipeline.planning.request import (
     make_request,
     with_images,
 )
-from beam_pipeline.planning.resolve import resolve
 from beam_pipeline.planning.sizes import shard_notes, shards_of
 from beam_pipeline.planning.splits import (
     SplitPlan,
