@@ -2,9 +2,10 @@
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.features.declare import declare, merged
@@ -19,15 +20,18 @@ from beam_pipeline.planning.inputs import (
 from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
+from beam_pipeline.terminal.words import count_text
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
-from transforms.core.schema import Feature, Kind
+from transforms.core.placing.vocabulary import UNKNOWN_NAME, Vocabulary
+from transforms.core.schema import Feature, Kind, Unknown
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     InputError,
     SourceError,
     SpecError,
     bounded,
+    first_few,
 )
 from transforms.formats import images
 from transforms.formats.file_runs import RunSource
@@ -41,6 +45,8 @@ from transforms.storage.file_list import FileList
 _LEAST_BLOCK_ROWS, _MOST_BLOCK_ROWS = 4096, 1 << 17
 _MOST_SEGMENTS = 50_000
 _SHARD_BYTES = 150_000_000
+# How many names a note on classes has.
+_SHOWN_CLASSES = 5
 # What does for images what a setting does for tables.
 _WITH_A_TABLE = (
     "Give it with --labels FILE, a table that has this column for each image."
@@ -244,4 +250,61 @@ def _as_listed(feature: Feature) -> Feature:
     """Returns a feature of the table as the listing has it: typed, under its name."""
     return dataclasses.replace(
         feature, column="", pattern="", constant=None, separator=""
+    )
+
+
+def with_known_classes(
+    planned: PlannedSource, vocabularies: Mapping[str, Vocabulary]
+) -> tuple[PlannedSource, list[str]]:
+    """Returns what was planned, with the classes that records will have, and notes.
+
+    Args:
+      planned: the source; its `classes` are those of the folders.
+      vocabularies: what is known beforehand of each label's class names.
+    """
+    classes, notes = dict(planned.classes), []
+    for name, found in planned.classes.items():
+        vocabulary = vocabularies.get(name)
+        if vocabulary is None:
+            continue
+        settled = vocabulary.settled(pa.array(found, pa.string()))
+        classes[name] = tuple(settled.to_pylist())
+        known = set(vocabulary.given)
+        lacking = [each for each in found if each not in known]
+        if lacking and vocabulary.unknown is not Unknown.APPEND:
+            records = _records_of(planned, lacking)
+            notes.append(_class_note(name, lacking, records, vocabulary.unknown))
+    return dataclasses.replace(planned, classes=classes), notes
+
+
+def _records_of(planned: PlannedSource, names: list[str]) -> dict[str, int]:
+    """Returns how many images of the listing have each of some classes."""
+    out = dict.fromkeys(names, 0)
+    wanted = pa.array(names, pa.string())
+    for batch in planned.listing.batches():
+        labels = batch["label"]
+        found = labels.filter(pc.is_in(labels, value_set=wanted))
+        for pair in found.value_counts().to_pylist():
+            out[pair["values"]] += pair["counts"]
+    return out
+
+
+def _class_note(
+    feature: str, lacking: list[str], records: Mapping[str, int], unknown: Unknown
+) -> str:
+    shown = [
+        f"{name!r:.80} ({count_text(records[name], 'record')})"
+        if records
+        else f"{name!r:.80}"
+        for name in lacking
+    ]
+    text = (
+        f"{count_text(len(lacking), 'class', 'classes')} of {feature!r} not in the "
+        f"vocabulary: {first_few(shown, _SHOWN_CLASSES)}; "
+    )
+    if unknown is Unknown.OOV:
+        return bounded(f"{text}the records get the class {UNKNOWN_NAME!r}")
+    return bounded(
+        f"{text}the records are rejected. Add the names, leave the files out with "
+        f"--exclude 'NAME/', or give --unknown-label oov"
     )

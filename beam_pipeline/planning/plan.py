@@ -17,7 +17,6 @@ from beam_pipeline.planning.inputs import (
     find_inputs,
     named_entry,
 )
-from beam_pipeline.planning.known_classes import with_known_classes
 from beam_pipeline.planning.request import (
     Request,
     lock_digests,
@@ -293,6 +292,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema, spec)
     if planned.classes:
+        from beam_pipeline.planning.images import with_known_classes
+
         planned, of_classes = with_known_classes(planned, vocabularies)
         notes = (*notes, *of_classes)
     shards = {
