@@ -132,9 +132,13 @@ def beam_loading() -> Iterator[Callable[[], None]]:
 
 
 def let_arrow_look() -> None:
-    """Makes Arrow look for pandas now: it does so once, at the first array."""
-    with _spared():
-        importlib.import_module("pyarrow").array([0])
+    """Makes Arrow look for pandas now: it does so once, at the first array.
+
+    Does nothing unless `spare_imports` was called.
+    """
+    if _Process.is_own:
+        with _spared():
+            importlib.import_module("pyarrow").array([0])
 
 
 def _load() -> None:
@@ -145,7 +149,10 @@ def _load() -> None:
 @contextlib.contextmanager
 def _spared() -> Iterator[None]:
     """Hides `_SPARED` from imports of this thread, if `spare_imports` was called."""
-    finder = _Spared(threading.get_ident() if _Process.is_own else None)
+    if not _Process.is_own:
+        yield
+        return
+    finder = _Spared(threading.get_ident())
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -156,7 +163,7 @@ def _spared() -> Iterator[None]:
 class _Spared(NamedTuple):
     """Finder that hides modules from imports of one thread."""
 
-    thread: int | None
+    thread: int
 
     def find_spec(self, name: str, _path: object, _target: object = None) -> None:
         """Raises ModuleNotFoundError for them, and leaves others to other finders."""
