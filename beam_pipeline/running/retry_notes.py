@@ -1,7 +1,7 @@
 """Messages about operations that were retried, in this process or in a worker.
 
-`transforms.storage.retry` logs each retry. Every process of a run writes them to one
-log, beside what else workers print, and the watching process shows them.
+`transforms.storage.retry` logs each retry. Workers print them, beside what else they
+print, to the log of the run, which the watching process reads.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import IO
 
 from beam_pipeline.shared_change import shared_change
 from beam_pipeline.terminal import printing
@@ -21,65 +20,68 @@ _PREFIX = b"tried again: "
 _SHOWN = 5
 
 
-class LogRetries(logging.Handler):
-    """Log handler that writes the retries of this process to the log of a run."""
-
-    def __init__(self, log: int) -> None:
-        super().__init__()
-        self._log = log
-        _LOGGER.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line at once, so that lines of others are not mixed with it."""
-        line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
-        # A thread of a stopped run may still log.
-        if self in _LOGGER.handlers:
-            os.write(self._log, _PREFIX + line + b"\n")
-
-
-class RetryNotes:
-    """Shows retries that are in the log of a run, the first few one by one.
+class RetryNotes(logging.Handler):
+    """Log handler of the watching process, which shows its retries and its workers'.
 
     Attributes:
-      log: of the run.
+      log: file that workers print to.
     """
 
-    def __init__(self, log: IO[bytes]) -> None:
-        self.log = log
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._lines: list[str] = []
         self._read = self._count = 0
 
-    def show(self) -> None:
-        """Prints what has come since it was last called."""
-        end = os.fstat(self.log.fileno()).st_size
-        data = os.pread(self.log.fileno(), end - self._read, self._read)
-        # The last line may be on its way.
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
-            if line.startswith(_PREFIX):
-                self._count += 1
-                if self._count <= _SHOWN:
-                    text = line.removeprefix(_PREFIX).decode("utf-8", "replace")
-                    printing.say(f"warning: {text}")
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps a line until it is shown."""
+        self._lines.append(record.getMessage())
 
-    def finish(self) -> None:
+    def show(self) -> None:
+        """Prints what has come since it was last called, the first few lines of it."""
+        # No message is worth a run: the next call reads what this one could not.
+        with contextlib.suppress(OSError):
+            self._lines += self._of_workers()
+        while self._lines:
+            line = self._lines.pop(0)
+            self._count += 1
+            if self._count <= _SHOWN:
+                printing.say(f"warning: {line}")
+
+    def _of_workers(self) -> list[str]:
+        number = self.log.fileno()
+        size = os.fstat(number).st_size - self._read
+        # The last line may be on its way.
+        lines = os.pread(number, size, self._read).splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        self._read += sum(map(len, whole))
+        return [
+            line.removeprefix(_PREFIX).decode("utf-8", "replace").rstrip("\n")
+            for line in whole
+            if line.startswith(_PREFIX)
+        ]
+
+    def close(self) -> None:
         """Prints what is left, and how many lines were not shown."""
         self.show()
         if self._count > _SHOWN:
             more = self._count - _SHOWN
             printing.say(f"warning: {more:,} more were tried again")
+        self.log.close()
+        super().close()
 
 
 @contextlib.contextmanager
 def collected_retries() -> Iterator[RetryNotes]:
     """Yields what shows the retries of a run; workers are started inside."""
-    with tempfile.TemporaryFile() as log, _handled():
-        notes, handler = RetryNotes(log), LogRetries(log.fileno())
+    notes = RetryNotes()
+    with _handled():
+        _LOGGER.addHandler(notes)
         try:
             yield notes
         finally:
-            _LOGGER.removeHandler(handler)
-            notes.finish()
+            _LOGGER.removeHandler(notes)
+            notes.close()
 
 
 @shared_change
@@ -93,3 +95,20 @@ def _handled() -> Iterator[None]:
     finally:
         _LOGGER.setLevel(before[0])
         _LOGGER.propagate = before[1]
+
+
+class _Printed(logging.Handler):
+    """Log handler of a worker, which prints its retries."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a line at once, so that lines of others are not mixed with it."""
+        line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
+        with contextlib.suppress(OSError):
+            os.write(2, _PREFIX + line + b"\n")
+
+
+def print_retries() -> None:
+    """Lets this process, a worker, print its retries, and show none."""
+    _LOGGER.handlers = [_Printed()]
+    _LOGGER.setLevel(logging.WARNING)
+    _LOGGER.propagate = False

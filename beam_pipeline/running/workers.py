@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from beam_pipeline.beam_internals.local_runner import NO_THREAD, serve_runner
+from beam_pipeline.running.retry_notes import print_retries
 from transforms.core.interpreter import python_command
 from transforms.errors import BeamTFRecordError, no_memory
 
@@ -49,8 +50,7 @@ _START = (
     "root, parent, *path = sys.argv[1:]; sys.path[:] = [root, *path]; "
     "from beam_pipeline.beam_internals.loading import load_for_worker; "
     "load_for_worker(); sys.path[:] = path; "
-    "from beam_pipeline.running import retry_notes, workers; "
-    "retry_notes.LogRetries(sys.stderr.fileno()); "
+    "from beam_pipeline.running import workers; "
     "workers.work(sys.stdin.fileno(), int(parent)); os._exit(0)"
 )
 
@@ -293,6 +293,7 @@ def work(read_end: int, parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             return
+    print_retries()
     command = os.read(read_end, 65_536).decode()
     if command:
         serve_runner(*command.split("\n"))
