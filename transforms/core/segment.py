@@ -15,13 +15,17 @@ order of their shards. A `Segment` states the offset and size of its own.
 Between the stages a `Segment` is bytes (`pack`), for a runner in one process holds
 those of all blocks and shards until it has grouped them: 220 bytes each, where the
 object and what it refers to take 450 to 500. A message does not change by that.
+
+What a pipeline brings is spooled first, in pieces: a `Segment` each, too, but with the
+schema in its message, for each piece may have another one.
 """
 
 import dataclasses
 import operator
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -34,8 +38,17 @@ STAMP_COLUMN = "\0stamp"
 KEY_COLUMN = "\0key"
 NO_RECORD = -1
 """The number of a row that is rejected, and counts among the rows of its shard."""
+CONTENT_COLUMN = "\0content"
+"""Of a spooled piece: what rows without keys are known by."""
 PLACE_COLUMNS = frozenset((ROW_COLUMN, ORIGIN_COLUMN, STAMP_COLUMN, KEY_COLUMN))
 """What a segment holds beside the features' columns."""
+
+PIECE_BYTES = 12 << 20
+"""Of rows that are spooled at a time: placing them takes some five times as much."""
+# Smaller pieces travel inside their descriptor.
+_INLINE_BYTES = 1 << 18
+
+_UInt64s = npt.NDArray[np.uint64]
 
 _values = operator.attrgetter(*(each.name for each in dataclasses.fields(Segment)))
 
@@ -107,3 +120,41 @@ def unpack(data: bytes) -> Segment:
 def in_source_order(packed: Iterable[bytes]) -> list[Segment]:
     """Returns the segments of one shard in source order, however they arrived."""
     return sorted(map(unpack, packed), key=lambda each: (each.origin, each.start))
+
+
+def spooled_piece(
+    name: str,
+    rows: pa.RecordBatch,
+    contents: _UInt64s | None,
+    store: Callable[[str, Sequence[pa.Buffer]], str],
+) -> Segment:
+    """Stores rows of one Arrow schema; `open_piece` is the inverse.
+
+    Args:
+      name: that no other piece has.
+      rows: n rows in any order.
+      contents: n hashes of what rows without keys hold; None for rows with keys.
+      store: writes buffers end to end into a file of a name; returns its path.
+    """
+    if contents is not None:
+        rows = rows.append_column(CONTENT_COLUMN, pa.array(contents))
+    # A stream: the schema, then the rows.
+    messages = [rows.schema.serialize(), rows.serialize()]
+    size, crc = 0, 0
+    for message in messages:
+        size, crc = size + message.size, google_crc32c.extend(crc, message)
+    piece = Segment(name, 0, rows.num_rows, size, crc32c=crc)
+    if size > _INLINE_BYTES:
+        return dataclasses.replace(piece, path=store(name, messages))
+    payload = b"".join(message.to_pybytes() for message in messages)
+    return dataclasses.replace(piece, payload=payload)
+
+
+def open_piece(message: pa.Buffer) -> tuple[pa.RecordBatch, _UInt64s | None]:
+    """Returns the rows of a piece, and what `spooled_piece` calls their contents."""
+    with pa.ipc.open_stream(message) as stream:
+        rows = stream.read_next_batch()
+    if CONTENT_COLUMN not in rows.schema.names:
+        return rows, None
+    contents = rows.column(CONTENT_COLUMN).to_numpy()
+    return rows.drop_columns([CONTENT_COLUMN]), contents

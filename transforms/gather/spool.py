@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 
@@ -18,7 +17,6 @@ from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.core.placing.content import content_hashes, hashed_images
-from transforms.core.placing.placement import UInt64s
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.column import fault as faults_where
@@ -26,6 +24,7 @@ from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
+from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded, nearest
 from transforms.gather.example_rows import rows_of_examples
 from transforms.gather.refused_rows import (
@@ -64,13 +63,6 @@ _NO_SPLIT = (
 STAGE = "gather"
 """Of rejections."""
 
-# Bytes of rows that are stored at a time: placing them takes some five times as much.
-_PIECE_BYTES = 12 << 20
-# Smaller pieces travel inside their descriptor.
-_INLINE_BYTES = 1 << 18
-CONTENT_COLUMN = "\0content"
-"""Of a piece: what rows without keys are known by."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpooledBundle:
@@ -105,44 +97,6 @@ class SpooledBundle:
         """Returns what the plan needs: no row, and no rejection."""
         pieces = tuple(dataclasses.replace(p, payload=b"") for p in self.pieces)
         return dataclasses.replace(self, pieces=pieces, rejects=None)
-
-
-def spooled_piece(
-    name: str,
-    rows: pa.RecordBatch,
-    contents: UInt64s | None,
-    store: Callable[[str, Sequence[pa.Buffer]], str],
-) -> Segment:
-    """Stores rows of one Arrow schema; `open_piece` is the inverse.
-
-    Args:
-      name: that no other piece has.
-      rows: n rows in any order.
-      contents: n hashes of what rows without keys hold; None for rows with keys.
-      store: writes buffers end to end into a file of a name; returns its path.
-    """
-    if contents is not None:
-        rows = rows.append_column(CONTENT_COLUMN, pa.array(contents))
-    # A stream: the schema, then the rows.
-    messages = [rows.schema.serialize(), rows.serialize()]
-    size, crc = 0, 0
-    for message in messages:
-        size, crc = size + message.size, google_crc32c.extend(crc, message)
-    piece = Segment(name, 0, rows.num_rows, size, crc32c=crc)
-    if size > _INLINE_BYTES:
-        return dataclasses.replace(piece, path=store(name, messages))
-    payload = b"".join(message.to_pybytes() for message in messages)
-    return dataclasses.replace(piece, payload=payload)
-
-
-def open_piece(message: pa.Buffer) -> tuple[pa.RecordBatch, UInt64s | None]:
-    """Returns the rows of a piece, and what `spooled_piece` calls their contents."""
-    with pa.ipc.open_stream(message) as stream:
-        rows = stream.read_next_batch()
-    if CONTENT_COLUMN not in rows.schema.names:
-        return rows, None
-    contents = rows.column(CONTENT_COLUMN).to_numpy()
-    return rows.drop_columns([CONTENT_COLUMN]), contents
 
 
 class Spool:
@@ -268,7 +222,7 @@ class Spool:
             self._most = min(max(most, 1), _BATCH_ROWS)
         self._batches += batches
         self._bytes += size
-        if self._bytes >= _PIECE_BYTES:
+        if self._bytes >= PIECE_BYTES:
             self._spool()
 
     def _taken(self, elements: list[Any]) -> list[pa.RecordBatch]:

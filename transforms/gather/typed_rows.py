@@ -16,10 +16,9 @@ from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.segment import NO_RECORD
+from transforms.core.segment import NO_RECORD, open_piece
 from transforms.gather.refused_rows import refuse, values_as_json
 from transforms.gather.row_identity import RowRule, identified
-from transforms.gather.spool import open_piece
 
 Longs = npt.NDArray[np.int64]
 

@@ -29,6 +29,7 @@ from tests.support.own_pipelines import (
     write_rows,
 )
 from tests.support.stress import sizes
+from transforms.core import segment
 from transforms.core.example.parse import read_examples
 from transforms.core.placing import identity
 from transforms.core.placing.content import content_hashes
@@ -121,8 +122,8 @@ def test_sizes_of_pieces(
 ) -> None:
     """Seven rows become Arrow at a time, pieces hold few, few are encoded at once."""
     monkeypatch.setattr(spool, "_BATCH_ROWS", 7)
-    monkeypatch.setattr(spool, "_PIECE_BYTES", 2_000)
-    monkeypatch.setattr(spool, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(spool, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     monkeypatch.setattr(encode_shards, "_CHUNK_CELLS", 40)
     write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
     assert bytes_of(tmp_path / "out") == expected

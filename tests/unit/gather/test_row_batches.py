@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from transforms.core.segment import PLACE_COLUMNS
+from transforms.core.segment import CONTENT_COLUMN, PLACE_COLUMNS
 from transforms.errors import EncodingError
 from transforms.gather.row_batches import batches_of
-from transforms.gather.spool import CONTENT_COLUMN
 
 
 class Point(NamedTuple):
