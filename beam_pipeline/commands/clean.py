@@ -180,8 +180,8 @@ def _is_there(folder: str) -> bool:
 def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
     """Removes it; returns False, with nothing changed, where a run is at work.
 
-    What a run was killed in the middle of publishing is published, or undone, first.
-    Foreign files in it stay.
+    A dataset that a run was killed in the middle of publishing is published, or undone,
+    first. Foreign files in it stay.
 
     Args:
       leftover: what to remove.
@@ -192,7 +192,9 @@ def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
         return True
     try:
         if leftover.kind == "unfinished files":
-            renaming.clear_dead_runs(leftover.path)
+            own = renaming.own_folder(leftover.path)
+            with own.held():
+                own.remove_runs()
         else:
             parent, name = os.path.split(leftover.path)
             known = _HIDDEN.fullmatch(name)
@@ -214,12 +216,13 @@ def _unfinished(folder: str, of: str) -> _Leftover:
     except TargetError as error:
         try:
             # Runs of the two kinds differ in the forms of their names.
-            renaming.check_work_folder(folder)
+            renaming.own_folder(folder).check()
         except TargetError:
             return _Leftover(folder, "", not_ours=str(error))
     size = _size(folder)
-    if not is_remote(folder) and renaming.holds_runs(folder):
-        foreign = tuple(renaming.foreign_names(folder))
+    files_of_runs = renaming.own_folder(folder)
+    if not is_remote(folder) and files_of_runs.run_names():
+        foreign = tuple(files_of_runs.foreign_names())
         return _Leftover(folder, "unfinished files", size, foreign=foreign)
     runs, blocks, shards = work_folder.finished(of)
     kind = "work on a dataset" if runs else ""

@@ -170,6 +170,12 @@ class OwnFolder:
         path = os.path.join(self.path, name)
         files.remove_tree(path, below=os.path.dirname(self.path))
 
+    def remove_runs(self, *, but: str = "") -> None:
+        """Removes the folders of all runs but one."""
+        for name in self.run_names():
+            if name != but:
+                self.remove_run(name)
+
     def remove_unused(self) -> None:
         """Removes the folder if it holds nothing but its marker."""
         _remove_unused(self.path)

@@ -1,4 +1,4 @@
-"""`WriteTFRecords`: records of any kind to TFRecord files, all of them or none.
+"""`WriteTFRecords`: records of any kind to TFRecord files.
 
 It takes the parameters of `beam.io.WriteToTFRecord` and promises more. A write goes
 
@@ -6,7 +6,7 @@ It takes the parameters of `beam.io.WriteToTFRecord` and promises more. A write 
             -> (shard, part of a run)                            Cut by shard
             -> GroupByKey: descriptors and small runs cross it
             -> finished files in the work folder                 Write files
-            -> all of them renamed, or none                      Publish
+            -> renamed, one after another                        Publish
 
 The work folder, and what is in it, is drawn in `renaming`.
 """
@@ -50,9 +50,7 @@ from transforms.tfrecord.renaming import (
     abandon,
     abandoning,
     check_target,
-    clear_other_runs,
     fill_template,
-    locked,
     publish,
     remove_empty_folders,
 )
@@ -96,17 +94,20 @@ class WriteTFRecords(beam.PTransform):
         any runner, order, bundling or number of retries. Records are dealt out and
         ordered by a hash of their bytes; duplicates are kept.
       - Files appear under their names only when all of them are whole and synced,
-        each by one rename. When anything fails before the last rename, none stays,
-        and files that were there before stay as they were. Files of exactly these
-        names are replaced; nothing else is touched: no name is ever a pattern.
+        each by one rename. When anything fails before the first rename, no new file
+        appears, and files that were there before stay as they were. Files of exactly
+        these names are replaced; nothing else is touched: no name is ever a pattern.
+      - A failure or a kill in the middle of the renames leaves whole files, some of
+        them new. A retry goes on with the others; the next write with the same
+        prefix, template and suffix replaces them all.
       - A retried or repeated bundle adds nothing.
 
-    A failure of this step removes its own work folder; one of another step, or a
-    killed process, can leave it (`.<name>.beam-tfrecord/` beside the files; killed
-    during the renames, also some of the new files under their names). The next
-    write with the same prefix, template and suffix puts back what the renames had
-    replaced and removes the rest. Of two such writes at the same time the one that
-    started first may fail by that; a mix of both is never published.
+    A failure of this step removes its own work folder; one of another step, one in the
+    middle of the renames, or a killed process can leave it
+    (`.<name>.beam-tfrecord/` beside the files). The next write with the same prefix,
+    template and suffix removes it, and so does `beam-tfrecord clean`. Of two such
+    writes at the same time the one that started first may fail by that; a mix of both
+    is never published.
 
     Beside Beam's own memory a worker needs some 150 MB, whatever the sizes of bundles
     and files, and 24 bytes for each record of the file that it writes. Records cross
@@ -319,8 +320,8 @@ def _plan_shards(
     with abandoning(target):
         check_target(target, [(index, shards) for index in range(shards)])
         if files.exists(target.hidden):
-            with locked(target):
-                clear_other_runs(target)
+            with target.own.held():
+                target.own.remove_runs(but=target.run)
     return WritePlan(shards, records, payload_bytes)
 
 

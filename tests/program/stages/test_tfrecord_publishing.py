@@ -1,4 +1,4 @@
-"""WriteTFRecords replaces files in one step: failures, kills and other writers."""
+"""WriteTFRecords replaces files by renames: failures, kills and other writers."""
 
 import collections
 import errno
@@ -24,7 +24,7 @@ from tests.support.tfrecord_pipelines import (
 )
 from transforms.errors import CommitError, ConservationError, EncodingError, TargetError
 from transforms.storage import draft_group, retry
-from transforms.tfrecord import sorted_run
+from transforms.tfrecord import renaming, sorted_run
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.write import WriteTFRecords
 
@@ -98,64 +98,85 @@ def test_failure_in_front(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("broken", [0, 1, 2])
-@pytest.mark.parametrize("call", ["replace", "link"])
-def test_failing_rename(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, call: str, broken: int
-) -> None:
-    """Old files are unchanged, no new one stays, the hidden folder is removed."""
-    before = _old_files(tmp_path)
-    real = getattr(os, call)
+class _Broken:
+    """`os.replace` that does not give a file its final name."""
 
-    def failing(source: str, target: str, **options: Any) -> None:
-        names = os.path.basename(source), os.path.basename(target)
-        if f"x-0000{broken}-of-00003" in names:
+    def __init__(self, broken: int) -> None:
+        self.name = f"x-0000{broken}-of-00003"
+        self.real = os.replace
+
+    def __call__(self, source: str, target: str) -> None:
+        if os.path.basename(target) == self.name:
             raise OSError(errno.ENOSPC, "no room", target)
-        real(source, target, **options)
+        self.real(source, target)
 
-    monkeypatch.setattr(os, call, failing)
-    if call == "link":
-        # Without hard links, old files are renamed aside.
-        monkeypatch.setattr(os, "rename", failing)
-        if broken == 1:
-            return write_and_check(tmp_path, before)
-    with pytest.raises(CommitError, match=r"no room.*None of this run's files stays"):
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_failing_rename(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    """Each name has its new file or its old one; the next run replaces them all."""
+    write(tmp_path / "whole" / "x", num_shards=3)
+    expected = contents(tmp_path / "whole")
+    shutil.rmtree(tmp_path / "whole")
+    before = _old_files(tmp_path)
+    monkeypatch.setattr(os, "replace", _Broken(broken))
+    with pytest.raises(CommitError, match=r"no room.*next run replaces"):
         write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
+    seen = {path.name: path.read_bytes() for path in tmp_path.glob("x-*")}
+    new = {name: expected[name] for name in sorted(expected)[:broken]}
+    assert seen == before | new
     monkeypatch.undo()
-    write_and_check(tmp_path, before)
+    write(tmp_path / "x", num_shards=3)
+    assert contents(tmp_path) == expected
 
 
-def write_and_check(folder: Folder, before: dict[str, bytes]) -> None:
-    write(folder / "x", num_shards=3)
-    assert payloads(*folder.iterdir()) == sorted(RECORDS)
-    assert len(contents(folder)) == 3
-    assert contents(folder) != before
+def _publish_again(plan: Any, written: Iterable[Any], target: Any) -> list[str]:
+    """Publishes at the second attempt, and once more."""
+    shards = list(written)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", _Broken(1))
+        with pytest.raises(CommitError):
+            renaming.publish(plan, shards, target)
+    names = renaming.publish(plan, shards, target)
+    folder = pathlib.Path(target.directory)
+    after = contents(folder)
+    assert renaming.publish(plan, shards, target) == names
+    assert contents(folder) == after
+    return names
 
 
-@pytest.mark.stress
-def test_old_files_renamed_aside(
+def test_a_second_attempt_finishes(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a file system without hard links old files come back too."""
-    before = _old_files(tmp_path)
-    real = os.replace
+    """It renames the files that are left; a third one has nothing to do."""
+    write(tmp_path / "whole" / "x", num_shards=3)
+    monkeypatch.setattr(tfrecord, "publish", _publish_again)
+    (tmp_path / "again").mkdir()
+    _old_files(tmp_path / "again")
+    write(tmp_path / "again" / "x", num_shards=3)
+    assert contents(tmp_path / "again") == contents(tmp_path / "whole")
 
-    def no_link(*_: Any, **__: Any) -> None:
-        raise PermissionError(errno.EPERM, "no links here")
 
-    def failing(source: str, target: str) -> None:
-        if target.endswith("x-00002-of-00003"):
-            raise OSError(errno.EIO, "broken")
-        real(source, target)
+def _publish_beside_another(plan: Any, written: Iterable[Any], target: Any) -> Any:
+    """Publishes half of the files before another run clears them, then again."""
+    shards = list(written)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", _Broken(1))
+        with pytest.raises(CommitError):
+            renaming.publish(plan, shards, target)
+    shutil.rmtree(target.hidden)
+    return renaming.publish(plan, shards, target)
 
-    monkeypatch.setattr(os, "link", no_link)
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(CommitError, match="broken"):
+
+def test_a_second_attempt_never_mixes(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails where another run has removed the files that are left."""
+    monkeypatch.setattr(tfrecord, "publish", _publish_beside_another)
+    with pytest.raises(CommitError, match="Run again"):
         write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
-    monkeypatch.setattr(os, "replace", real)
-    write_and_check(tmp_path, before)
+    assert list(contents(tmp_path)) == ["x-00000-of-00003"]
 
 
 @pytest.mark.parametrize("spilled", [False, True])
@@ -221,10 +242,10 @@ KILLED = """
     import apache_beam as beam
     from transforms.tfrecord.write import WriteTFRecords
 
-    def write(folder, letter, shards):
+    def write(folder, letter):
         with beam.Pipeline(runner="FnApiRunner") as p:
             records = p | beam.Create([letter * (1 + n % 9) for n in range(90)])
-            records | WriteTFRecords(folder + "/x", num_shards=shards)
+            records | WriteTFRecords(folder + "/x", num_shards=3)
 
     def in_child(work):
         # Forked before any pipeline has run, so no thread is lost.
@@ -235,42 +256,40 @@ KILLED = """
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     def dying(folder, point):
-        calls = 0
-        def counted(real):
-            def call(*paths, **options):
-                nonlocal calls
-                if any("-of-00003" in str(p) or str(p).endswith("journal")
-                       for p in paths):
-                    calls += 1
-                    if calls > point:
-                        os._exit(9)
-                return real(*paths, **options)
-            return call
-        for name in ("link", "replace", "rename", "unlink"):
-            setattr(os, name, counted(getattr(os, name)))
-        write(folder, b"new", 3)
+        calls, real = 0, os.replace
+        def counted(source, target):
+            nonlocal calls
+            if target.endswith("-of-00003"):
+                calls += 1
+                if calls > point:
+                    os._exit(9)
+            return real(source, target)
+        os.replace = counted
+        write(folder, b"new")
 
     root = sys.argv[1]
-    in_child(lambda: write(f"{root}/old", b"old", 3))
+    in_child(lambda: write(f"{root}/old", b"old"))
+    in_child(lambda: write(f"{root}/new", b"new"))
     for point in range(20):
         folder = f"{root}/{point}"
         shutil.copytree(f"{root}/old", folder)
         status = in_child(lambda: dying(folder, point))
-        names = sorted(os.listdir(folder))
-        assert [n for n in names if n[0] != "."] == [
-            f"x-0000{n}-of-00003" for n in range(3)
-        ], names
-        # Other names of the same prefix: only what the killed run left is undone.
-        assert in_child(lambda: write(folder, b"new", 2)) == 0
+        for number in range(3):
+            name = f"x-0000{number}-of-00003"
+            expected = "new" if number < point else "old"
+            with open(f"{folder}/{name}", "rb") as ours:
+                with open(f"{root}/{expected}/{name}", "rb") as theirs:
+                    assert ours.read() == theirs.read(), (point, number)
         print(point, status)
         if status == 0:
             break
+        assert in_child(lambda: write(folder, b"new")) == 0
 """
 
 
 @pytest.mark.stress
 def test_killed_while_renaming(tmp_path: Folder) -> None:
-    """The next run puts back what a killed one had half replaced, all or nothing."""
+    """Each name has a whole file, old or new; after the rerun all are new."""
     script = textwrap.dedent(KILLED)
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
@@ -281,17 +300,12 @@ def test_killed_while_renaming(tmp_path: Folder) -> None:
     )
     assert done.returncode == 0, done.stderr
     statuses = [line.split()[1] for line in done.stdout.splitlines()]
-    # Journal, three links, three renames, the journal's end; then nothing to kill.
-    assert statuses == ["9"] * 8 + ["0"]
-    seen = []
+    # Three renames; then nothing to kill.
+    assert statuses == ["9"] * 3 + ["0"]
+    expected = contents(tmp_path / "new")
+    assert len(expected) == 3
     for point in range(len(statuses)):
-        found = contents(tmp_path / str(point))
-        assert len(found) == 5, sorted(found)
-        records = payloads(*(tmp_path / str(point)).glob("x-*3"))
-        assert len(records) == 90
-        assert len({record[:3] for record in records}) == 1
-        seen.append(records[0][:3])
-    assert seen == [b"old"] * 7 + [b"new"] * 2
+        assert contents(tmp_path / str(point)) == expected
 
 
 def test_files_left_by_other_runs_are_removed(tmp_path: Folder) -> None:
