@@ -71,7 +71,8 @@ LIBRARY = {
         "gather codec publishing publishing.bucket"
     ),
     "transforms.tfrecord": (
-        "lazy_names errors files storage core core.tfrecord publishing"
+        "lazy_names errors files storage core core.placing core.tfrecord work "
+        "publishing"
     ),
 }
 # The program may import all of the library, too.

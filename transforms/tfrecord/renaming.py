@@ -9,8 +9,8 @@ The work folder `.<name of the files>.beam-tfrecord/` is beside the files; see
 `transforms.publishing.own_folder`.
 
     <run>/attempts   files that are being written, under names of their attempt
-    <run>/runs       spilled runs
-    <run>/shards     finished files
+    <run>/segments   records; see `transforms.work.store`
+    <run>/dataset    finished files
 """
 
 import contextlib
@@ -21,6 +21,8 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
 
 from transforms import files
 from transforms.core.tfrecord import FileFacts, verify_file
@@ -35,6 +37,8 @@ from transforms.errors import (
 )
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage.paths import WORK_SUFFIX
+from transforms.storage.retry import persistently
+from transforms.work.store import Store
 
 _RUN = re.compile(r"[0-9a-f]{16}")
 # What version 0.1 put into the folder of a run.
@@ -80,23 +84,35 @@ class Target:
         return own_folder(self.hidden)
 
     @property
-    def work(self) -> str:
+    def store(self) -> Store:
         """The part of the work folder that belongs to this run."""
-        return os.path.join(self.hidden, self.run)
+        return Store(os.path.join(self.hidden, self.run))
 
-    def part(self, name: str) -> str:
-        """Returns a folder of this run, made if it is missing.
+    def finished(self, index: int) -> str:
+        """Returns where a file is until it gets its name."""
+        return os.path.join(self.store.dataset, str(index))
+
+    def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
+        """Stores pieces of records; see `transforms.work.store.Store.put_rows`."""
+        return self.make_work().put_rows(name, pieces)
+
+    def make_work(self) -> Store:
+        """Returns the store, whose folders are made if they are missing.
 
         Raises:
           TargetError: the work folder is not ours.
         """
-        path = os.path.join(self.work, name)
-        if not os.path.isdir(path):
-            self.own.make()
-            for folder in (self.work, path):
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(folder)
-        return path
+        if not os.path.isdir(self.store.dataset):
+            # Another run may just have removed the folder because it was empty.
+            persistently(self._make, also={errno.ENOENT})
+        return self.store
+
+    def _make(self) -> None:
+        store = self.store
+        self.own.make()
+        for folder in (store.folder, store.attempts, store.segments, store.dataset):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder)
 
 
 def own_folder(hidden: str) -> OwnFolder:
@@ -118,9 +134,16 @@ def fill_template(template: str, index: int, count: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What is known once all records have been seen."""
+    """What is known once all records have been seen.
+
+    Attributes:
+      shards: how many files.
+      parts: of each file, of which one at a time is loaded.
+      records, payload_bytes: of all files.
+    """
 
     shards: int
+    parts: int
     records: int
     payload_bytes: int
 
@@ -148,7 +171,7 @@ def publish(
     with contextlib.ExitStack() as lock:
         with abandoning(target):
             _check_sums(shards, plan)
-            if os.path.isdir(target.work):
+            if os.path.isdir(target.store.folder):
                 lock.enter_context(target.own.held())
                 target.own.remove_runs(but=target.run)
             finished = _finished(shards, plan, target)
@@ -162,7 +185,7 @@ def publish(
                 target,
                 error,
                 f"Some of them may have their names; the others are in "
-                f"{target.work!r}, and the next run replaces all of them.",
+                f"{target.store.folder!r}, and the next run replaces all of them.",
             ) from error
         abandon(target)
     return [target.shown(shard.index, plan.shards) for shard in shards]
@@ -191,7 +214,7 @@ def _finished(
     """Returns path and final path of the files that do not have their names yet."""
     found = []
     for shard in shards:
-        path = os.path.join(target.work, "shards", str(shard.index))
+        path = target.finished(shard.index)
         name = target.path(shard.index, plan.shards)
         if os.path.exists(path):
             found.append((path, name))
@@ -211,23 +234,10 @@ def _holds(path: str, shard: WrittenShard) -> bool:
         return False
 
 
-def remove_empty_folders(target: Target) -> None:
-    """Removes what a broken-off bundle made, unless others use it."""
-    for name in ("attempts", "runs", ""):
-        with contextlib.suppress(OSError):
-            os.rmdir(os.path.join(target.work, name))
-    _remove_unused(target)
-
-
 def abandon(target: Target) -> None:
-    """Removes all that this run has in the work folder."""
+    """Removes all that this run has in the work folder, and that if it is empty."""
     with contextlib.suppress(OSError, StorageError):
         target.own.remove_run(target.run)
-    _remove_unused(target)
-
-
-def _remove_unused(target: Target) -> None:
-    with contextlib.suppress(OSError, StorageError):
         target.own.remove_unused()
 
 
@@ -254,7 +264,9 @@ def _unwritten(
 ) -> CommitError:
     found = str(error)
     if isinstance(error, OSError):
-        found = f"{error.strerror or error} ({error.filename or target.work!r})."
+        found = (
+            f"{error.strerror or error} ({error.filename or target.store.folder!r})."
+        )
     return CommitError(
         f"The files {target.prefix!r}... could not be written: {found} {outcome} "
         f"Remove the cause and run again."

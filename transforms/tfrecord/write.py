@@ -2,31 +2,53 @@
 
 It takes the parameters of `beam.io.WriteToTFRecord` and promises more. A write goes
 
-    records -> sorted runs, one a bundle, spilled when large     Sort
-            -> (shard, part of a run)                            Cut by shard
-            -> GroupByKey: descriptors and small runs cross it
-            -> finished files in the work folder                 Write files
-            -> renamed, one after another                        Publish
+    records -> pieces of some 12 MiB, with the hash of each record      Spool
+            -> (shard, its records of a piece)                          Cut by shard
+            -> GroupByKey: descriptors and small pieces cross it
+            -> finished files in the work folder                        Write files
+            -> renamed, one after another                               Publish
+
+A record's place depends on its bytes alone: with h = blake2b(record, 8 bytes, LE),
+
+    shard  high 32 bits of h * shards >> 32
+    order  within the shard by (h, bytes); equal records stay, side by side
+
+so a multiset of records has one arrangement, whatever order and bundles it came in.
+None of this may change: the bytes of every file ever written depend on it. The golden
+files in tests/program/stages/test_tfrecord_transforms.py pin it.
 
 The work folder, and what is in it, is drawn in `renaming`.
 """
 
 import dataclasses
-import errno
 import functools
+import hashlib
+import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import apache_beam as beam
+import google_crc32c
+import numpy as np
+import pyarrow as pa
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms import files
+from transforms.core import segment
+from transforms.core.model import Segment
+from transforms.core.placing.placement import UInt64s, shard_of_keys
+from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
 from transforms.core.tfrecord import FileFacts, TFRecordWriter
-from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES
+from transforms.core.tfrecord.frame import (
+    DEFAULT_MAX_RECORD_BYTES,
+    OVERHEAD_BYTES,
+    header,
+    mask_all,
+)
 from transforms.errors import EncodingError, SpecError, StorageError
 from transforms.storage.draft_group import (
     discard_all,
@@ -52,28 +74,20 @@ from transforms.tfrecord.renaming import (
     check_target,
     fill_template,
     publish,
-    remove_empty_folders,
 )
-from transforms.tfrecord.sorted_run import (
-    SortedRun,
-    cut_run,
-    frame_records,
-    merge_runs,
-    pack,
-)
-
-_Result = TypeVar("_Result")
 
 _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 # 100 to 200 MB a file is what readers of TFRecord files are advised to use.
 _SHARD_BYTES = 150_000_000
-# A bundle's records are sorted and stored whenever they take this much memory, ...
-_RUN_BYTES = 1 << 25
-# ... for each of them its length and about this.
+# A file is written from parts of this size at most, each loaded as a whole.
+_PART_BYTES = _SHARD_BYTES
+# Of a part, records that are ordered and framed at a time.
+_WINDOW_BYTES = 1 << 24
+# A record that waits takes its length and about this.
 _OBJECT_BYTES = 48
-# A packed run up to this size travels inline.
-_INLINE_BYTES = 1 << 20
-# Of files that are made durable together. Their runs wait in memory.
+_RECORD = "record"
+_SCHEMA = pa.schema([(_RECORD, pa.large_binary()), (KEY_COLUMN, pa.uint64())])
+# Of files that are made durable together.
 _GROUP_BYTES = 1 << 24
 
 
@@ -109,9 +123,9 @@ class WriteTFRecords(beam.PTransform):
     writes at the same time the one that started first may fail by that; a mix of both
     is never published.
 
-    Beside Beam's own memory a worker needs some 150 MB, whatever the sizes of bundles
-    and files, and 24 bytes for each record of the file that it writes. Records cross
-    the shuffle only from bundles of less than 1 MiB; others go through the disk once.
+    Beside Beam's own memory a worker needs some 250 MB, whatever the sizes of bundles
+    and files; more where a great many records are equal. Records cross the shuffle only
+    from bundles of less than 256 KiB; others go through the disk twice.
 
     Counter: records_written (namespace tfrecord).
 
@@ -179,7 +193,7 @@ class WriteTFRecords(beam.PTransform):
         )
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[str]:
-        """Sorts, deals out, writes, publishes."""
+        """Spools, deals out, writes, publishes."""
         if not records.is_bounded:
             raise SpecError(
                 "WriteTFRecords must be given a bounded PCollection; this one has no "
@@ -190,10 +204,12 @@ class WriteTFRecords(beam.PTransform):
         wanted = self.num_shards if self._template else 1
         if not records.windowing.is_default():
             records = records | "Drop windows" >> beam.WindowInto(GlobalWindows())
-        runs = records | "Sort" >> beam.ParDo(
-            _SortRecords(target, self.coder, wanted)
-        ).with_output_types(SortedRun)
-        measures = runs | "Measure" >> beam.Map(_measure)
+        spooled = records | "Spool" >> beam.ParDo(
+            _SpoolRecords(target, self.coder, wanted)
+        ).with_output_types(tuple[Segment, int])
+        measures = spooled | "Measure" >> beam.MapTuple(
+            lambda piece, payload_bytes: (piece.rows, payload_bytes)
+        ).with_output_types(tuple[int, int])
         # One WritePlan
         plan = (
             records.pipeline
@@ -201,9 +217,9 @@ class WriteTFRecords(beam.PTransform):
             | "Plan shards"
             >> beam.Map(_plan_shards, beam.pvalue.AsIter(measures), target, wanted)
         )
-        # (shard, part of a run); an empty one for each, so that no file is missing
+        # (shard, a packed segment); an empty one for each, so that no file is missing
         named = plan | "Name shards" >> beam.FlatMap(_name_shards)
-        parts = runs | "Cut by shard" >> beam.FlatMap(
+        parts = spooled | "Cut by shard" >> beam.FlatMap(
             _cut_by_shard, beam.pvalue.AsSingleton(plan), target
         )
         shards = (
@@ -218,8 +234,11 @@ class WriteTFRecords(beam.PTransform):
         ).with_output_types(str)
 
 
-class _SortRecords(beam.DoFn):
-    """Turns the records of a bundle into sorted runs."""
+class _SpoolRecords(beam.DoFn):
+    """Stores the records of a bundle in pieces, and says how many bytes they hold.
+
+    Each attempt writes files of its own; only what it has returned names them.
+    """
 
     def __init__(self, target: Target, coder: coders.Coder, wanted: int) -> None:
         super().__init__()
@@ -227,17 +246,17 @@ class _SortRecords(beam.DoFn):
         self.wanted = wanted
         # BytesCoder would assert what is checked here anyway.
         self.encode = None if type(coder) is coders.BytesCoder else coder.encode
-        self.unfinished: list[str] = []
 
     def setup(self) -> None:
         check_target(self.target, [(0, self.wanted or 1)])
 
     def start_bundle(self) -> None:
+        self.word = secrets.token_hex(8)
         self.records: list[bytes] = []
         self.taken = 0
         self.size = 0
 
-    def process(self, element: Any) -> Iterable[SortedRun] | None:
+    def process(self, element: Any) -> Iterable[tuple[Segment, int]] | None:
         record = element if self.encode is None else self.encode(element)
         if not isinstance(record, bytes):
             self._refuse(f"be bytes, not {type(record).__name__}; found {record!r:.99}")
@@ -246,32 +265,21 @@ class _SortRecords(beam.DoFn):
             self._refuse(f"have at most 1 GiB; found {size:,} bytes")
         self.records.append(record)
         self.size += size + _OBJECT_BYTES
-        return [self._store()] if self.size >= _RUN_BYTES else None
+        return [self._store()] if self.size >= PIECE_BYTES else None
 
     def finish_bundle(self) -> Iterator[beam.utils.windowed_value.WindowedValue]:
         if self.records:
             yield GlobalWindows.windowed_value(self._store())
-        self.unfinished = []
 
-    def teardown(self) -> None:
-        # Only an interrupted bundle leaves paths here.
-        for path in self.unfinished:
-            files.remove_file(path)
-        if self.unfinished:
-            remove_empty_folders(self.target)
-
-    def _store(self) -> SortedRun:
-        count = len(self.records)
-        packed = pack(self.records)
-        self.taken += count
-        self.records, self.size = [], 0
-        payload = len(packed) - 16 * count
-        if len(packed) <= _INLINE_BYTES:
-            return SortedRun("", packed, count, 0, count, 0, payload)
+    def _store(self) -> tuple[Segment, int]:
+        rows, hashes = hashed_rows(self.records)
+        name = f"{self.word}-{self.taken}"
         with abandoning(self.target):
-            path = _again(functools.partial(_spill, self.target, packed))
-        self.unfinished.append(path)
-        return SortedRun(path, b"", count, 0, count, 0, payload)
+            piece = segment.spooled_piece(name, rows, hashes, self.target.put_rows)
+        payload_bytes = self.size - _OBJECT_BYTES * piece.rows
+        self.taken += piece.rows
+        self.records, self.size = [], 0
+        return piece, payload_bytes
 
     def _refuse(self, what: str) -> NoReturn:
         number = self.taken + len(self.records)
@@ -282,29 +290,14 @@ class _SortRecords(beam.DoFn):
         )
 
 
-def _again(work: Callable[[], _Result]) -> _Result:
-    """Does work in the work folder; see `transforms.storage.retry`."""
-    # Another worker may just have removed a folder because it was empty.
-    return persistently(work, also={errno.ENOENT})
-
-
-def _spill(target: Target, packed: bytes) -> str:
-    """Stores a packed run under a name of this attempt; returns its path."""
-    path = os.path.join(target.part("runs"), secrets.token_hex(16))
-    # Not synced: after a power loss the job starts again.
-    with files.create(path, attempts=target.part("attempts"), durable=False) as file:
-        file.write(packed)
-    return path
-
-
-def _fetch(run: SortedRun, start: int, stop: int) -> bytes:
-    if not run.path:
-        return run.data[start:stop]
-    return files.read_range(run.path, start, stop)
-
-
-def _measure(run: SortedRun) -> tuple[int, int]:
-    return run.records, run.size
+def hashed_rows(records: Sequence[bytes]) -> tuple[pa.RecordBatch, UInt64s]:
+    """Returns records as rows, in the order of their hashes, and these."""
+    blake2b = hashlib.blake2b
+    digests = b"".join([blake2b(record, digest_size=8).digest() for record in records])
+    hashes = np.frombuffer(digests, "<u8")
+    order = np.argsort(hashes)
+    ordered = pa.array([records[i] for i in order.tolist()], pa.large_binary())
+    return pa.record_batch([ordered], [_RECORD]), hashes[order]
 
 
 def _plan_shards(
@@ -315,26 +308,43 @@ def _plan_shards(
     for more_records, more_bytes in measures:
         records += more_records
         payload_bytes += more_bytes
-    stored = payload_bytes + 16 * records
+    stored = payload_bytes + OVERHEAD_BYTES * records
     shards = wanted or max(1, -(-stored // _SHARD_BYTES))
+    parts = max(1, -(-stored // (shards * _PART_BYTES)))
     with abandoning(target):
         check_target(target, [(index, shards) for index in range(shards)])
         if files.exists(target.hidden):
             with target.own.held():
                 target.own.remove_runs(but=target.run)
-    return WritePlan(shards, records, payload_bytes)
+    return WritePlan(shards, parts, records, payload_bytes)
 
 
-def _name_shards(plan: WritePlan) -> Iterable[tuple[int, SortedRun]]:
-    nothing = SortedRun("", b"", 0, 0, 0, 0, 0)
+def _name_shards(plan: WritePlan) -> Iterable[tuple[int, bytes]]:
+    nothing = segment.pack(Segment("", 0, 0, 0))
     return [(index, nothing) for index in range(plan.shards)]
 
 
 def _cut_by_shard(
-    run: SortedRun, plan: WritePlan, target: Target
-) -> Iterable[tuple[int, SortedRun]]:
+    spooled: tuple[Segment, int], plan: WritePlan, target: Target
+) -> Iterable[tuple[int, bytes]]:
+    """Returns the records of a piece for each shard; `start` is their part of it."""
+    piece, _ = spooled
+    # What has come inside its descriptor goes on in it.
+    store = dataclasses.replace(target.store, inline=not piece.path)
     with abandoning(target):
-        return _again(lambda: list(cut_run(run, plan.shards, _fetch)))
+        rows, hashes = segment.open_piece(store.get(piece))
+        rows = rows.append_column(KEY_COLUMN, pa.array(hashes))
+        # Parts of shards are shards of shards: both go by the high bits.
+        numbers = shard_of_keys(hashes, plan.shards * plan.parts)
+        places, messages = [], []
+        for number, some in segment.cut(rows, numbers):
+            places.append(divmod(number, plan.parts))
+            messages.append((some.num_rows, segment.serialize(some)))
+        stored = store.put(piece.origin, 0, messages)
+    return [
+        (shard, segment.pack(dataclasses.replace(each, start=part)))
+        for (shard, part), each in zip(places, stored, strict=True)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,7 +352,7 @@ class _Drafted:
     """A file that is written and does not have its name yet."""
 
     index: int
-    runs: Sequence[SortedRun]
+    segments: Sequence[Segment]
     draft: files.Draft
     facts: FileFacts
 
@@ -366,16 +376,14 @@ class _WriteFile(beam.DoFn):
     def start_bundle(self) -> None:
         self._discard()
 
-    def process(
-        self, element: tuple[int, Iterable[SortedRun]]
-    ) -> Iterable[WrittenShard]:
-        index, parts = element
-        runs = [run for run in parts if run.records]
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterable[WrittenShard]:
+        index, packed = element
+        segments = segment.in_source_order(packed)
         with abandoning(self.target):
-            draft, facts = _again(
-                functools.partial(_draft_file, self.target, index, runs)
+            draft, facts = persistently(
+                functools.partial(_draft_file, self.target, index, segments)
             )
-        self.group.append(_Drafted(index, runs, draft, facts))
+        self.group.append(_Drafted(index, segments, draft, facts))
         stored = sum(each.facts.stored_bytes for each in self.group)
         is_full = len(self.group) >= most_drafts() or stored >= _GROUP_BYTES
         return self._finish() if is_full else []
@@ -399,9 +407,9 @@ class _WriteFile(beam.DoFn):
             except (OSError, StorageError):
                 # Each by itself; one that fails for good says why.
                 for each in group:
-                    _again(
+                    persistently(
                         functools.partial(
-                            _write_file, self.target, each.index, each.runs
+                            _write_file, self.target, each.index, each.segments
                         )
                     )
         self.records_written.inc(sum(each.facts.records for each in group))
@@ -409,21 +417,64 @@ class _WriteFile(beam.DoFn):
 
 
 def _draft_file(
-    target: Target, index: int, runs: Sequence[SortedRun]
+    target: Target, index: int, segments: Iterable[Segment]
 ) -> tuple[files.Draft, FileFacts]:
     """Writes a file that does not get its name yet."""
-    path = os.path.join(target.part("shards"), str(index))
-    draft = files.draft(path, attempts=target.part("attempts"))
+    store = target.make_work()
+    draft = files.draft(target.finished(index), attempts=store.attempts)
+    parts: dict[int, list[Segment]] = {}
+    for each in segments:
+        if each.rows:
+            parts.setdefault(each.start, []).append(each)
     with (
         files.discarded_on_error(draft),
         TFRecordWriter(draft, compression=target.compression) as writer,
     ):
-        for records in merge_runs(runs, _fetch):
-            writer.write_framed(frame_records(records), records=len(records))
+        for part in sorted(parts):
+            for records in in_order(store.get_all(parts.pop(part))):
+                writer.write_framed(_framed(records), records=len(records))
     return draft, writer.facts()
 
 
-def _write_file(target: Target, index: int, runs: Sequence[SortedRun]) -> None:
-    draft, _ = _draft_file(target, index, runs)
+def _write_file(target: Target, index: int, segments: Iterable[Segment]) -> None:
+    draft, _ = _draft_file(target, index, segments)
     with files.written(draft):
         pass
+
+
+def in_order(messages: Iterable[pa.Buffer]) -> Iterator[list[bytes]]:
+    """Yields all records by (hash, bytes), some 16 MiB at a time.
+
+    Hashes are spread evenly, so even windows of them hold about as many bytes each.
+
+    Args:
+      messages: one or more segments, each with a record or more, by their hashes.
+    """
+    batches = [segment.deserialize(each, _SCHEMA) for each in messages]
+    hashes = [batch[KEY_COLUMN].to_numpy() for batch in batches]
+    windows = sum(batch.nbytes for batch in batches) // _WINDOW_BYTES + 1
+    low = min(float(each[0]) for each in hashes)
+    high = max(float(each[-1]) for each in hashes)
+    bounds = np.linspace(low, high, windows + 1)[1:-1].astype(np.uint64)
+    edges = [[0, *np.searchsorted(each, bounds).tolist(), len(each)] for each in hashes]
+    for window in range(windows):
+        rows = pa.Table.from_batches(
+            batch.slice(edge[window], edge[window + 1] - edge[window])
+            for batch, edge in zip(batches, edges, strict=True)
+        )
+        order = [(KEY_COLUMN, "ascending"), (_RECORD, "ascending")]
+        yield rows.sort_by(order)[_RECORD].to_pylist()
+
+
+def _framed(records: Sequence[bytes]) -> bytes:
+    """Returns the framed records, one after another."""
+    count = len(records)
+    crcs = np.fromiter(map(google_crc32c.value, records), np.uint32, count)
+    packed = mask_all(crcs).astype("<u4").tobytes()
+    footers = [packed[at : at + 4] for at in range(0, 4 * count, 4)]
+    headers = map(_header, map(len, records))
+    parts = zip(headers, records, footers, strict=True)
+    return b"".join(itertools.chain.from_iterable(parts))
+
+
+_header = functools.lru_cache(maxsize=4096)(header)

@@ -21,7 +21,6 @@ from transforms.core.tfrecord import FileFacts, TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.salvage import Skipped
 from transforms.errors import DamageError, SourceError, TargetError, UsageError
-from transforms.tfrecord.sorted_run import frame_records
 
 Folder = pathlib.Path
 RECORDS = [b"record %d" % number * 9 for number in range(100)]
@@ -303,7 +302,8 @@ def test_throughput_and_memory(size: int, tmp_path: Folder, headline: Headline) 
     rng = random.Random(8)
     payload = rng.randbytes(2 * size)
     megabytes = 160
-    block = frame_records([payload[: rng.randrange(2 * size)] for _ in range(400)])
+    sizes = [rng.randrange(2 * size) for _ in range(400)]
+    block = b"".join(frame(payload[:each]) for each in sizes)
     data = bytearray(block * ((megabytes << 20) // len(block) + 1))
     for _ in range(megabytes):
         data[rng.randrange(len(data))] ^= 1

@@ -22,9 +22,16 @@ from tests.support.tfrecord_pipelines import (
     pipeline,
     write,
 )
-from transforms.errors import CommitError, ConservationError, EncodingError, TargetError
+from transforms.core import segment
+from transforms.errors import (
+    CommitError,
+    ConservationError,
+    DamageError,
+    EncodingError,
+    TargetError,
+)
 from transforms.storage import draft_group, retry
-from transforms.tfrecord import renaming, sorted_run
+from transforms.tfrecord import renaming
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.write import WriteTFRecords
 
@@ -70,8 +77,8 @@ def test_wrong_element(
 ) -> None:
     """What is not bytes fails the run, named by type and place; nothing is left."""
     if spilled:
-        monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
-        monkeypatch.setattr(tfrecord, "_RUN_BYTES", 2000)
+        monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
+        monkeypatch.setattr(tfrecord, "PIECE_BYTES", 2000)
     before = _old_files(tmp_path)
     records = [*RECORDS[:200], element, *RECORDS[200:]]
     with pytest.raises(EncodingError, match=rf"{type(element).__name__}.*element 200"):
@@ -80,9 +87,9 @@ def test_wrong_element(
 
 
 def test_failure_in_front(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the user's own step leaves nothing of the bundle it broke off."""
-    monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(tfrecord, "_RUN_BYTES", 2000)
+    """After an error in the user's own step files are as they were; work is left."""
+    monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(tfrecord, "PIECE_BYTES", 2000)
     before = _old_files(tmp_path)
 
     def fail(number: int) -> bytes:
@@ -95,6 +102,31 @@ def test_failure_in_front(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     records | WriteTFRecords(str(tmp_path / "x"), num_shards=3)
     with pytest.raises(ValueError, match="mine"):
         p.run()
+    (work,) = tmp_path.glob(".*")
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("x*")} == before
+    assert sorted(work.glob("*/segments/*"))
+    write(tmp_path / "x", num_shards=3)
+    assert len(contents(tmp_path)) == 3
+
+
+def test_a_damaged_piece_is_found(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk has changed meanwhile is never written to a file."""
+    monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
+    before = _old_files(tmp_path)
+    real = renaming.Target.put_rows
+
+    def damaged(target: Any, name: str, pieces: Any) -> str:
+        path = real(target, name, pieces)
+        with open(path, "r+b") as file:
+            file.seek(-9, os.SEEK_END)
+            file.write(b"?")
+        return path
+
+    monkeypatch.setattr(renaming.Target, "put_rows", damaged)
+    with pytest.raises(DamageError, match="as it was written"):
+        write(tmp_path / "x", num_shards=3)
     assert contents(tmp_path) == before
 
 
@@ -185,17 +217,17 @@ def test_failing_write(
 ) -> None:
     """A full disk: nothing is left, and the error says where."""
     if spilled:
-        monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
+        monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     before = _old_files(tmp_path)
     real = os.replace
 
     def full(source: str, target: str) -> None:
-        if os.path.basename(os.path.dirname(target)) == "shards":
+        if os.path.basename(os.path.dirname(target)) == "dataset":
             raise OSError(errno.ENOSPC, "No space left on device", target)
         real(source, target)
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(CommitError, match=r"No space left on device.*shards"):
+    with pytest.raises(CommitError, match=r"No space left on device.*dataset"):
         write(tmp_path / "x", num_shards=3)
     assert contents(tmp_path) == before
 
@@ -205,7 +237,7 @@ def test_transient_errors_are_survived(
 ) -> None:
     """Two input/output errors while storing change nothing."""
     monkeypatch.setattr(retry, "POLICY", retry.RetryPolicy(first_pause=0.0))
-    monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     write(tmp_path / "calm" / "x", num_shards=2)
     failures = collections.Counter[str]()
     real = os.replace
@@ -213,24 +245,25 @@ def test_transient_errors_are_survived(
     def flaky(source: str, target: str) -> None:
         place = os.path.basename(os.path.dirname(target))
         failures[place] += 1
-        if place in ("runs", "shards") and failures[place] <= 2:
+        if place in ("segments", "dataset") and failures[place] <= 2:
             raise OSError(errno.EIO, "flaky")
         real(source, target)
 
     monkeypatch.setattr(os, "replace", flaky)
     write(tmp_path / "flaky" / "x", num_shards=2)
-    assert failures["runs"] == 3
+    # A piece, and what each shard has of it.
+    assert failures["segments"] == 4
     assert contents(tmp_path / "calm") == contents(tmp_path / "flaky")
 
 
 def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record lost on the way is found before anything is published."""
-    real = sorted_run.merge_runs
+    real = tfrecord.in_order
 
-    def losing(*given_all: Any) -> Iterable[list[bytes]]:
-        return [records[1:] for records in real(*given_all)]
+    def losing(messages: Any) -> Iterable[list[bytes]]:
+        return [records[1:] for records in real(messages)]
 
-    monkeypatch.setattr(tfrecord, "merge_runs", losing)
+    monkeypatch.setattr(tfrecord, "in_order", losing)
     before = _old_files(tmp_path)
     with pytest.raises(ConservationError, match="300 records"):
         write(tmp_path / "x", num_shards=3)

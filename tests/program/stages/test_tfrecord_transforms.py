@@ -11,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pytest
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
@@ -28,6 +29,7 @@ from tests.support.tfrecord_pipelines import (
     pipeline,
     write,
 )
+from transforms.core import segment
 from transforms.core.placing import placement
 from transforms.core.tfrecord import frame
 from transforms.errors import (
@@ -36,11 +38,9 @@ from transforms.errors import (
     SpecError,
     TFRecordError,
 )
-from transforms.tfrecord import sorted_run
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
-from transforms.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
-from transforms.tfrecord.write import WriteTFRecords
+from transforms.tfrecord.write import WriteTFRecords, hashed_rows, in_order
 
 Folder = pathlib.Path
 
@@ -63,7 +63,7 @@ def collect(record: Any) -> None:
 
 
 # In the order that their hashes give them; the first four fall into shard 0 of 2. The
-# recipe is in the docstring of `sorted_run`; a change would be one of output bytes.
+# recipe is in the docstring of `write`; a change would be one of output bytes.
 GOLDEN = [b"a", "한글".encode(), b"b", b"b", b"", b"cc"]
 # The second file: b"" and b"cc", framed.
 GOLDEN_HEX = "000000000000000029039807d8ea82a2020000000000000078270b346363f15939d8"
@@ -83,7 +83,7 @@ def test_golden_files(tmp_path: Folder) -> None:
 def test_any_order_any_bundles_same_files(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reversed, in bundles, repeated, spilled in many runs, merged in windows."""
+    """Reversed, in bundles, repeated, in many pieces, in parts, in windows."""
     records = [*RECORDS, *RECORDS[::7], b"", b"x" * 5000]
     ways: dict[str, tuple[list[bytes], dict[str, Any]]] = {
         "plain": (records, {}),
@@ -93,9 +93,10 @@ def test_any_order_any_bundles_same_files(
     }
     for name, (given_records, options) in ways.items():
         write(tmp_path / name / "x", given_records, num_shards=3, **options)
-    monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(tfrecord, "_RUN_BYTES", 2000)
-    monkeypatch.setattr(sorted_run, "_WINDOW_BYTES", 500)
+    monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(tfrecord, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(tfrecord, "_PART_BYTES", 1000)
+    monkeypatch.setattr(tfrecord, "_WINDOW_BYTES", 500)
     for name, (given_records, options) in ways.items():
         write(
             tmp_path / f"spilled {name}" / "x", given_records, num_shards=3, **options
@@ -114,43 +115,36 @@ def test_any_order_any_bundles_same_files(
     shards=st.integers(1, 5),
     window=st.integers(1, 30),
 )
-def test_runs_equal_a_plain_sort(
+def test_pieces_equal_a_plain_sort(
     records: list[bytes], cuts: list[int], shards: int, window: int
 ) -> None:
-    """Packing, cutting and merging give what sorting all records at once gives."""
-
-    def fetch(run: SortedRun, start: int, stop: int) -> bytes:
-        return (files[run.path] if run.path else run.data)[start:stop]
+    """Cutting and ordering pieces gives what sorting all records at once gives."""
 
     def order(record: bytes) -> tuple[int, bytes]:
         digest = hashlib.blake2b(record, digest_size=8).digest()
         return int.from_bytes(digest, "little"), record
 
-    files: dict[str, bytes] = {}
-    parts: dict[int, list[SortedRun]] = {index: [] for index in range(shards)}
+    parts: dict[int, list[pa.Buffer]] = {index: [] for index in range(shards)}
     edges = [0, *sorted(cuts), len(records)]
-    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-        piece = records[start:stop]
-        size = sum(map(len, piece))
-        run = SortedRun("", pack(piece), len(piece), 0, len(piece), 0, size)
-        if number % 2:
-            files[f"run {number}"] = run.data
-            run = SortedRun(f"run {number}", b"", len(piece), 0, len(piece), 0, size)
-        for shard, part in cut_run(run, shards, fetch):
-            parts[shard].append(part)
+    for start, stop in itertools.pairwise(edges):
+        rows, hashes = hashed_rows(records[start:stop])
+        rows = rows.append_column(segment.KEY_COLUMN, pa.array(hashes))
+        numbers = placement.shard_of_keys(hashes, shards)
+        for shard, some in segment.cut(rows, numbers):
+            parts[shard].append(segment.serialize(some))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorted_run, "_WINDOW_BYTES", window)
-        merged = {
-            shard: [record for part in merge_runs(runs, fetch) for record in part]
-            for shard, runs in parts.items()
+        patch.setattr(tfrecord, "_WINDOW_BYTES", window)
+        found = {
+            shard: [record for some in in_order(messages) for record in some]
+            for shard, messages in parts.items()
+            if messages
         }
     expected = sorted(records, key=order)
     keys = np.array([order(record)[0] for record in expected], np.uint64)
     of = placement.shard_of_keys(keys, shards).tolist()
     for shard in range(shards):
         mine = [r for r, s in zip(expected, of, strict=True) if s == shard]
-        assert merged[shard] == mine
-        assert all(part.size == 0 or part.records for part in parts[shard])
+        assert found.get(shard, []) == mine
 
 
 def test_shard_count_follows_the_bytes(
