@@ -333,6 +333,7 @@ def _cut_by_shard(
     store = dataclasses.replace(target.store, inline=not piece.path)
     with abandoning(target):
         rows, hashes = segment.open_piece(store.get(piece))
+        assert hashes is not None, "records have no keys"
         rows = rows.append_column(KEY_COLUMN, pa.array(hashes))
         # Parts of shards are shards of shards: both go by the high bits.
         numbers = shard_of_keys(hashes, plan.shards * plan.parts)
