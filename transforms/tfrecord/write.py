@@ -8,30 +8,18 @@ It takes the parameters of `beam.io.WriteToTFRecord` and promises more. A write 
             -> finished files in the work folder                        Write files
             -> renamed, one after another                               Publish
 
-A record's place depends on its bytes alone: with h = blake2b(record, 8 bytes, LE),
-
-    shard  high 32 bits of h * shards >> 32
-    order  within the shard by (h, bytes); equal records stay, side by side
-
-so a multiset of records has one arrangement, whatever order and bundles it came in.
-None of this may change: the bytes of every file ever written depend on it. The golden
-files in tests/program/stages/test_tfrecord_transforms.py pin it.
-
-The work folder, and what is in it, is drawn in `renaming`.
+What decides the place of a record is in `records`; the work folder, and what is in it,
+is drawn in `renaming`.
 """
 
 import dataclasses
 import functools
-import hashlib
-import itertools
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import apache_beam as beam
-import google_crc32c
-import numpy as np
 import pyarrow as pa
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
@@ -40,15 +28,10 @@ from apache_beam.transforms.window import GlobalWindows
 from transforms import files
 from transforms.core import segment
 from transforms.core.model import Segment
-from transforms.core.placing.placement import UInt64s, shard_of_keys
+from transforms.core.placing.placement import shard_of_keys
 from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
 from transforms.core.tfrecord import FileFacts, TFRecordWriter
-from transforms.core.tfrecord.frame import (
-    DEFAULT_MAX_RECORD_BYTES,
-    OVERHEAD_BYTES,
-    header,
-    mask_all,
-)
+from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
 from transforms.errors import EncodingError, SpecError, StorageError
 from transforms.storage.draft_group import (
     discard_all,
@@ -65,6 +48,7 @@ from transforms.tfrecord.parameters import (
     compression_of,
     type_of,
 )
+from transforms.tfrecord.records import framed, hashed_rows, in_order
 from transforms.tfrecord.renaming import (
     Target,
     WritePlan,
@@ -81,14 +65,10 @@ _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 _SHARD_BYTES = 150_000_000
 # A file is written from parts of this size at most, each loaded as a whole.
 _PART_BYTES = _SHARD_BYTES
-# Of a part, records that are ordered and framed at a time.
-_WINDOW_BYTES = 1 << 24
-# A record that waits takes its length and about this.
-_OBJECT_BYTES = 48
-_RECORD = "record"
-_SCHEMA = pa.schema([(_RECORD, pa.large_binary()), (KEY_COLUMN, pa.uint64())])
 # Of files that are made durable together.
 _GROUP_BYTES = 1 << 24
+# A record that waits takes its length and about this.
+_OBJECT_BYTES = 48
 
 
 @dataclasses.dataclass
@@ -290,16 +270,6 @@ class _SpoolRecords(beam.DoFn):
         )
 
 
-def hashed_rows(records: Sequence[bytes]) -> tuple[pa.RecordBatch, UInt64s]:
-    """Returns records as rows, in the order of their hashes, and these."""
-    blake2b = hashlib.blake2b
-    digests = b"".join([blake2b(record, digest_size=8).digest() for record in records])
-    hashes = np.frombuffer(digests, "<u8")
-    order = np.argsort(hashes)
-    ordered = pa.array([records[i] for i in order.tolist()], pa.large_binary())
-    return pa.record_batch([ordered], [_RECORD]), hashes[order]
-
-
 def _plan_shards(
     _: bytes, measures: Iterable[tuple[int, int]], target: Target, wanted: int
 ) -> WritePlan:
@@ -433,7 +403,7 @@ def _draft_file(
     ):
         for part in sorted(parts):
             for records in in_order(store.get_all(parts.pop(part))):
-                writer.write_framed(_framed(records), records=len(records))
+                writer.write_framed(framed(records), records=len(records))
     return draft, writer.facts()
 
 
@@ -441,41 +411,3 @@ def _write_file(target: Target, index: int, segments: Iterable[Segment]) -> None
     draft, _ = _draft_file(target, index, segments)
     with files.written(draft):
         pass
-
-
-def in_order(messages: Iterable[pa.Buffer]) -> Iterator[list[bytes]]:
-    """Yields all records by (hash, bytes), some 16 MiB at a time.
-
-    Hashes are spread evenly, so even windows of them hold about as many bytes each.
-
-    Args:
-      messages: one or more segments, each with a record or more, by their hashes.
-    """
-    batches = [segment.deserialize(each, _SCHEMA) for each in messages]
-    hashes = [batch[KEY_COLUMN].to_numpy() for batch in batches]
-    windows = sum(batch.nbytes for batch in batches) // _WINDOW_BYTES + 1
-    low = min(float(each[0]) for each in hashes)
-    high = max(float(each[-1]) for each in hashes)
-    bounds = np.linspace(low, high, windows + 1)[1:-1].astype(np.uint64)
-    edges = [[0, *np.searchsorted(each, bounds).tolist(), len(each)] for each in hashes]
-    for window in range(windows):
-        rows = pa.Table.from_batches(
-            batch.slice(edge[window], edge[window + 1] - edge[window])
-            for batch, edge in zip(batches, edges, strict=True)
-        )
-        order = [(KEY_COLUMN, "ascending"), (_RECORD, "ascending")]
-        yield rows.sort_by(order)[_RECORD].to_pylist()
-
-
-def _framed(records: Sequence[bytes]) -> bytes:
-    """Returns the framed records, one after another."""
-    count = len(records)
-    crcs = np.fromiter(map(google_crc32c.value, records), np.uint32, count)
-    packed = mask_all(crcs).astype("<u4").tobytes()
-    footers = [packed[at : at + 4] for at in range(0, 4 * count, 4)]
-    headers = map(_header, map(len, records))
-    parts = zip(headers, records, footers, strict=True)
-    return b"".join(itertools.chain.from_iterable(parts))
-
-
-_header = functools.lru_cache(maxsize=4096)(header)

@@ -31,6 +31,7 @@ from transforms.errors import (
     TargetError,
 )
 from transforms.storage import draft_group, retry
+from transforms.tfrecord import records as records_in_files
 from transforms.tfrecord import renaming
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.write import WriteTFRecords
@@ -258,7 +259,7 @@ def test_transient_errors_are_survived(
 
 def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record lost on the way is found before anything is published."""
-    real = tfrecord.in_order
+    real = records_in_files.in_order
 
     def losing(messages: Any) -> Iterable[list[bytes]]:
         return [records[1:] for records in real(messages)]

@@ -38,9 +38,11 @@ from transforms.errors import (
     SpecError,
     TFRecordError,
 )
+from transforms.tfrecord import records as tfrecord_records
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
-from transforms.tfrecord.write import WriteTFRecords, hashed_rows, in_order
+from transforms.tfrecord.records import hashed_rows, in_order
+from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 
@@ -63,7 +65,7 @@ def collect(record: Any) -> None:
 
 
 # In the order that their hashes give them; the first four fall into shard 0 of 2. The
-# recipe is in the docstring of `write`; a change would be one of output bytes.
+# recipe is in the docstring of `records`; a change would be one of output bytes.
 GOLDEN = [b"a", "한글".encode(), b"b", b"b", b"", b"cc"]
 # The second file: b"" and b"cc", framed.
 GOLDEN_HEX = "000000000000000029039807d8ea82a2020000000000000078270b346363f15939d8"
@@ -96,7 +98,7 @@ def test_any_order_any_bundles_same_files(
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
     monkeypatch.setattr(tfrecord, "PIECE_BYTES", 2000)
     monkeypatch.setattr(tfrecord, "_PART_BYTES", 1000)
-    monkeypatch.setattr(tfrecord, "_WINDOW_BYTES", 500)
+    monkeypatch.setattr(tfrecord_records, "_WINDOW_BYTES", 500)
     for name, (given_records, options) in ways.items():
         write(
             tmp_path / f"spilled {name}" / "x", given_records, num_shards=3, **options
@@ -133,7 +135,7 @@ def test_pieces_equal_a_plain_sort(
         for shard, some in segment.cut(rows, numbers):
             parts[shard].append(segment.serialize(some))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfrecord, "_WINDOW_BYTES", window)
+        patch.setattr(tfrecord_records, "_WINDOW_BYTES", window)
         found = {
             shard: [record for some in in_order(messages) for record in some]
             for shard, messages in parts.items()
