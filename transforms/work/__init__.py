@@ -1,6 +1,6 @@
 """What a run keeps beside its target: segments, receipts, rejects, reports.
 
-store.py receipts.py facts_json.py    finished work, also for later runs
+store.py receipts.py    finished work, also for later runs
 rejects.py reject_files.py            rejected items
 split_ids.py split_locks.py held_files.py    tables that decide splits
 worker_check.py       what is asked of workers of an engine

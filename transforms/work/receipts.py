@@ -2,8 +2,9 @@
 
 A task whose results a later run may reuse writes a receipt when they are complete. The
 receipt's name is a digest of all that decides the results, so any receipt found is
-valid. Its content is the CRC32C in 8 hex digits, a space, and the facts of the results
-as `transforms.work.facts_json` writes them:
+valid. Its content is the CRC32C in 8 hex digits, a space, and, compressed by zlib, the
+facts of the results as `transforms.core.dataclass_json` writes them. A receipt whose
+fields are others is of another version: the task is done again.
 
     <digest>-<n>.piece     the n-th piece of a block: what `read` and `place` gave
     <digest>.block         how many pieces the block has, once `read` has seen them all
@@ -23,12 +24,14 @@ import hashlib
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
 
 from transforms import files
+from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import (
     Block,
     Piece,
@@ -40,10 +43,12 @@ from transforms.core.model import (
     ShardKey,
 )
 from transforms.core.placing.leakage import Fingerprints
-from transforms.work.facts_json import from_json, to_json
 from transforms.work.store import Store
 
 _CHUNK_BYTES = 8 << 20
+# The fastest. Of a block that has a segment for each of thousands of shards, the fields
+# are alike.
+_COMPRESSION = 1
 # Receipts of shards, and how many each is of.
 _GROUP = re.compile(r"[0-9a-f]+-(\d+)\.shards")
 
@@ -94,6 +99,10 @@ class ShardDone:
 
 
 Done = PieceDone | ShardDone
+# Sizes and checksums of the logs that are in files; None where one cannot be read.
+_Sums = tuple[tuple[int, int] | None, ...]
+_PIECE = tuple[PieceDone, _Sums]
+_SHARD = tuple[ShardDone, _Sums]
 
 
 def _prints(done: Done) -> list[Segment]:
@@ -102,9 +111,8 @@ def _prints(done: Done) -> list[Segment]:
 
 def keep_piece(store: Store, piece: Piece, done: PieceDone) -> None:
     """Leaves the receipt of a piece whose segments are stored."""
-    facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
     name = f"{piece.input_digest}-{piece.number}.piece"
-    _keep(store, name, [facts, _sums(done.logs())])
+    _keep(store, name, (done, _sums(done.logs())))
 
 
 def keep_block(store: Store, input_digest: str, pieces: int) -> None:
@@ -117,16 +125,15 @@ def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
 
     None: some are missing, or damaged.
     """
-    pieces = _find(store, f"{input_digest}.block")
-    if not isinstance(pieces, int):
+    pieces = _find(store, f"{input_digest}.block", int)
+    if pieces is None:
         return None
     out = []
     for number in range(pieces):
-        found = _find(store, f"{input_digest}-{number}.piece")
+        found = _find(store, f"{input_digest}-{number}.piece", _PIECE)
         if found is None:
             return None
-        facts, sums = found
-        done = _moved(PieceDone(*facts), store)
+        done, sums = _moved(found[0], store), found[1]
         if not _whole(done.parts()) or _sums(done.logs()) != sums:
             return None
         out.append(done)
@@ -144,9 +151,8 @@ def keep_shards(store: Store, shards: Sequence[tuple[str, ShardDone]]) -> None:
         return
     lines = []
     for input_digest, done in shards:
-        facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
         rejected = sum(log.items for log in done.logs())
-        text = to_json([facts, _sums(done.logs())])
+        text = to_json((done, _sums(done.logs())))
         lines.append(b"%s %d %s" % (input_digest.encode(), rejected, text))
     digests = "\n".join(input_digest for input_digest, _ in shards)
     name = hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
@@ -180,10 +186,10 @@ class FinishedShards:
         if text is None:
             return None
         try:
-            facts, sums = from_json(text)
+            kept, sums = from_json(_SHARD, text)
         except ValueError:
             return None
-        done: ShardDone = _moved(ShardDone(*facts), store)
+        done: ShardDone = _moved(kept, store)
         if not _whole_files(done.shard, store) or not _whole(done.parts()):
             return None
         if _sums(done.logs()) != sums:
@@ -195,21 +201,15 @@ def keep_blocks(
     store: Store, listed_as: str, position: int, blocks: Sequence[Block]
 ) -> None:
     """Leaves the blocks of an input; `position` is what they count theirs from."""
-    rows = [
-        list(
-            dataclasses.astuple(dataclasses.replace(b, position=b.position - position))
-        )
-        for b in blocks
-    ]
-    _keep(store, f"{listed_as}.blocks", rows)
+    moved = [dataclasses.replace(b, position=b.position - position) for b in blocks]
+    _keep(store, f"{listed_as}.blocks", tuple(moved))
 
 
 def find_blocks(store: Store, listed_as: str, position: int) -> list[Block] | None:
     """Returns the blocks of an input as an earlier run has cut them."""
-    rows = _find(store, f"{listed_as}.blocks")
-    if rows is None:
+    blocks = _find(store, f"{listed_as}.blocks", tuple[Block, ...])
+    if blocks is None:
         return None
-    blocks = [Block(*row) for row in rows]
     return [dataclasses.replace(b, position=b.position + position) for b in blocks]
 
 
@@ -226,8 +226,8 @@ def new_rejects(store: Store, seen: set[str]) -> int:
         kind = name.rpartition(".")[2]
         if kind == "shards":
             count += sum(rejected for _, rejected, _ in _lines(store, name))
-        elif kind == "piece" and (found := _find(store, name)) is not None:
-            count += sum(log.items for log in PieceDone(*found[0]).logs())
+        elif kind == "piece" and (found := _find(store, name, _PIECE)):
+            count += sum(log.items for log in found[0].logs())
     return count
 
 
@@ -261,8 +261,8 @@ def _prune(store: Store, used: Sequence[str]) -> None:
             continue
         if kind == "shards" or stem.partition("-")[0] not in keep:
             store.remove_file(os.path.join(store.receipts, name))
-        elif kind == "piece" and (found := _find(store, name)) is not None:
-            done = PieceDone(*found[0])
+        elif kind == "piece" and (found := _find(store, name, _PIECE)):
+            done = found[0]
             paths = [part.path for part in done.parts()]
             paths += [log.path for log in done.logs()]
             named.update(map(os.path.basename, paths))
@@ -278,10 +278,11 @@ def _keep(store: Store, name: str, facts: Any) -> None:
     _write(store, name, to_json(facts))
 
 
-def _find(store: Store, name: str) -> Any:
+def _find(store: Store, name: str, kind: Any) -> Any:
+    """Returns the facts of a receipt; None where it is not there, or not whole."""
     try:
         text = _read(store, name)
-        return None if text is None else from_json(text)
+        return None if text is None else from_json(kind, text)
     except ValueError:
         return None
 
@@ -303,18 +304,20 @@ def _lines(store: Store, name: str) -> Iterator[tuple[str, int, bytes]]:
 
 def _write(store: Store, name: str, text: bytes) -> None:
     path = os.path.join(store.receipts, name)
-    data = b"%08x " % google_crc32c.value(text) + text
+    packed = zlib.compress(text, _COMPRESSION)
+    data = b"%08x " % google_crc32c.value(packed) + packed
     files.write_file(path, data, attempts=store.attempts, durable=False)
 
 
 def _read(store: Store, name: str) -> bytes | None:
-    """Returns the content of a receipt; None where it is damaged, or gone."""
+    """Returns the facts of a receipt as text; None where it is damaged, or gone."""
     try:
         data = files.read_bytes(os.path.join(store.receipts, name))
-    except FileNotFoundError:
+        stated, _, packed = data.partition(b" ")
+        is_whole = stated == b"%08x" % google_crc32c.value(packed)
+        return zlib.decompress(packed) if is_whole else None
+    except (FileNotFoundError, zlib.error):
         return None
-    stated, _, text = data.partition(b" ")
-    return text if stated == b"%08x" % google_crc32c.value(text) else None
 
 
 def _moved(done: Any, store: Store) -> Any:
@@ -364,10 +367,9 @@ def _whole_files(shard: ShardFile, store: Store) -> bool:
     )
 
 
-def _sums(logs: Sequence[RejectLog]) -> list[list[int] | None]:
+def _sums(logs: Sequence[RejectLog]) -> _Sums:
     """Returns the checksums of the logs that are in files."""
-    found = [_checksum(log.path) for log in logs if log.path]
-    return [None if sums is None else list(sums) for sums in found]
+    return tuple(_checksum(log.path) for log in logs if log.path)
 
 
 def _checksum(path: str) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ import pytest
 from tests.support.job_plans import publication_of
 from tests.support.product_code import tree
 from transforms.core import this_worker
+from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import (
     Block,
     PlaceFacts,
@@ -37,7 +38,6 @@ from transforms.formats.table_source import TableSource
 from transforms.stages import commit
 from transforms.storage.visibility import Witness
 from transforms.work import worker_check
-from transforms.work.facts_json import from_json, to_json
 from transforms.work.reports import Reports
 from transforms.work.store import Store
 from transforms.work.worker_check import (
@@ -174,7 +174,7 @@ def test_receipts_name_no_worker(reports: Reports) -> None:
     text = to_json(fact)
     assert b"worker" not in text
     check_worker(rules(reports))
-    assert from_json(text).worker == this_worker.stamp() != ""
+    assert from_json(ReadFacts, text).worker == this_worker.stamp() != ""
 
 
 @pytest.mark.parametrize(

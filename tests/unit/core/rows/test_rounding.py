@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
 from transforms.core.remarks import rounding_remarks
 from transforms.core.rows import rounding
@@ -16,7 +17,6 @@ from transforms.core.rows.coerce import coerce
 from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import losses, roundings_of
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.work.facts_json import from_json, to_json
 
 FLOAT = Feature("f", Kind.FLOAT)
 LIST = Feature("f", Kind.FLOAT, shape=(None,))
@@ -238,4 +238,4 @@ def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
 def test_a_later_run_reports_what_was_rounded() -> None:
     """The facts of a block that is taken over keep its counts."""
     facts = ReadFacts("a", 0, 1, roundings={"x": Rounding(1, "z", 2, "l", 0.5)})
-    assert from_json(to_json(facts)) == facts
+    assert from_json(ReadFacts, to_json(facts)) == facts

@@ -1,0 +1,119 @@
+"""Dataclasses are the same once they were JSON, or the error says that they are not."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transforms.core.dataclass_json import from_json, to_json
+from transforms.core.manifest import FileFacts
+from transforms.core.model import (
+    PlaceFacts,
+    ReadFacts,
+    Reason,
+    RejectLog,
+    Rounding,
+    Segment,
+    ShardFile,
+)
+from transforms.core.placing.leakage import Fingerprints, Subject
+from transforms.core.statistics import Statistics, StatisticsTable
+
+SEGMENT = Segment("a.csv", 7, 3, 100, b"\x00\xff", "segments/a", 9)
+STATISTICS = StatisticsTable.of(
+    {"x": Statistics(2, 0.5, float("inf"), {3: 1}), "y": Statistics(0, classes=None)}
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (int, 7),
+        (tuple[int, ...], ()),
+        (tuple[bool | float | int | str | None, ...], (1, True, 1.0, None, "a")),
+        (tuple[float, ...], (0.0, -0.0, 1e300)),
+        (tuple[str, ...], ("\udcff", "ö", "")),
+        (tuple[bytes, ...], (b"\xff", b"")),
+        (tuple[tuple[str, int], Segment | None], (("a", 1), None)),
+        (Mapping[str, int], {}),
+        (Mapping[str, int], {"b": 1, "a": 2}),
+        (Mapping[tuple[str, int], int], {("train", 1): 3, ("train", 0): 5}),
+        (Mapping[int, Mapping[str, bool]], {2: {"b": True}, 1: {}}),
+        (tuple[tuple[tuple[str, int], Segment], ...], ((("train", 0), SEGMENT),)),
+        (PlaceFacts, PlaceFacts("a", 0, {("a", 0): 3}, {"x": SEGMENT}, "c0", ())),
+        (PlaceFacts, PlaceFacts("a", 0, {}, {}, frequent=((2**63, 2, "a", 0),))),
+        (ReadFacts, ReadFacts("a", 0, 1, roundings={"x": Rounding(1, "z", 2, "l")})),
+        (Fingerprints, Fingerprints(Subject.IMAGE, ("a",), True, SEGMENT, 1)),
+        (
+            RejectLog,
+            RejectLog(
+                {Reason.FIELD_COUNT: 2},
+                {"field_count": "a"},
+                runs=((("a", 3), ((0, 9), (9, 7))),),
+                payload=b"\r\n",
+            ),
+        ),
+    ],
+)
+def test_values_are_read_as_they_were_stored(kind: Any, value: Any) -> None:
+    """Types and order are kept, too: `True` is no 1."""
+    found = from_json(kind, to_json(value))
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+def test_facts_of_a_shard_are_read_as_they_were_stored() -> None:
+    """Its statistics are one table."""
+    indexes = (FileFacts("index/a", 1, 2),)
+    shard = ShardFile("a", "train", 0, 2, 9, 1, 3, STATISTICS, indexes=indexes)
+    found = from_json(ShardFile, to_json(shard))
+    assert repr(found) == repr(shard)
+    assert dict(found.statistics) == dict(STATISTICS)
+
+
+def test_numpy_integers_are_integers() -> None:
+    """Counts may come from NumPy."""
+    text = to_json((np.int64(3), np.uint64(2**64 - 1)))
+    assert from_json(tuple[int, ...], text) == (3, 2**64 - 1)
+
+
+def test_what_json_cannot_hold_is_an_error() -> None:
+    """It is an error of the program."""
+    with pytest.raises(TypeError):
+        to_json((object(),))
+
+
+WHOLE = {"zeros": 1, "first_zero": "", "large": 0, "first_large": "", "error": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (Rounding, WHOLE | {"later": 1}),
+        (Rounding, {name: WHOLE[name] for name in [*WHOLE][:-1]}),
+        (Rounding, WHOLE | {"zeros": "1"}),
+        (Rounding, WHOLE | {"zeros": True}),
+        (Rounding, [*WHOLE.values()]),
+        (Rounding, {"=": "Rounding", **WHOLE}),
+        (tuple[int, int], [1]),
+        (tuple[int, int], [1, 2, 3]),
+        (tuple[int, ...], 1),
+        (bytes, "!"),
+        (Subject, "other"),
+        (Mapping[str, int], [["a"]]),
+        (Mapping[str, int], {"a": None}),
+    ],
+)
+def test_other_fields_or_types_are_an_error(kind: Any, data: Any) -> None:
+    """Another version has written it: then the work is done again."""
+    with pytest.raises(ValueError, match="not of this version"):
+        from_json(kind, json.dumps(data).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_an_error(data: bytes) -> None:
+    """Likewise."""
+    with pytest.raises(ValueError, match="not of this version"):
+        from_json(Rounding, data)
