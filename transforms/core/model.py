@@ -347,8 +347,8 @@ def reject_in_words(
     return f"{', '.join(where)}: {message}"
 
 
-# The first (source, row) of the run, and (offset, size) of each of its pieces.
-RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
+# The first key of the run, and (offset, size) of each of its pieces.
+RejectRun = tuple[bytes, tuple[tuple[int, int], ...]]
 
 
 def task_of(stage: str, origin: str, start: int) -> str:

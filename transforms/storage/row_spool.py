@@ -2,15 +2,17 @@
 
 A `RowSpool` keeps few rows in memory, and many in a temporary file without a name, as a
 compressed Arrow IPC stream; each pass reads it batch by batch. A `RowSorter` sorts runs
-of rows in memory and merges them from such files.
+of rows in memory and merges them from such files; `merge_runs` merges runs that are
+stored elsewhere.
 """
 
+import bisect
 import collections
 import io
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -167,7 +169,8 @@ class RowSorter:
     def _merge(self) -> None:
         """Makes one run of all."""
         out = RowSpool(self._schema)
-        for part in _merged(self._runs, self._key, self._in_order):
+        runs = [SortedRun(run.first, run.rows.batches()) for run in self._runs]
+        for part in merge_runs(runs, self._key, self._in_order):
             out.append(part)
         end = max(run.end for run in self._runs)
         self._runs = [_Run(min(run.first for run in self._runs), out, end)]
@@ -195,17 +198,24 @@ class RowSorter:
 
     def _in_order(self, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
         """Returns rows in one sorted batch."""
-        table = pa.Table.from_batches(batches, self._schema).combine_chunks()
-        (rows,) = table.to_batches()
+        rows = in_order(batches, self._key)
         keys = rows[self._key]
-        if not _is_ascending(keys):
-            rows = rows.take(pc.array_sort_indices(keys))
-            keys = rows[self._key]
         if self._unique and len(keys) > 1:
             is_last = pc.not_equal(keys.slice(0, len(keys) - 1), keys.slice(1))
             if not pc.all(is_last).as_py():
                 rows = rows.filter(pa.array([*is_last.to_pylist(), True]))
         return rows
+
+
+def in_order(batches: Iterable[pa.RecordBatch], key: str) -> pa.RecordBatch:
+    """Returns rows in one sorted batch; those of equal keys stay as they came."""
+    rows = _joined(batches)
+    keys = rows[key]
+    return rows if _is_ascending(keys) else rows.take(pc.array_sort_indices(keys))
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def _is_ascending(keys: pa.BinaryArray) -> bool:
@@ -216,7 +226,7 @@ def _is_ascending(keys: pa.BinaryArray) -> bool:
 
 
 class _Run:
-    """Sorted rows that are being merged.
+    """Sorted rows of a sorter.
 
     Attributes:
       first, end: their first and their last key.
@@ -227,9 +237,6 @@ class _Run:
         self.first = first
         self.end = end
         self.rows = rows
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._batch: pa.RecordBatch | None = None
-        self._last = b""
 
     def append(self, rows: pa.RecordBatch, end: bytes) -> None:
         """Adds sorted rows behind those that it has; `end` is their last key."""
@@ -237,61 +244,91 @@ class _Run:
             self.rows.append(rows.slice(start, BATCH_ROWS))
         self.end = end
 
-    def open(self, key: str) -> None:
-        """Goes to its first batch."""
-        self._batches = self.rows.batches()
-        self._advance(key)
+
+class SortedRun:
+    """Sorted rows that are being merged.
+
+    Attributes:
+      first: a key that no row is before.
+      last: the last key of the rows at hand.
+    """
+
+    def __init__(self, first: bytes, batches: Iterator[pa.RecordBatch]) -> None:
+        """Makes a run; no batch is taken before its turn.
+
+        Args:
+          first: see above.
+          batches: of the rows: one at least, and none of them empty.
+        """
+        self.first = first
+        self.last = b""
+        self._batches = batches
+        self._at_hand: pa.RecordBatch | None = None
+        # Rows of the batch that was taken last.
+        self._size = 0
+
+    def advance(self, key: str) -> None:
+        """Takes the next batch, where few rows are at hand.
+
+        So runs stay close together, and many rows are merged at a time.
+        """
+        left = self._at_hand
+        if left is not None and 2 * left.num_rows >= self._size:
+            return
+        batch = next(self._batches, None)
+        if batch is None:
+            return
+        self._size = batch.num_rows
+        self.last = batch[key][-1].as_py()
+        self._at_hand = (
+            _joined([left, batch]) if left is not None and left.num_rows else batch
+        )
 
     @property
     def is_done(self) -> bool:
         """Whether nothing is left."""
-        return self._batch is None
-
-    @property
-    def last(self) -> bytes:
-        """The last key of the batch at hand."""
-        return self._last
+        return self._at_hand is None or not self._at_hand.num_rows
 
     def up_to(self, bound: bytes, key: str) -> pa.RecordBatch:
-        """Takes the rows of the batch at hand whose keys are at most `bound`."""
-        assert self._batch is not None
-        batch, keys = self._batch, self._batch[key]
-        low, high = 0, batch.num_rows
-        while low < high:
-            middle = (low + high) // 2
-            if keys[middle].as_py() <= bound:
-                low = middle + 1
-            else:
-                high = middle
-        if low == batch.num_rows:
-            self._advance(key)
-        else:
-            self._batch = batch.slice(low)
-        return batch.slice(0, low)
-
-    def _advance(self, key: str) -> None:
-        self._batch = next(self._batches, None)
-        if self._batch is not None:
-            self._last = self._batch[key][-1].as_py()
+        """Takes the rows at hand whose keys are at most `bound`."""
+        assert self._at_hand is not None
+        rows, keys = self._at_hand, self._at_hand[key]
+        stop = len(keys)
+        if self.last > bound:
+            places = range(stop)
+            stop = bisect.bisect_right(places, bound, key=lambda n: keys[n].as_py())
+        self._at_hand = rows.slice(stop)
+        return rows.slice(0, stop)
 
 
-def _merged(
-    runs: Iterable[_Run],
+def merge_runs(
+    runs: Sequence[SortedRun],
     key: str,
-    in_order: Callable[[Iterable[pa.RecordBatch]], pa.RecordBatch],
+    join: Callable[[Iterable[pa.RecordBatch]], pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of all runs in order; holds a batch of each that is begun."""
+    """Yields the rows of all runs in order; holds a batch of each that is begun.
+
+    Args:
+      runs: which have no key in common, or each has it once: such rows come in the
+        order of the runs.
+      key: the name of a binary column without nulls.
+      join: makes one sorted batch of several.
+    """
     order = {run: number for number, run in enumerate(runs)}
     waiting = collections.deque(sorted(order, key=lambda run: run.first))
-    begun: list[_Run] = []
+    begun: list[SortedRun] = []
     while waiting or begun:
         bound = min((run.last for run in begun), default=b"")
         while waiting and (not begun or waiting[0].first <= bound):
             run = waiting.popleft()
-            run.open(key)
+            run.advance(key)
             begun.append(run)
             bound = min(each.last for each in begun)
         begun.sort(key=order.__getitem__)
         parts = [part for run in begun if (part := run.up_to(bound, key)).num_rows]
+        yield parts[0] if len(parts) == 1 else join(parts)
+        # Before there are more rows in memory.
+        del parts
+        for run in begun:
+            run.advance(key)
         begun = [run for run in begun if not run.is_done]
-        yield parts[0] if len(parts) == 1 else in_order(parts)

@@ -12,9 +12,7 @@ names of items do not hold the word tfrecord: what reads `*.tfrecord*` must not 
 them.
 """
 
-import bisect
 import contextlib
-import dataclasses
 import functools
 import itertools
 import json
@@ -38,7 +36,8 @@ from transforms.errors import StorageError, TargetError
 from transforms.storage import folders
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently
-from transforms.work.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
+from transforms.storage.row_spool import SortedRun, in_order, merge_runs
+from transforms.work.rejects import PIECE_SCHEMA, read_log, read_piece
 
 _PART_BYTES = 64 << 20
 _NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
@@ -52,7 +51,8 @@ _ITEM = re.compile(
     rb"(?:\n[\x80-\xff]*[\x00-\x7f]){2}\n(?:\x05bytes|\x06reason)", re.DOTALL
 )
 
-_Key = tuple[str, int]
+# Of a number of a run.
+_PLACE_BYTES = 4
 _Offsets = npt.NDArray[np.int64]
 
 
@@ -296,107 +296,30 @@ def merge_logs(logs: Sequence[RejectLog]) -> Iterator[pa.RecordBatch]:
     """Yields all pieces of the logs in the order of (source, row).
 
     Where that is equal, in the order of the logs and of their runs. A column `log` says
-    which log each row is of. In memory are one or two pieces of each run whose range
-    has begun.
+    which log each row is of. In memory are one or two pieces of each run
+    whose range has begun.
 
     Raises:
       OSError: a log cannot be read.
     """
-    waiting = [
-        _Run((number, place), log, first, list(pieces))
-        for number, log in enumerate(logs)
-        for place, (first, pieces) in enumerate(log.runs)
-    ]
-    # In reverse, because they are popped from the end. The sort is stable: runs with
-    # the same first key stay in the order of their logs.
-    waiting = sorted(waiting, key=lambda run: run.first)[::-1]
-    begun: list[_Run] = []
-    while waiting or begun:
-        ends = [run.last for run in begun if run.pieces]
-        if waiting:
-            ends.append(waiting[-1].first)
-        # From this key on, rows that are not loaded yet may come first.
-        bound = min(ends) if ends else None
-        taken = [part for run in begun if (part := run.take(bound)) is not None]
-        if taken:
-            yield _in_order(taken)
-        begun = [run for run in begun if run.pieces or run.held.num_rows]
-        if bound is None:
-            continue
-        while waiting and waiting[-1].first <= bound:
-            bisect.insort(begun, waiting.pop(), key=lambda run: run.order)
-        for run in begun:
-            run.load(bound)
+    runs = [(n, log, *run) for n, log in enumerate(logs) for run in log.runs]
+    sorted_runs = []
+    for place, (number, log, first, pieces) in enumerate(runs):
+        batches = _batches(log, pieces, number, place.to_bytes(_PLACE_BYTES))
+        sorted_runs.append(SortedRun(first, batches))
+    return merge_runs(sorted_runs, "key", functools.partial(in_order, key="key"))
 
 
-def _nothing() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=PIECE_SCHEMA)
+def _batches(
+    log: RejectLog, pieces: Sequence[tuple[int, int]], number: int, place: bytes
+) -> Iterator[pa.RecordBatch]:
+    """Yields the pieces of a run, with the number of their log.
 
-
-@dataclasses.dataclass(slots=True)
-class _Run:
-    """A run that is being merged.
-
-    Attributes:
-      order: the number of its log, and its own there.
-      log: that it is of.
-      first: its first (source, row).
-      pieces: those not loaded yet.
-      held: what was loaded and not taken yet.
-      last: the last (source, row) that was loaded; before the first piece `first`.
+    The keys end with the place of the run, so equal ones stay in the order of the runs.
     """
-
-    order: tuple[int, int]
-    log: RejectLog
-    first: _Key
-    pieces: list[tuple[int, int]]
-    held: pa.RecordBatch = dataclasses.field(default_factory=_nothing)
-    last: _Key = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        self.last = self.first
-
-    def take(self, bound: _Key | None) -> pa.RecordBatch | None:
-        """Removes and returns what is before the bound, with the log's number."""
-        count = self.held.num_rows
-        if bound is not None and count and bound <= self.last:
-            count = self._before(bound)
-        if not count:
-            return None
-        part = self.held.slice(0, count)
-        self.held = self.held.slice(count)
-        numbers = pa.array(np.full(count, self.order[0], np.int32))
-        return part.append_column("log", numbers)
-
-    def _before(self, bound: _Key) -> int:
-        source, row = bound
-        sources, rows = self.held.column(0), self.held.column(1).to_numpy()
-        start, stop = 0, len(rows)
-        # Nearly always all rows are of one source.
-        if sources[0].as_py() != source or sources[-1].as_py() != source:
-            start, stop = (
-                find(range(len(rows)), source, key=lambda i: sources[i].as_py())
-                for find in (bisect.bisect_left, bisect.bisect_right)
-            )
-        return start + int(np.searchsorted(rows[start:stop], row))
-
-    def load(self, bound: _Key) -> None:
-        """Loads a piece where few rows are left, or all are before the bound."""
-        few = self.held.num_rows < PIECE_ROWS // 2
-        if self.pieces and (few or self.last <= bound):
-            piece = read_piece(self.log, *self.pieces.pop(0))
-            self.last = piece.column(0)[-1].as_py(), piece.column(1)[-1].as_py()
-            self.held = _joined([self.held, piece]) if self.held.num_rows else piece
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(parts) == 1:
-        return parts[0]
-    joined = _joined(parts)
-    # The sort is stable: equal keys stay in the order of the logs.
-    order = pc.sort_indices(joined, [("source", "ascending"), ("row", "ascending")])
-    return joined.take(order)
+    for offset, size in pieces:
+        piece = read_piece(log, offset, size)
+        keys = pc.binary_join_element_wise(piece["key"], place, b"")
+        numbers = pa.array(np.full(len(keys), number, np.int32))
+        columns = [keys, *piece.columns[1:], numbers]
+        yield pa.record_batch(columns, names=[*PIECE_SCHEMA.names, "log"])

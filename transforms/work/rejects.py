@@ -3,8 +3,7 @@
 A log consists of runs, each sorted by (source, row); a run consists of pieces, each one
 Arrow IPC message of `PIECE_SCHEMA`:
 
-    source  string        in UTF-8, which sorts them
-    row     int64         1-based; 0 for items that are no rows, or a hash of the line
+    key     binary        orders by source, in UTF-8, and row; see `_key`
     line    large_binary  the line of `rejects.jsonl`, with its line end
     offset  int64         where in the log the record of the kept item is
     size    int64         of that record as TFRecord frames it; 0 for none
@@ -39,8 +38,7 @@ from transforms.storage.retry import persistently, storing
 
 PIECE_SCHEMA = pa.schema(
     [
-        ("source", pa.string()),
-        ("row", pa.int64()),
+        ("key", pa.binary()),
         ("line", pa.large_binary()),
         ("offset", pa.int64()),
         ("size", pa.int64()),
@@ -69,13 +67,14 @@ _SORTED_BYTES = 8 << 20
 PIECE_ROWS = 256
 # A log of more bytes than this is written to a file.
 _INLINE_BYTES = 1 << 14
-# Of a line, to order by; positive as int64.
+# Of a line, to order by instead of its row.
 _HASH_BYTES = 7
+_ROW_BYTES = 8
 _COPIED_BYTES = 8 << 20
 
-_key = operator.itemgetter(0, 1)
-# Source, row, line, and the rejection itself where its item is kept.
-_Entry = tuple[str, int, bytes, Rejection | None]
+_first = operator.itemgetter(0)
+# Key, line, and the rejection itself where its item is kept.
+_Entry = tuple[bytes, bytes, Rejection | None]
 
 
 class RejectGatherer:
@@ -118,8 +117,8 @@ class RejectGatherer:
         # and rows, with its place.
         self._examples: dict[str, tuple[tuple[str, int], str]] = {}
         self._parts: collections.Counter[str] = collections.Counter()
-        self._runs: list[tuple[tuple[str, int], list[tuple[int, int]]]] = []
-        self._last: tuple[str, int] = ("", 0)
+        self._runs: list[tuple[bytes, list[tuple[int, int]]]] = []
+        self._last = b""
         self._line_bytes = self._item_bytes = self._size = 0
         # The end of the log, and the files that hold what comes before it.
         self._held: list[bytes] = []
@@ -145,15 +144,12 @@ class RejectGatherer:
                     text = f"{rejection.reason}: {text}"
                 self._examples[of] = place, bounded(text, _EXAMPLE_BYTES)
             line = f"{rejection.to_json()}\n".encode("utf-8", "replace")
-            source = rejection.source
-            if not source.isascii():
-                source = source.encode("utf-8", "replace").decode()
             kept = rejection if self._keep_items else None
             row = rejection.row or 0
             if self._by_line:
                 hashed = hashlib.blake2b(line, digest_size=_HASH_BYTES).digest()
                 row = int.from_bytes(hashed)
-            self._entries.append((source, row, line, kept))
+            self._entries.append((_key(rejection.source, row), line, kept))
             self._held_bytes += len(line)
             if kept is not None:
                 self._held_bytes += len(kept.raw or b"")
@@ -201,16 +197,16 @@ class RejectGatherer:
         entries, self._entries, self._held_bytes = self._entries, [], 0
         if not entries:
             return
-        entries.sort(key=_key)
-        first = _key(entries[0])
+        entries.sort(key=_first)
+        first = entries[0][0]
         if not self._runs or first < self._last:
             self._runs.append((first, []))
-        self._last = _key(entries[-1])
+        self._last = entries[-1][0]
         for start in range(0, len(entries), PIECE_ROWS):
             self._write_piece(entries[start : start + PIECE_ROWS])
 
     def _write_piece(self, entries: Sequence[_Entry]) -> None:
-        sources, rows, lines, rejections = zip(*entries, strict=True)
+        keys, lines, rejections = zip(*entries, strict=True)
         self._line_bytes += sum(map(len, lines))
         ends: npt.NDArray[np.int64] = np.zeros(len(entries) + 1, np.int64)
         if self._keep_items:
@@ -220,8 +216,7 @@ class RejectGatherer:
             self._append(records)
         piece = pa.record_batch(
             [
-                pa.array(sources, pa.string()),
-                pa.array(rows, pa.int64()),
+                pa.array(keys, pa.binary()),
                 pa.array(lines, pa.large_binary()),
                 pa.array(ends[:-1]),
                 pa.array(np.diff(ends)),
@@ -261,6 +256,16 @@ class RejectGatherer:
                     log.write(files.read_range(path, start, stop))
             for data in held:
                 log.write(data)
+
+
+def _key(source: str, row: int) -> bytes:
+    """Returns bytes that order as (source, row) do.
+
+    The row is 1-based; 0 for items that are no rows, or a hash of the line. No source
+    ends within another one: a byte 0 in it is followed by 1.
+    """
+    encoded = source.encode("utf-8", "replace").replace(b"\0", b"\0\1")
+    return encoded + b"\0\0" + row.to_bytes(_ROW_BYTES)
 
 
 def _records(

@@ -126,7 +126,6 @@ def test_merged_logs_have_one_order(
     """
     dice = random.Random(seed)
     monkeypatch.setattr("transforms.work.rejects.PIECE_ROWS", dice.choice([1, 3, 64]))
-    monkeypatch.setattr("transforms.work.reject_files.PIECE_ROWS", 4)
     monkeypatch.setattr("transforms.work.rejects._SORTED_ROWS", dice.choice([5, 100]))
     monkeypatch.setattr(
         "transforms.work.rejects._INLINE_BYTES", dice.choice([0, 1 << 14])
@@ -135,7 +134,7 @@ def test_merged_logs_have_one_order(
     for task in range(dice.randint(1, 7)):
         found = [
             rejection(
-                dice.choice(["a", "b", "é", "z/\U0001f40d"]),
+                dice.choice(["a", "a\0", "a\0\1", "b", "é", "z/\U0001f40d"]),
                 dice.choice([None, *range(1, 12)]),
                 f"{task} {number}",
             )

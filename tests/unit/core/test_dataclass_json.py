@@ -51,7 +51,7 @@ STATISTICS = StatisticsTable.of(
             RejectLog(
                 {Reason.FIELD_COUNT: 2},
                 {"field_count": "a"},
-                runs=((("a", 3), ((0, 9), (9, 7))),),
+                runs=((b"a\0\xff", ((0, 9), (9, 7))),),
                 payload=b"\r\n",
             ),
         ),
