@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import apache_beam as beam
 import google_crc32c
@@ -74,7 +74,6 @@ _READ_BYTES = 8 << 20
 # Its name among the versions that a run states.
 _MAKER = "beam-tfrecord"
 
-_Fact = TypeVar("_Fact")
 Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings | CataloguePart
 
 
@@ -164,9 +163,12 @@ def commit_dataset(
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest
-    shards = sorted(_of_type(facts, ShardFile), key=lambda s: (s.split, s.index))
-    logs = _of_type(facts, RejectLog)
-    account = _account(facts, shards, logs, shard_counts, publication)
+    sums = _Sums()
+    for fact in facts:
+        sums.add(fact)
+    shards = sorted(sums.shards, key=lambda s: (s.split, s.index))
+    logs = sums.logs
+    account = _account(sums, shard_counts, publication)
     _check_account(account, logs, publication, store)
     if publication.steps and any(account.part_balances.values()):
         # Nothing says what became of the parts of rows that own steps have changed.
@@ -181,7 +183,7 @@ def commit_dataset(
     version = publication.run.get("versions", {}).get(_MAKER, "")
     readers_files = [
         *(_write_sidecar(store, *each) for each in sidecars.derived.items()),
-        *(part.file for part in _of_type(facts, CataloguePart)),
+        *(part.file for part in sums.catalogue),
         *(facts for shard in shards for facts in shard.indexes),
     ]
     derived = tuple(
@@ -198,7 +200,7 @@ def commit_dataset(
         "finished": finished,
         "notes": [
             *publication.run.get("notes", ()),
-            *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
+            *(*sidecars.notes, *_warnings(sums), *_slips(manifest)),
             *key_remarks(shards),
             *publication.layout.catalogue_notes,
             *step_remarks(account),
@@ -207,7 +209,7 @@ def commit_dataset(
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
                 publication.shares,
-                _of_type(facts, PlaceFacts),
+                sums.placed,
             ),
         ],
     }
@@ -229,7 +231,7 @@ def commit_dataset(
     if verified or (verified is None and total <= _SMALL_BYTES):
         _check_shards(store.dataset, shards)
     if publication.keeps_work:
-        used = sorted({fact.input_digest for fact in _of_type(facts, PlaceFacts)})
+        used = sorted({fact.input_digest for fact in sums.placed})
         data = json.dumps(used).encode()
         files.write_file(store.used, data, attempts=store.attempts)
     if store.is_abandoned:
@@ -310,9 +312,9 @@ def _slips(manifest: Manifest) -> list[str]:
     return out
 
 
-def _warnings(facts: Sequence[Facts]) -> list[str]:
-    found = [t for each in _of_type(facts, SplitFindings) for t in each.warnings()]
-    return [*found, *rounding_remarks(_of_type(facts, ReadFacts))]
+def _warnings(sums: "_Sums") -> list[str]:
+    found = [text for each in sums.findings for text in each.warnings()]
+    return [*found, *rounding_remarks(sums.read)]
 
 
 def _already_done(publication: Publication, store: Store) -> str | None:
@@ -341,22 +343,80 @@ def _is_there(manifest: Manifest, publication: Publication) -> bool:
     return found.digest == manifest.digest
 
 
-def _of_type(facts: Iterable[Facts], kind: type[_Fact]) -> list[_Fact]:
-    return [fact for fact in facts if isinstance(fact, kind)]
+_Counts = collections.Counter[str]
+# Where the rows of a piece of a block begin: origin and start.
+_Place = tuple[str, int]
+
+
+class _Sums:
+    """The facts of a job by their stage, and what they add up to.
+
+    Attributes:
+      read, placed, shards, logs, catalogue, findings: the facts.
+      passed: how often each piece passed `read` and `place`.
+      rows_read: of all pieces.
+      kept, rows: of each piece, the rows that `read` did not skip, and those placed.
+      written: records of all shards.
+      skipped, rejected: items, by reason.
+      refused: rejected items, by task.
+      parts: parts of items, by where they went and what they are.
+    """
+
+    def __init__(self) -> None:
+        self.read: list[ReadFacts] = []
+        self.placed: list[PlaceFacts] = []
+        self.shards: list[ShardFile] = []
+        self.logs: list[RejectLog] = []
+        self.catalogue: list[CataloguePart] = []
+        self.findings: list[SplitFindings] = []
+        self.passed: dict[str, collections.Counter[_Place]]
+        self.passed = {name: collections.Counter() for name in ("read", "place")}
+        self.rows_read = self.written = 0
+        self.kept: dict[_Place, int] = {}
+        self.rows: dict[_Place, int] = {}
+        self.skipped: _Counts = collections.Counter()
+        self.rejected: _Counts = collections.Counter()
+        self.refused: _Counts = collections.Counter()
+        ends = ("read", "written", "rejected", "gone")
+        self.parts: dict[str, _Counts] = {name: collections.Counter() for name in ends}
+
+    def add(self, fact: Facts) -> None:
+        """Adds a fact."""
+        if isinstance(fact, ReadFacts):
+            place = fact.origin, fact.start
+            self.read.append(fact)
+            self.passed["read"][place] += 1
+            self.rows_read += fact.rows
+            self.kept[place] = fact.rows - sum(fact.skipped.values())
+            self.skipped.update(fact.skipped)
+            self.parts["read"].update(fact.parts)
+            self.parts["gone"].update(fact.parts_gone)
+        elif isinstance(fact, PlaceFacts):
+            place = fact.origin, fact.start
+            self.placed.append(fact)
+            self.passed["place"][place] += 1
+            self.rows[place] = sum(fact.rows.values())
+        elif isinstance(fact, ShardFile):
+            self.shards.append(fact)
+            self.written += fact.records
+            self.parts["written"].update(fact.parts)
+            self.parts["gone"].update(fact.parts_gone)
+        elif isinstance(fact, RejectLog):
+            self.logs.append(fact)
+            self.rejected.update({str(reason): n for reason, n in fact.counts.items()})
+            self.refused[fact.task] += fact.items
+            self.parts["rejected"].update(fact.parts)
+        elif isinstance(fact, CataloguePart):
+            self.catalogue.append(fact)
+        else:
+            self.findings.append(fact)
 
 
 def _account(
-    facts: Sequence[Facts],
-    shards: Sequence[ShardFile],
-    logs: Sequence[RejectLog],
-    shard_counts: ShardCounts,
-    publication: Publication,
+    sums: _Sums, shard_counts: ShardCounts, publication: Publication
 ) -> Account:
     """Returns where every item went, after checking the sums of every stage."""
-    read = _of_type(facts, ReadFacts)
-    placed = _of_type(facts, PlaceFacts)
-    for stage, found in (("read", read), ("place", placed)):
-        pieces = collections.Counter((fact.origin, fact.start) for fact in found)
+    for stage, pieces in sums.passed.items():
         twice = [piece for piece, count in pieces.items() if count > 1]
         if twice:
             raise ConservationError(
@@ -364,28 +424,28 @@ def _account(
                 f"{pieces[twice[0]]} times. A step between reading and writing must "
                 f"give one batch at most for each."
             )
-    rejected: collections.Counter[str] = collections.Counter()
-    for log in logs:
-        rejected.update({str(reason): n for reason, n in log.counts.items()})
-    rows_read = sum(fact.rows for fact in read)
-    rows_placed = sum(sum(fact.rows.values()) for fact in placed)
-    refused = sum(log.items for log in logs if log.task.startswith("place\0"))
-    skipped = _summed([publication.skipped, *(fact.skipped for fact in read)])
+    rows_placed = sum(sums.rows.values())
+    refused = sum(n for task, n in sums.refused.items() if task.startswith("place\0"))
+    skipped = _summed([publication.skipped, sums.skipped])
+    names = sorted({name for counts in sums.parts.values() for name in counts})
     account = Account(
-        read=rows_read + sum(publication.skipped.values()),
-        written=sum(shard.records for shard in shards),
-        rejected=dict(sorted(rejected.items())),
+        read=sums.rows_read + sum(publication.skipped.values()),
+        written=sums.written,
+        rejected=dict(sorted(sums.rejected.items())),
         skipped=skipped,
-        parts=_parts(read, shards, logs),
-        **_change_by_steps(read, placed, logs, publication),
+        parts={
+            name: {where: counts[name] for where, counts in sums.parts.items()}
+            for name in names
+        },
+        **_change_by_steps(sums, publication),
     )
     wanted = publication.expected_rows
-    files_wanted = len(shard_counts.rows)
+    shards, files_wanted = sums.shards, len(shard_counts.rows)
     if (
         account.balance
         or (not publication.steps and any(account.part_balances.values()))
         or rows_placed != sum(shard_counts.rows.values())
-        or (wanted is not None and wanted != rows_read)
+        or (wanted is not None and wanted != sums.rows_read)
         or publication.expected_placed not in (None, rows_placed + refused)
         or len(shards) != files_wanted
         or len({shard.name for shard in shards}) != files_wanted
@@ -393,19 +453,15 @@ def _account(
         raise ConservationError(
             f"Nothing may be lost or doubled, but the sums differ: expected "
             f"{'any number of' if wanted is None else f'{wanted:,}'} rows, read "
-            f"{rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
-            f"rejected {sum(rejected.values()):,}, skipped {sum(skipped.values()):,}; "
-            f"{len(shards):,} shards of {files_wanted:,}. Nothing was committed."
+            f"{sums.rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
+            f"rejected {sum(account.rejected.values()):,}, skipped "
+            f"{sum(skipped.values()):,}; {len(shards):,} shards of {files_wanted:,}. "
+            f"Nothing was committed."
         )
     return account
 
 
-def _change_by_steps(
-    read: Sequence[ReadFacts],
-    placed: Sequence[PlaceFacts],
-    logs: Sequence[RejectLog],
-    publication: Publication,
-) -> dict[str, int]:
+def _change_by_steps(sums: _Sums, publication: Publication) -> dict[str, int]:
     """Returns what users' steps have dropped or added, under the name in the account.
 
     Raises:
@@ -414,18 +470,13 @@ def _change_by_steps(
     """
     if not publication.steps:
         return {}
-    refused: collections.Counter[str] = collections.Counter()
-    for log in logs:
-        refused[log.task] += log.items
-    before: dict[tuple[str, int], int] = {}
-    for fact in read:
-        place = fact.origin, fact.start
-        gone = sum(fact.skipped.values()) + refused[task_of("read", *place)]
-        before[place] = fact.rows - gone
+    before = {
+        place: rows - sums.refused[task_of("read", *place)]
+        for place, rows in sums.kept.items()
+    }
     behind = 0
-    for each in placed:
-        place = each.origin, each.start
-        rows = sum(each.rows.values()) + refused[task_of("place", *place)]
+    for place, placed in sums.rows.items():
+        rows = placed + sums.refused[task_of("place", *place)]
         if publication.steps == "drop" and rows > before.get(place, 0):
             raise ConservationError(added_rows(place[0], before.get(place, 0), rows))
         behind += rows
@@ -440,25 +491,6 @@ def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         out.update(part)
     return dict(sorted(out.items()))
-
-
-def _parts(
-    read: Sequence[ReadFacts], shards: Sequence[ShardFile], logs: Sequence[RejectLog]
-) -> dict[str, dict[str, int]]:
-    """Returns where every part of an item went, by what it is ("boxes")."""
-    counts = {
-        "read": _summed(fact.parts for fact in read),
-        "written": _summed(shard.parts for shard in shards),
-        "rejected": _summed(log.parts for log in logs),
-        "gone": _summed(
-            [*(f.parts_gone for f in read), *(s.parts_gone for s in shards)]
-        ),
-    }
-    names = sorted({name for found in counts.values() for name in found})
-    return {
-        name: {where: found.get(name, 0) for where, found in counts.items()}
-        for name in names
-    }
 
 
 def _check_account(
