@@ -28,7 +28,7 @@ from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms import files
 from transforms.errors import BeamTFRecordError
-from transforms.shards import shard_group
+from transforms.shards import together
 from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
 from transforms.stages import commit
@@ -88,7 +88,7 @@ def test_row_9_a_shard_written_twice_is_one(
         write_shard(task, job)
         return draft_shard(task, job, *encoded)
 
-    monkeypatch.setattr(shard_group, "draft_shard", twice)
+    monkeypatch.setattr(together, "draft_shard", twice)
     run_directly(settings(table, tmp_path / "twice", shards=3))
     assert contents(tmp_path / "twice") == contents(tmp_path / "once")
 

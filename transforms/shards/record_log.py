@@ -4,7 +4,8 @@ Where a record is follows from the sizes, which the encoder knows, and its check
 in its footer. So nothing is read or computed again.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from transforms.core.catalogue import own_columns
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Statistics
 from transforms.core.tfrecord.frame import FOOTER_BYTES, OVERHEAD_BYTES, unmask_all
 from transforms.core.tfrecord.record_index import (
     index_file,
@@ -172,3 +174,25 @@ def _as_stored(column: pa.Array, feature: Feature) -> pa.Array:
     if feature.kind is Kind.TEXT:
         return column.cast(pa.string())
     return column
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodedShard:
+    """What is in the file of a shard, ready to be written.
+
+    Attributes:
+      framed: its records, in the bytes of a TFRecord file.
+      records: how many there are.
+      statistics: of its features, by name.
+      parts: see `ShardFile`.
+      log: of its records, for derived files.
+      repeated, repeated_example: see `ShardFile`.
+    """
+
+    framed: pa.Buffer
+    records: int
+    statistics: Mapping[str, Statistics]
+    parts: Mapping[str, int]
+    log: RecordLog
+    repeated: int = 0
+    repeated_example: tuple[tuple[str, int | None], ...] = ()

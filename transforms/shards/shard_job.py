@@ -22,6 +22,11 @@ from transforms.work.store import Store
 
 _AS_IT_IS = ImagePolicy()
 _NO_DERIVED_FILES = DerivedSettings()
+# Rows encoded at a time: about 6 MB of small records.
+_CHUNK_ROWS = 65_536
+# Fewer where they are large, or have many columns: missing values take memory, too.
+_CHUNK_CELLS = 1 << 23
+CHUNK_BYTES = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,3 +181,18 @@ def load_segments(
             *PlacelessRows.ordered(rows, lengths, layout.schema, unique=unique)
         )
     return Loaded(rows, lengths)
+
+
+def most_rows(columns: int) -> int:
+    """Returns how many rows of this many columns are encoded at a time."""
+    return min(_CHUNK_ROWS, _CHUNK_CELLS // max(columns, 1))
+
+
+def repeated_keys(
+    rows: ShardRows, job: ShardJob, start: int, stop: int
+) -> tuple[int, tuple[tuple[str, int | None], ...]]:
+    """Returns what `ShardFile` says of equal keys in a shard's rows."""
+    # Without a shuffle, rows of one key may be in any shards.
+    if not job.layout.sharding.shuffle:
+        return 0, ()
+    return rows.repeated_keys(start, stop)

@@ -24,12 +24,11 @@ from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
-from transforms.shards.encode_shards import CHUNK_BYTES, most_rows
 from transforms.shards.image_loading import ImageLoader
 from transforms.shards.image_rows import boxes_moved, derived_columns, faults
 from transforms.shards.loaded_images import ImageColumn
 from transforms.shards.record_log import RecordLog
-from transforms.shards.shard_job import ShardLayout
+from transforms.shards.shard_job import CHUNK_BYTES, ShardLayout, most_rows
 from transforms.work.rejects import RejectGatherer
 
 

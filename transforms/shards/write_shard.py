@@ -22,10 +22,9 @@ from transforms.core.schema import Kind
 from transforms.core.summaries import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import return_freed_memory
-from transforms.shards.encode_shards import EncodedShard, repeated_keys
 from transforms.shards.image_rows import store_fingerprints
-from transforms.shards.record_log import RecordLog
-from transforms.shards.shard_job import ShardJob, ShardTask
+from transforms.shards.record_log import EncodedShard, RecordLog
+from transforms.shards.shard_job import ShardJob, ShardTask, repeated_keys
 from transforms.shards.shard_records import Written, write_images, write_rows
 from transforms.storage.retry import persistently, storing
 from transforms.work.store import Store

@@ -21,13 +21,13 @@ from transforms.shards.catalogue_parts import (
     PartKey,
     write_catalogue_part,
 )
-from transforms.shards.shard_group import ShardGroup
 from transforms.shards.shard_job import (
     ShardJob,
     ShardLayout,
     ShardTask,
     load_segments,
 )
+from transforms.shards.together import ShardGroup
 from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 

@@ -35,7 +35,7 @@ from transforms.core.placing import identity
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import hash_texts
 from transforms.gather import row_identity, spool
-from transforms.shards import encode_shards
+from transforms.shards import shard_job
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -124,7 +124,7 @@ def test_sizes_of_pieces(
     monkeypatch.setattr(spool, "_BATCH_ROWS", 7)
     monkeypatch.setattr(spool, "PIECE_BYTES", 2_000)
     monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(encode_shards, "_CHUNK_CELLS", 40)
+    monkeypatch.setattr(shard_job, "_CHUNK_CELLS", 40)
     write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
     assert bytes_of(tmp_path / "out") == expected
 

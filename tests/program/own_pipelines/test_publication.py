@@ -38,8 +38,8 @@ from transforms.errors import (
 from transforms.gather.spool import Spool, SpooledBundle
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
-from transforms.shards import shard_group
-from transforms.shards.shard_group import ShardGroup
+from transforms.shards import together
+from transforms.shards.together import ShardGroup
 from transforms.stages.commit import Facts, commit_dataset
 from transforms.stages.job_plan import JobPlan
 
@@ -199,7 +199,7 @@ def test_attempts_of_a_random_step_do_not_mix(
     [
         # Before a shard is there, when it is written and has no name, and when a group
         # has its names and is not yet reported.
-        (shard_group, "draft_shard", False, 0),
+        (together, "draft_shard", False, 0),
         pytest.param(ShardGroup, "add", True, 1, marks=pytest.mark.stress),
         (ShardGroup, "finish", True, 0),
     ],

@@ -32,7 +32,7 @@ from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
-from transforms.shards import shard_group
+from transforms.shards import together
 from transforms.shards.shard_job import ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard
 from transforms.storage import draft_group, folders, retry
@@ -104,7 +104,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         return draft_shard(task, *arguments)
 
     monkeypatch.setattr(CsvReader, "blocks", cutting)
-    monkeypatch.setattr(shard_group, "draft_shard", writing)
+    monkeypatch.setattr(together, "draft_shard", writing)
     return seen
 
 

@@ -1,4 +1,4 @@
-"""`transforms.shards.encode_shards`: the shards of a group are as if written alone."""
+"""`transforms.shards.together`: the shards of a group are as if written alone."""
 
 import functools
 import itertools
@@ -27,8 +27,6 @@ from transforms.core.segment import (
     STAMP_COLUMN,
 )
 from transforms.errors import DamageError, EncodingError
-from transforms.shards.encode_shards import encode_shards
-from transforms.shards.shard_group import ShardGroup
 from transforms.shards.shard_job import (
     Loaded,
     ShardJob,
@@ -36,6 +34,7 @@ from transforms.shards.shard_job import (
     ShardTask,
     load_segments,
 )
+from transforms.shards.together import ShardGroup, encode_shards
 from transforms.shards.write_shard import write_shard
 from transforms.work.store import Store
 

@@ -3,18 +3,23 @@
 Of a shard of some hundred rows, the calls cost more than the rows.
 """
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from transforms.errors import BeamTFRecordError
-from transforms.shards.encode_shards import (
-    EncodedShard,
-    are_encoded_together,
-    encode_shards,
+from transforms.core.rows.record_columns import (
+    count_parts,
+    number_labels,
+    record_columns,
 )
-from transforms.shards.shard_job import ShardJob, ShardTask
+from transforms.core.schema import Kind, Schema
+from transforms.core.statistics import summarize_feature_parts
+from transforms.errors import BeamTFRecordError
+from transforms.shards.record_log import EncodedShard, RecordLog
+from transforms.shards.shard_job import ShardJob, ShardTask, most_rows, repeated_keys
 from transforms.shards.write_shard import (
     Finished,
     ShardDraft,
@@ -29,6 +34,8 @@ from transforms.storage.draft_group import (
 
 # A group of large files gains nothing, and keeps their names from appearing.
 _BYTES = 64 << 20
+# Larger shards gain nothing from their neighbours, which then only take memory.
+_TOGETHER_BYTES = 1 << 22
 
 _log = logging.getLogger(__name__)
 
@@ -139,3 +146,72 @@ class ShardGroup:
     def _take(self) -> tuple[list[ShardTask], list[ShardDraft]]:
         found, self._drafts, self._bytes = self._drafts, [], 0
         return [task for task, _ in found], [draft for _, draft in found]
+
+
+def are_encoded_together(rows: int, size: int, schema: Schema) -> bool:
+    """Whether shards are so few and small that one chunk holds the rows of all.
+
+    Images are loaded for one shard at a time.
+
+    Args:
+      rows: of all shards.
+      size: bytes of their sources.
+      schema: of the rows.
+    """
+    if schema.of_kind(Kind.IMAGE):
+        return False
+    return rows <= most_rows(len(schema.features)) and size <= _TOGETHER_BYTES
+
+
+def encode_shards(tasks: Sequence[ShardTask], job: ShardJob) -> list[EncodedShard]:
+    """Returns the content of shards, whose rows are encoded as those of one.
+
+    Of a small shard the calls cost more than the rows.
+
+    Args:
+      tasks: at least one; see `are_encoded_together`.
+      job: that they are of.
+
+    Raises:
+      BeamTFRecordError, OSError: something is wrong with one of them.
+    """
+    loaded = job.load([task.source for task in tasks])
+    features = job.layout.schema.features
+    table = number_labels(loaded.rows.table, features, job.classes)
+    rows = dataclasses.replace(loaded.rows, table=table)
+    table, positions = rows.take(0, len(rows))
+    columns = record_columns(table, features)
+    schema = job.layout.record_schema
+    batch = pa.record_batch([columns[name] for name in schema.names], schema)
+    framed = job.layout.encoder.encode_framed(batch)
+    bounds = np.concatenate(([0], np.cumsum(loaded.lengths)))
+    facts = {
+        feature.name: summarize_feature_parts(feature, columns, bounds)
+        for feature in job.layout.schema.stored
+    }
+    places = framed.offsets[bounds].tolist()
+    numbering = job.shard_counts.numbering
+    placed = rows.without_values()
+    encoded = []
+    for index, count in enumerate(loaded.lengths):
+        start, stop = places[index : index + 2]
+        first, last = bounds[index : index + 2].tolist()
+        part = table.slice(first, count)
+        log = RecordLog(job.layout, numbering(*tasks[index].key)[0])
+        log.add(framed.offsets[first : last + 1], framed.buffer)
+        repeated = repeated_keys(rows, job, first, last)
+        own = {name: array.slice(first, count) for name, array in columns.items()}
+        log.add_rows(placed, positions[first:last], own.__getitem__)
+        statistics = {name: each[index] for name, each in facts.items() if count}
+        encoded.append(
+            EncodedShard(
+                framed=framed.buffer.slice(start, stop - start),
+                records=count,
+                statistics=statistics,
+                parts=count_parts(part, features) if count else {},
+                log=log,
+                repeated=repeated[0],
+                repeated_example=repeated[1],
+            )
+        )
+    return encoded

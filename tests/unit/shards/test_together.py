@@ -1,4 +1,4 @@
-"""`transforms.shards.shard_group`: all of a group is durable before any has a name."""
+"""`transforms.shards.together`: all of a group is durable before any has a name."""
 
 import errno
 import os
@@ -15,9 +15,9 @@ from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import ROW_COLUMN
 from transforms.errors import CommitError, StorageError
-from transforms.shards import shard_group
-from transforms.shards.shard_group import ShardGroup
+from transforms.shards import together
 from transforms.shards.shard_job import Loaded, ShardJob, ShardLayout, ShardTask
+from transforms.shards.together import ShardGroup
 from transforms.work import store as store_module
 from transforms.work.store import Store
 
@@ -160,7 +160,7 @@ def test_a_group_is_bounded_by_files_bytes_and_descriptors(
 ) -> None:
     """256 files, 64 MB, or a quarter of the descriptors that a process may have."""
     found = Group(tmp_path)
-    found.add(0, size=shard_group._BYTES)
+    found.add(0, size=together._BYTES)
     assert found.group.is_full
     found.group.discard()
     for allowed, most in ((10**6, 256), (resource.RLIM_INFINITY, 256), (40, 10)):
