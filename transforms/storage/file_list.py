@@ -252,7 +252,8 @@ class _Gatherer:
         text = "\0".join(self._texts)
         self.plain &= text.isascii()
         sizes = np.frombuffer(self._sizes, np.int64)
-        self.bytes += int(sizes.sum())
+        # In Python: int64 does not hold the sum of two files of 4 EiB.
+        self.bytes += sum(self._sizes)
         hidden = np.zeros(len(sizes), np.bool_)
         for start, stop in self._hidden:
             hidden[start:stop] = True

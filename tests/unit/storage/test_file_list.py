@@ -5,7 +5,7 @@ import unicodedata
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.files import FileEntry
@@ -55,6 +55,7 @@ def test_sorted_by_origin(entries: list[FileEntry]) -> None:
 
 
 @given(st.lists(ENTRIES, unique_by=lambda entry: entry.path))
+@example([FileEntry("0", 2**62, 0, ""), FileEntry("@", 2**62, 0, "")])
 def test_lister_is_like_a_sorted_list(entries: list[FileEntry]) -> None:
     """What is found folder by folder is listed in the byte order of the paths."""
     lister = FileLister()
