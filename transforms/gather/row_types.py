@@ -1,12 +1,22 @@
-"""Types of elements that are no rows, refused when a pipeline is built."""
+"""Rows as Python has them: what is one, how it becomes a mapping, its names.
 
+Types of elements that are no rows are refused when a pipeline is built.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from transforms.errors import SpecError
-from transforms.gather.row_batches import NO_ROW, as_mapping, how_to_map
+from transforms.core.nesting import check_key
+from transforms.errors import EncodingError, SpecError, bounded
 
+NO_ROW = (
+    "Every element must be a row: a dict, beam.Row, named tuple, dataclass, an Arrow "
+    "batch or table, or, with like= or features=, a serialised tf.train.Example"
+)
+_SHOWN_CHARS = 80
 # Of other types, as classes of users, only the elements themselves say what they are.
 _NO_ROWS = (
     *(int, float, complex, str, bytearray, list, set, frozenset, type(None)),
@@ -22,6 +32,63 @@ _NO_ROW_HINTS = frozenset(
         "TupleSequenceConstraint",
     )
 )
+
+Row = Mapping[str, Any]
+
+
+def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
+    """Returns what makes a mapping of a row of a type; None where it is no row.
+
+    Takes dicts and other mappings, `beam.Row`, named tuples and dataclasses.
+    """
+    if kind is dict:
+        return lambda row: row
+    if issubclass(kind, Mapping):
+        return dict
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        names = kind._fields
+        return lambda row: dict(zip(names, row, strict=True))
+    if dataclasses.is_dataclass(kind):
+        fields = [field.name for field in dataclasses.fields(kind)]
+        return lambda row: {name: getattr(row, name) for name in fields}
+    # beam.Row, which is not imported here.
+    if kind.__name__ == "Row" and kind.__module__.startswith("apache_beam."):
+        # Not a copy, for nothing changes a row.
+        return vars
+    return None
+
+
+def how_to_map(kind: type[Any]) -> str:
+    """Returns what to do with elements of a type that is no row, as a sentence."""
+    if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] == "pandas":
+        return (
+            "Map it to a row batch first: "
+            "beam.Map(pa.Table.from_pandas, preserve_index=False)."
+        )
+    return "Map it to a row first."
+
+
+def check_name(name: object) -> None:
+    """Checks the name of a value.
+
+    Raises:
+      EncodingError: it is no text, is empty, or is none that a column has.
+    """
+    if not isinstance(name, str) or not name:
+        raise EncodingError(
+            f"Every value of a row must have a name, which is text; found "
+            f"{bounded(repr(name), _SHOWN_CHARS)}. Rename it."
+        )
+    if "\0" in name:
+        # Columns beside the rows have such names.
+        raise EncodingError(
+            f"The name of a value must hold no NUL character; found "
+            f"{bounded(repr(name), _SHOWN_CHARS)}. Rename it."
+        )
+    try:
+        check_key(name)
+    except ValueError as error:
+        raise EncodingError(f"{bounded(str(error), 400)}. Rename it.") from error
 
 
 def check_row_type(kind: Any, *, examples: bool) -> None:

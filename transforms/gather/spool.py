@@ -33,19 +33,12 @@ from transforms.gather.refused_rows import (
     refuse,
     values_as_json,
 )
-from transforms.gather.row_batches import (
-    MOST_CELLS,
-    NO_ROW,
-    Row,
-    UnusableValueError,
-    as_mapping,
-    batches_of,
-    how_to_map,
-    mappings_in,
-)
-from transforms.gather.row_batches import table_batch as batch_of_table
+from transforms.gather.row_batches import MOST_CELLS, batches_of
 from transforms.gather.row_identity import Bools, RowRule, identified, unplaced
 from transforms.gather.row_sizes import file_sizes, row_sizes
+from transforms.gather.row_types import NO_ROW, Row, as_mapping, how_to_map
+from transforms.gather.tables import UnusableValueError, mappings_in
+from transforms.gather.tables import table_batch as batch_of_table
 from transforms.gather.tally import Tally, count_values, merge_tallies
 
 # Elements become Arrow together, at most this many: they wait as Python objects. The

@@ -1,0 +1,178 @@
+"""Rows that are in Arrow as batches of flat columns of plain types.
+
+    struct<x: int32, name: large_string> s -> int64 s/x, string s/name
+    struct<bytes, path> of an image        -> stays
+
+Numbers, and those in lists, have 64 bits; columns are in the order of their names. The
+metadata of a batch says which columns were mappings.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import is_list, rows_holding
+from transforms.core.arrow_types import PYTHON, plain_type
+from transforms.core.reasons import Reason
+from transforms.core.rows.common_type import as_type
+from transforms.core.rows.scalars import is_image_struct
+from transforms.errors import EncodingError, bounded
+from transforms.formats.columnar.arrow_batches import flat_columns
+from transforms.gather.row_types import check_name
+
+# In the metadata of a batch: the columns that were mappings, as JSON.
+_MAPPINGS = b"mappings"
+NO_COLUMNS = (
+    "Every row must have a column at least; found one without any. Leave it out."
+)
+_IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+class UnusableValueError(EncodingError):
+    """A row holds a value that no feature does.
+
+    Attributes:
+      reason: why the row is to be rejected.
+    """
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows that are in Arrow already, in plain types.
+
+    Raises:
+      EncodingError: two columns have one name, or one has none.
+    """
+    names = rows.schema.names
+    if not names:
+        raise EncodingError(NO_COLUMNS)
+    for name in names:
+        check_name(name)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise EncodingError(
+            f"Every column of a table must have a name of its own; {twice!r} is there "
+            f"{names.count(twice)} times. Rename it."
+        )
+    for name, column in zip(names, rows.columns, strict=True):
+        _check_column(name, column)
+    return flat(dict(zip(names, rows.columns, strict=True)))
+
+
+def _check_column(name: str, column: pa.Array) -> None:
+    """Raises UnusableValueError for values that are not what Arrow says of them."""
+    if _holds_unions(column.type):
+        raise UnusableValueError(
+            f"Every value of a row must be one that a feature can hold; {name!r} is "
+            f"of {str(column.type)[:80]}. Convert it before it is written.",
+            Reason.WRONG_TYPE,
+        )
+    if pa.types.is_primitive(column.type):
+        return
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise UnusableValueError(
+            bounded(
+                f"Every value must be one of its Arrow type, and text in UTF-8; "
+                f"{name!r} holds something else: {error}. Convert it before it is "
+                f"written."
+            ),
+            Reason.INVALID_ENCODING,
+        ) from error
+
+
+def _holds_unions(kind: pa.DataType) -> bool:
+    """Whether values, or what is in them, may be of one type or another."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    if pa.types.is_union(kind):
+        return True
+    return any(_holds_unions(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Returns columns without structs, of plain types, by the order of their names."""
+    whole = {name: _image_struct(column) for name, column in columns.items()}
+    flat = flat_columns(pa.RecordBatch.from_pydict(whole))
+    if len(flat) < len(columns):
+        # A struct's field may have the name that another column has.
+        raise _twice_named(columns)
+    out = {}
+    for name in sorted(flat):
+        column = flat[name]
+        if name not in columns and is_list(column.type):
+            # A key that all mappings of a list lack is missing, whatever rows have it.
+            bare = pc.and_(
+                pc.greater(pc.list_value_length(column), 0), column.is_valid()
+            )
+            bare = pc.and_not(bare, pa.array(rows_holding(column)))
+            column = pc.if_else(bare, pa.scalar(None, column.type), column)
+        out[name] = _widest(column)
+    rows = pa.RecordBatch.from_pydict(out)
+    if all(name in flat for name in columns):
+        return rows
+    parents = [p for name, each in whole.items() for p in _parents(name, each)]
+    return rows.replace_schema_metadata({_MAPPINGS: json.dumps(sorted(parents))})
+
+
+def _parents(name: str, column: pa.Array) -> list[str]:
+    """Returns the names that are of mappings in a column, and not of values."""
+    kinds = [] if column.null_count == len(column) else [(name, column.type)]
+    out = []
+    while kinds:
+        name, kind = kinds.pop()
+        while is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind) and not is_image_struct(kind):
+            out.append(name)
+            kinds += [(f"{name}/{field.name}", field.type) for field in kind]
+    return out
+
+
+def mappings_in(rows: pa.RecordBatch) -> frozenset[str]:
+    """Returns the columns of a batch that were mappings, as it has their values."""
+    said = (rows.schema.metadata or {}).get(_MAPPINGS)
+    return frozenset(json.loads(said) if said else ())
+
+
+def _twice_named(columns: Iterable[str]) -> EncodingError:
+    return EncodingError(
+        f"Every feature must have a name of its own; the fields of structs take "
+        f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
+        f"Rename one."
+    )
+
+
+def _image_struct(column: pa.Array) -> pa.Array:
+    """Returns images as Hugging Face stores them in one type, whatever is missing.
+
+    A struct without fields is missing in all rows.
+    """
+    if pa.types.is_struct(column.type) and not column.type.num_fields:
+        return pa.nulls(len(column))
+    if pa.types.is_struct(column.type) and is_image_struct(column.type):
+        return as_type(column, _IMAGE_STRUCT)
+    return column
+
+
+def _widest(column: pa.Array) -> pa.Array:
+    """Returns numbers, and those in lists, with 64 bits."""
+    return as_type(column, _wide_type(plain_type(column.type, PYTHON)))
+
+
+def _wide_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_integer(kind):
+        return pa.uint64() if kind == pa.uint64() else pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_wide_type(kind.value_type), kind.list_size)
+    return pa.list_(_wide_type(kind.value_type)) if is_list(kind) else kind
