@@ -29,10 +29,11 @@ from transforms.core.placing.placement import (
 )
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError, SpecError, nearest
+from transforms.gather.inferred import Declared, InferredColumn, infer
+from transforms.gather.pieces import SpooledBundle
 from transforms.gather.refused_rows import merge_refusals
 from transforms.gather.row_identity import RowRule
-from transforms.gather.spool import SpooledBundle
-from transforms.gather.tally import Declared, InferredColumn, infer, merge_tallies
+from transforms.gather.tally import merge_tallies
 from transforms.gather.typed_rows import SpooledTypes
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.shards.shard_job import ShardLayout

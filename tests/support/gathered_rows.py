@@ -24,7 +24,8 @@ from transforms.core.rows.record_columns import (
 )
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import in_source_order
-from transforms.gather.spool import Spool, SpooledBundle
+from transforms.gather.pieces import SpooledBundle
+from transforms.gather.spool import Spool
 from transforms.gather.typed_rows import read_piece
 from transforms.publishing.shared_run import Seen
 from transforms.shards.shard_job import load_segments

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
-from transforms.core.model import Rejection, RejectLog, Segment
+from transforms.core.model import Rejection, Segment
 from transforms.core.placing.content import content_hashes, hashed_images
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason
@@ -26,9 +25,8 @@ from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded, nearest
-from transforms.gather.example_rows import rows_of_examples
+from transforms.gather.pieces import SpooledBundle
 from transforms.gather.refused_rows import (
-    Refusals,
     RefusedRows,
     refuse,
     values_as_json,
@@ -37,7 +35,7 @@ from transforms.gather.row_batches import MOST_CELLS, batches_of
 from transforms.gather.row_identity import Bools, RowRule, identified, unplaced
 from transforms.gather.row_sizes import file_sizes, row_sizes
 from transforms.gather.row_types import NO_ROW, Row, as_mapping, how_to_map
-from transforms.gather.tables import UnusableValueError, mappings_in
+from transforms.gather.tables import UnusableValueError, mappings_in, rows_of_examples
 from transforms.gather.tables import table_batch as batch_of_table
 from transforms.gather.tally import Tally, count_values, merge_tallies
 
@@ -55,41 +53,6 @@ _NO_SPLIT = (
 )
 STAGE = "gather"
 """Of rejections."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SpooledBundle:
-    """What one bundle of rows leaves: one element, so that attempts cannot mix.
-
-    Attributes:
-      word: of the attempt that has spooled it: drawn anew for each.
-      pieces: the rows, as `spooled_piece` stores them.
-      tally: what their values are.
-      sizes: split -> about how many bytes its rows take.
-      refusals: counts of rows that are in no piece, and not in the tally.
-      rejects: why those are not, each by itself.
-      worker: stamp of the worker that has spooled it; see `this_worker`.
-    """
-
-    word: str
-    pieces: tuple[Segment, ...]
-    tally: Tally
-    sizes: Mapping[str, int]
-    refusals: Refusals = dataclasses.field(default_factory=Refusals)
-    rejects: RejectLog | None = None
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
-
-    @property
-    def received(self) -> int:
-        """How many rows came."""
-        return self.tally.rows + self.refusals.total
-
-    def without_rows(self) -> "SpooledBundle":
-        """Returns what the plan needs: no row, and no rejection."""
-        pieces = tuple(dataclasses.replace(p, payload=b"") for p in self.pieces)
-        return dataclasses.replace(self, pieces=pieces, rejects=None)
 
 
 class Spool:

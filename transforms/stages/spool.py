@@ -19,8 +19,9 @@ from transforms.core.model import (
     task_of,
 )
 from transforms.errors import ConservationError
+from transforms.gather.pieces import SpooledBundle
 from transforms.gather.row_identity import RowRule
-from transforms.gather.spool import Spool, SpooledBundle
+from transforms.gather.spool import Spool
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.rejects import RejectGatherer

@@ -35,7 +35,8 @@ from transforms.errors import (
     ConservationError,
     TargetError,
 )
-from transforms.gather.spool import Spool, SpooledBundle
+from transforms.gather.pieces import SpooledBundle
+from transforms.gather.spool import Spool
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.shards import together
