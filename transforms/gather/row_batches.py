@@ -28,7 +28,7 @@ import pyarrow as pa
 from transforms.core.arrays import is_list
 from transforms.core.nesting import MAX_NESTING
 from transforms.core.reasons import Reason
-from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.float32 import FLOAT64_EXACT
 from transforms.core.rows.foreign import native_values
 from transforms.core.rows.python_kinds import (
@@ -41,13 +41,6 @@ from transforms.errors import EncodingError, bounded
 from transforms.gather.row_types import Row, as_mapping, check_name
 from transforms.gather.tables import NO_COLUMNS, UnusableValueError, flat
 
-# Values of exactly these types become a column at once.
-_TYPES: dict[type[Any], pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-}
 _NESTED = frozenset(["array", "list", "mapping"])
 MOST_CELLS = 1 << 22
 """Rows times columns of a batch: a missing value takes the room of a number."""
@@ -93,7 +86,7 @@ def batches_of(
     mixed: list[str] = []
 
     def column_of(name: str, values: list[Any]) -> pa.Array | None:
-        array = _of_one_type(values, apart=name in integers)
+        array = of_one_type(values, apart=name in integers)
         if array is not None:
             return array
         try:
@@ -142,24 +135,6 @@ def _values(
     else:
         for place, name in enumerate(names):
             yield name, flat[place :: len(names) + 1]
-
-
-def _of_one_type(values: list[Any], *, apart: bool) -> pa.Array | None:
-    """Returns plain values of one type as a column; None where they are others."""
-    kinds = set(map(type, values)) - {type(None)}
-    if kinds == {int, float} and not apart:
-        kinds = {float}
-    if len(kinds) != 1:
-        return None
-    target = _TYPES.get(kinds.pop())
-    if target is None:
-        return None
-    try:
-        # Refuses integers that int64, or among floats float64, does not hold.
-        found = pa.array(values, target)
-    except (pa.ArrowException, ValueError, OverflowError):
-        return None
-    return found if isinstance(found, pa.Array) else None
 
 
 def _names(rows: Sequence[Row]) -> list[str]:

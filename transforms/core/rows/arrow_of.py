@@ -51,6 +51,13 @@ _HOLDERS = frozenset(["list", "mapping"])
 _CHECKED_LEVEL = 4
 # Messages longer than this get no more keys: those of deep values name the innermost.
 _LONG_CHARS = 400
+# Values of exactly these types become a column at once.
+_TYPES: dict[type[Any], pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+}
 FLOAT32_BITS = 24
 """Of its significand: the integers that float32 holds have no more."""
 
@@ -66,8 +73,34 @@ def arrow_of(values: Sequence[Any] | Array) -> pa.Array:
     return _of_values(list(values))
 
 
+def of_one_type(values: list[Any], *, apart: bool = True) -> pa.Array | None:
+    """Returns plain values of one type as a column; None where they are others.
+
+    Args:
+      values: n of them, None where one is missing.
+      apart: whether integers do not join floats.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {int, float} and not apart:
+        kinds = {float}
+    if len(kinds) != 1:
+        return None
+    target = _TYPES.get(kinds.pop())
+    if target is None:
+        return None
+    try:
+        # Refuses integers that int64, or among floats float64, does not hold.
+        found = pa.array(values, target)
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None
+    return found if isinstance(found, pa.Array) else None
+
+
 def _of_values(values: list[Any], level: int = 0) -> pa.Array:
     """Returns n values that are inside `level` lists and mappings."""
+    column = of_one_type(values)
+    if column is not None:
+        return column
     values = plain_values(values)
     types = set(map(type, values)) - {type(None)}
     families = {family_of(kind) for kind in types}
@@ -161,10 +194,6 @@ def _blamed(
     return OddValueError(str(error))
 
 
-def _bools(values: list[Any]) -> pa.Array:
-    return pa.array(values, pa.bool_())
-
-
 def _numpy_type(values: list[Any]) -> pa.DataType | None:
     """Returns the Arrow type of scalars of one NumPy type; None for others."""
     types = {type(value) for value in values if value is not None}
@@ -213,10 +242,6 @@ def _numbers(values: list[Any]) -> pa.Array:
     return _floats([None if value is None else float(value) for value in values])
 
 
-def _texts(values: list[Any]) -> pa.Array:
-    return pa.array(values, pa.string())
-
-
 def _all_bytes(values: list[Any]) -> pa.Array:
     return pa.array(
         [v.encode() if isinstance(v, str) else v for v in values], pa.binary()
@@ -246,10 +271,6 @@ def _instants(values: list[Any]) -> pa.Array:
     kind = known[0].dtype
     nat = np.array("NaT", kind)
     return _of_times(np.array([nat if v is None else v for v in values], kind))
-
-
-def _plain(values: list[Any]) -> pa.Array:
-    return pa.array(values)
 
 
 def _structs(values: list[Any], level: int) -> pa.Array:
@@ -339,19 +360,19 @@ def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
 
 
 _MAKERS: tuple[tuple[set[str], Callable[..., pa.Array]], ...] = (
-    ({"bool"}, _bools),
+    ({"bool"}, functools.partial(pa.array, type=pa.bool_())),
     ({"int"}, _ints),
     ({"float"}, _floats),
     ({"int", "float"}, _numbers),
-    ({"text"}, _texts),
+    ({"text"}, functools.partial(pa.array, type=pa.string())),
     ({"text", "bytes"}, _all_bytes),
     ({"datetime"}, _datetimes),
     ({"datetime64"}, _instants),
     ({"timedelta64"}, _instants),
-    ({"date"}, _plain),
-    ({"time"}, _plain),
-    ({"timedelta"}, _plain),
-    ({"decimal", "int"}, _plain),
+    ({"date"}, pa.array),
+    ({"time"}, pa.array),
+    ({"timedelta"}, pa.array),
+    ({"decimal", "int"}, pa.array),
     ({"mapping"}, _structs),
     ({"array"}, _arrays),
     ({"array", "list"}, _lists),
