@@ -4,7 +4,6 @@ Rows are taken one by one, as they come; their values are converted by the colum
 """
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.foreign import converter_of, native_values
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError, SourceError, bounded
+from transforms.gather.row_types import A_ROW, as_mapping
 
 # A record batch ends at the first of these limits that is reached.
 _BATCH_ROWS = 4096
@@ -115,15 +115,11 @@ class _RowNames:
     def _parts_of(
         self, kind: type, item: Any, index: int
     ) -> Callable[[Any], Mapping[str, Any]]:
-        if issubclass(kind, dict):
-            return _with_text_keys
-        if issubclass(kind, Mapping):
-            return lambda row: _with_text_keys(dict(row))
-        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-            return lambda row: dict(zip(kind._fields, row, strict=True))
-        if dataclasses.is_dataclass(kind):
-            names = [field.name for field in dataclasses.fields(kind)]
-            return lambda row: {name: getattr(row, name) for name in names}
+        convert = as_mapping(kind)
+        if convert is not None:
+            if not issubclass(kind, Mapping):
+                return convert
+            return lambda row: _with_text_keys(convert(row))
         if issubclass(kind, tuple | list):
             if self._of_tuples is None:
                 self._of_tuples = _part_names(item)
@@ -131,12 +127,12 @@ class _RowNames:
             return lambda row: dict(zip(names, row, strict=False))
         shown = bounded(repr(item), _SHOWN_CHARS)
         raise InputError(
-            f"Rows must be mappings or tuples; row {index + 1:,} is {shown} "
-            f"({kind.__name__})."
+            f"Every element must be {A_ROW}, tuple or list; row {index + 1:,} is "
+            f"{shown} ({kind.__name__}). Map it to a row first."
         )
 
 
-def _with_text_keys(row: dict[Any, Any]) -> dict[str, Any]:
+def _with_text_keys(row: Mapping[Any, Any]) -> Mapping[str, Any]:
     if all(type(key) is str for key in row):
         return row
     named = {str(key): value for key, value in row.items()}

@@ -104,6 +104,7 @@ def shapes_of(columns: Mapping[str, np.ndarray], folder: Folder) -> dict[str, An
         "generator": ({n: columns[n][i] for n in columns} for i in range(count)),
         "tuples": [tuple(listed[n][i] for n in listed) for i in range(count)],
         "named": [row(*(listed[n][i] for n in listed)) for i in range(count)],
+        "rows": [beam.Row(**{n: listed[n][i] for n in listed}) for i in range(count)],
         "npz": np.load(folder / "rows.npz"),
         "csv": folder / "rows.csv",
         "npz file": str(folder / "rows.npz"),
@@ -113,7 +114,7 @@ def shapes_of(columns: Mapping[str, np.ndarray], folder: Folder) -> dict[str, An
 # Those whose column types are the table's own.
 SAME_TYPES = (
     "arrays lists series pandas arrow batch reader stream views dicts generator tuples "
-    "named npz"
+    "named rows npz"
 ).split()
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from transforms.core.nesting import check_key
 from transforms.errors import EncodingError, SpecError, bounded
 
+A_ROW = "a row: a dict, beam.Row, named tuple, dataclass"
 NO_ROW = (
-    "Every element must be a row: a dict, beam.Row, named tuple, dataclass, an Arrow "
-    "batch or table, or, with like= or features=, a serialised tf.train.Example"
+    f"Every element must be {A_ROW}, an Arrow batch or table, or, with like= or "
+    f"features=, a serialised tf.train.Example"
 )
 _SHOWN_CHARS = 80
 # Of other types, as classes of users, only the elements themselves say what they are.
