@@ -116,7 +116,9 @@ def infer(
             first = groups[0] if groups else Counts(pa.null())
             if said.type is not None:
                 first = dataclasses.replace(first, type=said.type)
-            groups = _groups(c for c in kinds.values() if said.takes(c.type))
+            # An empty list has the type of what was beside it in its batch.
+            holding = (counts for counts in kinds.values() if counts.values)
+            groups = _groups(c for c in holding if said.takes(c.type))
         elif _is_parent(name, kinds, tally):
             continue
         else:

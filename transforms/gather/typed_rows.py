@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, rows_holding
+from transforms.core.arrays import is_list, numpy_mask, rows_holding
 from transforms.core.arrow_types import PYTHON, wider_type
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Segment
 from transforms.core.placing.identity import order_hashes
@@ -229,6 +230,13 @@ def _strangers(
             if wanted is not None:
                 columns[name] = lists.cast(wanted)
                 strange &= ~empty
+            elif feature.shape and is_list(raw.type):
+                # No row has an item, so the feature alone says what lists are.
+                bare = empty & numpy_mask(pc.equal(pc.list_value_length(raw), 0))
+                columns[name] = pa.array(
+                    [[] if each else None for each in bare], pa.list_(pa.null())
+                )
+                strange &= ~bare
         faults = fault(strange, _reason(feature))
         if faults is not None:
             out.append(Misfit(feature, raw, faults))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from beam_pipeline import open_dataset
 from tests.support.gathered_rows import gather
 from tests.support.own_pipelines import write_rows
+from transforms.core.reasons import Reason
 from transforms.errors import BeamTFRecordError
 from transforms.gather import row_batches, spool
 from transforms.gather.row_batches import batches_of
@@ -107,6 +108,17 @@ def test_the_size_of_batches_decides_nothing(
     expected = outcome([rows], **said)
     with smaller_batches(most_cells):
         assert outcome(parts, **said) == expected
+
+
+def test_an_empty_list_is_of_no_type() -> None:
+    """Beside lists that are rejected, or in a batch of its own, it is an empty list."""
+    rows = [{"#": 0, "c": []}, {"#": 1, "c": [0.5]}, {"#": 2, "d": []}, {"#": 3}]
+    features = {name: _FEATURES[name] for name in "cd"}
+    expected = gather([rows], features=features)
+    assert [len(found) for found in expected.records.values()] == [3]
+    assert [each.reason for each in expected.rejections] == [Reason.NOT_AN_INTEGER]
+    with smaller_batches(1):
+        assert gather([rows], features=features).facts == expected.facts
 
 
 def generated(count: int, keys: int, each: int = 10) -> list[Row]:

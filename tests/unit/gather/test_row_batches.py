@@ -7,7 +7,6 @@ import pytest
 
 from transforms.core.segment import CONTENT_COLUMN, PLACE_COLUMNS
 from transforms.errors import EncodingError
-from transforms.gather.pieces import CONTENT_COLUMN
 from transforms.gather.row_batches import batches_of
 
 
