@@ -43,7 +43,8 @@ _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
 # Pairs of pieces and shards from which on an engine holds much for them: some 220 bytes
 # for each.
 _MANY_PAIRS = 500_000
-_DIGEST_BYTES = 8
+# As long as the names of all folders of datasets in buckets have it.
+_DIGEST_BYTES = 6
 
 
 def merge_bundles(bundles: Iterable[SpooledBundle]) -> SpooledBundle:
