@@ -10,7 +10,6 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from apache_beam.runners.worker import statesampler
 
 from beam_pipeline.engines.cluster import Cluster
 from beam_pipeline.engines.engine import AddStages
@@ -102,23 +101,6 @@ def test_rows_of_a_source(
     run("local", to(tmp_path / "here"), tmp_path, request)
     run(engine, to(tmp_path / "there"), tmp_path, request)
     assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
-
-
-@on_engines
-def test_ends_of_bundles(
-    engine: str, tmp_path: Folder, request: pytest.FixtureRequest
-) -> None:
-    """Workers wait for 20 ms at most after a bundle, not for Beam's 200 ms."""
-
-    def note(number: int) -> None:
-        period = statesampler.get_current_tracker().sampling_period_ms
-        (tmp_path / "period").write_text(str(period))
-
-    def add(pipeline: beam.Pipeline) -> None:
-        pipeline | beam.Create([1]) | beam.Map(note)
-
-    run(engine, add, tmp_path, request)
-    assert (tmp_path / "period").read_text() == "20"
 
 
 @on_engines

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -77,7 +78,7 @@ class _StoreRows(beam.DoFn):
         self.word = secrets.token_hex(_WORD_BYTES)
         self.rejects: RejectGatherer | None = None
         self.spool = Spool(
-            self.word, self.rule, self.store.put_rows, files.sizes_of, self._reject
+            self.word, self.rule, self._put, files.sizes_of, self._reject
         )
 
     def process(self, element: Any) -> None:
@@ -92,6 +93,9 @@ class _StoreRows(beam.DoFn):
                 self.rejects.__exit__(None, None, None)
                 found = dataclasses.replace(found, rejects=self.rejects.log)
             yield GlobalWindows.windowed_value(found)
+
+    def _put(self, name: str, messages: Sequence[pa.Buffer]) -> str:
+        return self.store.put_rows(name, messages)
 
     def _reject(self, rejections: Sequence[Rejection]) -> None:
         if self.rejects is None:
