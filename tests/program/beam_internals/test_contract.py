@@ -327,15 +327,6 @@ def test_plan_steps_ask_each_time_that_a_pipeline_runs() -> None:
     assert all(found == ([2], {"word": "x"}) for found in asked)
 
 
-# stages/commit.py
-
-
-def test_a_commit_waits_for_the_collection_of_a_side_input() -> None:
-    """A side input gives the collection that it was made of."""
-    numbers = beam.Pipeline(runner="FnApiRunner") | beam.Create([1])
-    assert beam.pvalue.AsSingleton(numbers).pvalue is numbers
-
-
 # engines/beam_errors.py
 
 
