@@ -85,14 +85,14 @@ class _StoreRows(beam.DoFn):
         self.spool.add(element)
 
     def finish_bundle(self) -> Iterable[WindowedValue]:
-        found = self.spool.finish()
-        if found is not None:
-            self.rows_gathered.inc(found.tally.rows)
-            self.rows_rejected.inc(found.refusals.total)
+        bundle = self.spool.finish()
+        if bundle is not None:
+            self.rows_gathered.inc(bundle.tally.rows)
+            self.rows_rejected.inc(bundle.refusals.total)
             if self.rejects is not None:
                 self.rejects.__exit__(None, None, None)
-                found = dataclasses.replace(found, rejects=self.rejects.log)
-            yield GlobalWindows.windowed_value(found)
+                bundle = dataclasses.replace(bundle, rejects=self.rejects.log)
+            yield GlobalWindows.windowed_value(bundle)
 
     def _put(self, name: str, messages: Sequence[pa.Buffer]) -> str:
         return self.store.put_rows(name, messages)
