@@ -41,7 +41,7 @@ from transforms.core.infer.plain_numbers import (
     plain_numbers,
     with_missing_as_null,
 )
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
     MISSING_WORDS,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import is_bytes, is_number, numpy_mask
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
     Column,
     Mask,

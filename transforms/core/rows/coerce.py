@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, offsets_of, raw_values
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.column import Column, fault, first_fault, without
 from transforms.core.rows.float32 import FLOAT32_EXACT, unheld_texts
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, numpy_mask
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import EncodingError
 
 Mask = npt.NDArray[np.bool_]

@@ -36,9 +36,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import flattened, is_list, numpy_mask
-from transforms.core.model import Reason
 from transforms.core.nesting import check_json_nesting
-from transforms.core.reasons import FaultError
+from transforms.core.reasons import FaultError, Reason
 from transforms.core.rows.column import (
     Faults,
     Mask,

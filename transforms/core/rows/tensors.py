@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, offsets_of, raw_values
-from transforms.core.model import Reason
 from transforms.core.numpy_types import numpy_type
+from transforms.core.reasons import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
     coerce,

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, offsets_of, raw_values
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.coerce import trimmed, without_missing
 from transforms.core.rows.column import (
     Column,

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.cast import cast_nested
 from transforms.core.rows.coerce import complaint
