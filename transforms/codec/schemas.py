@@ -20,9 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_list, numpy_type
 from transforms.core.infer.typed import infer_typed
-from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
 from transforms.core.rows.tensors import PROTO
 from transforms.core.schema import Feature, Kind, Schema, Unknown

@@ -11,13 +11,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.numpy_types import numpy_type
-
+_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 Sizes = npt.NDArray[np.int64]
 
 # Columns of fewer rows cost more by their number than by their values: all columns of
 # floats are then looked at together.
 FEW_ROWS = 8_192
+
+
+def numpy_type(kind: pa.DataType) -> np.dtype:
+    """Returns the dtype of a type of numbers or of bools.
+
+    `DataType.to_pandas_dtype` would do, but imports pandas: a third of a second.
+
+    Raises:
+      TypeError: it is no type of numbers.
+    """
+    name = str(kind)
+    return np.dtype(_NAMES.get(name, name))
 
 
 def is_bytes(arrow_type: pa.DataType) -> bool:

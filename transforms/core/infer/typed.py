@@ -40,7 +40,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, numpy_mask, raw_values
+from transforms.core.arrays import is_bytes, is_list, numpy_mask, numpy_type, raw_values
 from transforms.core.infer.evidence import (
     EXAMPLES,
     Evidence,
@@ -51,7 +51,6 @@ from transforms.core.infer.evidence import (
     wider,
 )
 from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
-from transforms.core.numpy_types import numpy_type
 from transforms.core.reasons import Reason
 from transforms.core.rows.cast import cast
 from transforms.core.rows.coerce import NULL_IN_LIST

@@ -26,8 +26,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, is_number, numpy_mask, raw_values
-from transforms.core.numpy_types import numpy_type
+from transforms.core.arrays import (
+    is_bytes,
+    is_list,
+    is_number,
+    numpy_mask,
+    numpy_type,
+    raw_values,
+)
 from transforms.core.reasons import Reason
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import (

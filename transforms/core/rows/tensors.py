@@ -22,8 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, offsets_of, raw_values
-from transforms.core.numpy_types import numpy_type
+from transforms.core.arrays import numpy_mask, numpy_type, offsets_of, raw_values
 from transforms.core.reasons import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
