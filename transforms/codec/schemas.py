@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from transforms.core.arrays import is_list, numpy_type
 from transforms.core.infer.typed import infer_typed
-from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
-from transforms.core.rows.tensors import PROTO
+from transforms.core.rows.tensors import DATA_TYPES, PROTO, STRING
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BeamTFRecordError, SpecError, bounded
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from beam_pipeline.settings.spec import FeatureSpec, Spec
-from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
+from transforms.core.rows.tensors import DATA_TYPES, STRING
 from transforms.core.rows.values import column_of
 from transforms.core.schema import Feature, InexactIntegers, Kind, Unknown
 from transforms.errors import EncodingError, SpecError, nearest

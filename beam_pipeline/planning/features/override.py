@@ -15,7 +15,7 @@ from beam_pipeline.planning.features.image_columns import is_inline
 from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.settings.spec import FeatureSpec
 from transforms.core.arrays import numpy_type
-from transforms.core.rows.tensor_proto import DATA_TYPES
+from transforms.core.rows.tensors import DATA_TYPES
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.errors import SpecError, nearest
 

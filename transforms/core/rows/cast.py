@@ -30,8 +30,7 @@ from transforms.core.rows.column import (
 )
 from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
 from transforms.core.rows.scalars import scalars
-from transforms.core.rows.tensor_proto import STRING
-from transforms.core.rows.tensors import tensors, tensors_of_bytes
+from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
 from transforms.core.schema import BOX_SIDES, Feature, Kind, row_type
 from transforms.errors import EncodingError
 

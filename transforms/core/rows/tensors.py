@@ -16,6 +16,7 @@ number must fit the shape, which may leave one size open.
 
 import decimal
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, numpy_type, offsets_of, raw_values
+from transforms.core.example.varint import varint
 from transforms.core.reasons import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
@@ -45,9 +47,28 @@ from transforms.core.rows.column import (
 )
 from transforms.core.rows.nested import Nested, fitted
 from transforms.core.rows.scalars import exact_floats, scalars
-from transforms.core.rows.tensor_proto import STRING, string_values, tensor_protos
 from transforms.core.schema import Feature, Kind
 
+_CONTENT = b"\x22"
+_STRING_VAL = b"\x42"
+
+STRING = "string"
+DATA_TYPES: Mapping[str, int] = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    STRING: 7,
+    "int64": 9,
+    "bool": 10,
+    "uint16": 17,
+    "float16": 19,
+    "uint32": 22,
+    "uint64": 23,
+}
+"""Names of dtypes to the numbers of `DataType`."""
 PROTO = "proto"
 
 _UINT64 = range(2**64)
@@ -56,6 +77,62 @@ _UINT64_CHARS = 21
 
 Ints = npt.NDArray[np.int64]
 Elements = npt.NDArray[np.generic]
+
+
+def tensor_protos(
+    contents: pa.LargeBinaryArray, dims: Ints, dtype: str
+) -> pa.LargeBinaryArray:
+    """Returns n tensors as serialised messages.
+
+    Args:
+      contents: of each tensor: its elements in row-major order, little-endian; of
+        strings, what `string_values` makes of them. No nulls.
+      dims: int64 (n, d): the size along each dimension.
+      dtype: a key of `DATA_TYPES`.
+    """
+    # The bytes before the elements depend on the shape and the size alone, and most
+    # columns have one of each: encode each distinct head once.
+    sizes = pc.binary_length(contents).to_numpy()
+    keys = np.column_stack((dims, np.zeros_like(sizes) if dtype == STRING else sizes))
+    width = keys.itemsize * keys.shape[1]
+    packed = pa.Array.from_buffers(
+        pa.binary(width), len(keys), [None, pa.py_buffer(np.ascontiguousarray(keys))]
+    ).dictionary_encode()
+    distinct = [np.frombuffer(key, np.int64) for key in packed.dictionary.to_pylist()]
+    heads = [_head(key.tolist(), dtype) for key in distinct]
+    fronts = pa.array(heads, pa.large_binary()).take(packed.indices)
+    return _joined(fronts, contents)
+
+
+def _head(key: list[int], dtype: str) -> bytes:
+    """Returns the bytes before the elements; `key` is the shape and their size."""
+    *shape, size = key
+    dim = b"".join(_field(b"\x12", b"\x08" + varint(n) if n else b"") for n in shape)
+    head = b"\x08" + varint(DATA_TYPES[dtype]) + _field(b"\x12", dim)
+    return head + _CONTENT + varint(size) if size else head
+
+
+def _field(tag: bytes, value: bytes) -> bytes:
+    return tag + varint(len(value)) + value
+
+
+def string_values(values: pa.Array, starts: Ints) -> pa.LargeBinaryArray:
+    """Returns the `string_val` fields of n tensors of strings.
+
+    Args:
+      values: texts or bytes of all tensors, one after another. No nulls.
+      starts: int64, n + 1: tensor i has the values from starts[i] to starts[i + 1].
+    """
+    values = values.cast(pa.large_binary())
+    lengths = pc.dictionary_encode(pc.binary_length(values))
+    heads = [_STRING_VAL + varint(n) for n in lengths.dictionary.to_pylist()]
+    fronts = pa.array(heads, pa.large_binary()).take(lengths.indices)
+    fields = pa.LargeListArray.from_arrays(starts, _joined(fronts, values))
+    return pc.binary_join(fields, pa.scalar(b"", pa.large_binary()))
+
+
+def _joined(first: pa.Array, second: pa.Array) -> pa.LargeBinaryArray:
+    return pc.binary_join_element_wise(first, second, pa.scalar(b"", pa.large_binary()))
 
 
 def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:

@@ -41,8 +41,7 @@ from transforms.core.rows.column import Column, taken
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.scalars import scalars
-from transforms.core.rows.tensor_proto import STRING
-from transforms.core.rows.tensors import elements, tensors
+from transforms.core.rows.tensors import STRING, elements, tensors
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from transforms.core.rows.tensor_proto import DATA_TYPES, string_values, tensor_protos
+from transforms.core.rows.tensors import DATA_TYPES, string_values, tensor_protos
 
 NUMERIC = sorted(set(DATA_TYPES) - {"string"})
 
