@@ -18,8 +18,7 @@ from transforms.core.example.encoder import encode_examples
 from transforms.core.rows.cast import cast
 from transforms.core.rows.coerce import complaint
 from transforms.core.rows.column import decoded
-from transforms.core.rows.python_kinds import OddValueError, plain_values
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO
 from transforms.core.rows.values import TAKEN, fitted_column, misfit

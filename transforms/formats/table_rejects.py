@@ -11,7 +11,7 @@ import pyarrow as pa
 from transforms.core.model import Block, Rejection
 from transforms.core.rejected_rows import RejectedRows
 from transforms.core.rows.conform import Misfit
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import python_value
 from transforms.formats.table import Complaint, RawRows, rejection_of
 
 # Above this count, rejections are built only when needed.

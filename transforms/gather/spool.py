@@ -20,8 +20,7 @@ from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.column import fault as faults_where
 from transforms.core.rows.conform import Misfit
-from transforms.core.rows.python_kinds import OddValueError, family_of
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import OddValueError, family_of, python_value
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded, nearest

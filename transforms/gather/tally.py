@@ -17,7 +17,7 @@ from transforms.core.infer.example_text import example_text
 from transforms.core.infer.image_names import is_named_like_images
 from transforms.core.infer.typed import starts_as_image
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumbers
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 

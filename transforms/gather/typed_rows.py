@@ -15,7 +15,7 @@ from transforms.core.placing.identity import order_hashes
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.segment import NO_RECORD, open_piece
 from transforms.gather.refused_rows import refuse, values_as_json

@@ -14,7 +14,7 @@ from transforms.core.infer.evidence import (
 )
 from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
 from transforms.core.rows.conform import Misfit, conform
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import bounded
 from transforms.storage.paths import without_access

@@ -18,7 +18,7 @@ from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.coerce import NULL_IN_LIST, coerce, complaint
 from transforms.core.rows.column import Column, Faults, Mask, fault, reason_of
 from transforms.core.rows.float32 import rounded_words
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown, row_type
 from transforms.errors import bounded, shortened
 

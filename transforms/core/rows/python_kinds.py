@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from transforms.errors import bounded
 
@@ -124,3 +125,22 @@ def shown(value: Any) -> str:
     except RecursionError:
         text = "a deeply nested value"
     return f"{text} ({type(value).__name__})"
+
+
+def python_value(value: pa.Scalar, *, items: int | None = None) -> Any:
+    """Returns the value; as text where Python has no such value.
+
+    Args:
+      value: any value.
+      items: how many items of a list are wanted, the first ones; None for all.
+    """
+    try:
+        is_list = isinstance(value, pa.ListScalar) and not isinstance(
+            value, pa.MapScalar
+        )
+        if is_list and value.is_valid:
+            return value.values[:items].to_pylist()
+        return value.as_py()
+    except (OverflowError, ValueError, KeyError):
+        # Python's times end with the year 9999, and know no zones but the named ones.
+        return f"{getattr(value, 'value', 'a value')} of type {value.type}"
