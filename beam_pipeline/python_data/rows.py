@@ -14,8 +14,7 @@ import pyarrow as pa
 from beam_pipeline.python_data.spool import odd_name, odd_row
 from transforms.core.nesting import check_key
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.rows.foreign import converter_of, native_values
-from transforms.core.rows.python_kinds import OddValueError
+from transforms.core.rows.python_kinds import OddValueError, converter_of, native_values
 from transforms.errors import InputError, SourceError, bounded
 from transforms.gather.row_types import A_ROW, as_mapping
 

@@ -30,10 +30,10 @@ from transforms.core.nesting import MAX_NESTING
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.float32 import FLOAT64_EXACT
-from transforms.core.rows.foreign import native_values
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
+    native_values,
     plain_values,
     shown,
 )

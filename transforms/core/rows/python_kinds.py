@@ -15,6 +15,7 @@
 import datetime
 import decimal
 import enum
+import io
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -23,7 +24,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.errors import bounded
+from transforms.core.image.png_encode import encode_png
+from transforms.errors import EncodingError, bounded
 
 _SHOWN_CHARS = 80
 # The first that matches counts: a bool is also an int, a datetime a date, and a
@@ -47,6 +49,8 @@ _FAMILIES: dict[str, tuple[type, ...]] = {
 }
 _CONVERTERS: dict[type[Any], Callable[[Any], Any] | None] = {}
 _FAMILY_OF: dict[type[Any], str] = {}
+# Modes of Pillow that PNG stores without a conversion.
+_PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
 
 class OddValueError(ValueError):
@@ -144,3 +148,69 @@ def python_value(value: pa.Scalar, *, items: int | None = None) -> Any:
     except (OverflowError, ValueError, KeyError):
         # Python's times end with the year 9999, and know no zones but the named ones.
         return f"{getattr(value, 'value', 'a value')} of type {value.type}"
+
+
+def native_values(values: list[Any], *, is_image: bool) -> list[Any]:
+    """Returns n values as NumPy's, Python's, or PNG files; the list itself if they are.
+
+    Args:
+      values: n of them; None where one is missing.
+      is_image: whether arrays are the pixels of images.
+
+    Raises:
+      OddValueError: a value cannot be converted; has its index.
+    """
+    converters = {kind: converter_of(kind) for kind in set(map(type, values))}
+    if is_image:
+        converters |= {k: _png for k in converters if issubclass(k, np.ndarray)}
+    if not any(converters.values()):
+        return values
+    return [
+        _as_native(value, index, converters[type(value)], is_image)
+        for index, value in enumerate(values)
+    ]
+
+
+def _as_native(
+    value: Any, index: int, convert: Callable[[Any], Any] | None, is_image: bool
+) -> Any:
+    if convert is None:
+        return value
+    try:
+        value = convert(value)
+        return _png(value) if is_image and isinstance(value, np.ndarray) else value
+    except (OSError, ValueError, TypeError, RuntimeError, EncodingError) as error:
+        raise OddValueError(str(error), index) from error
+
+
+def converter_of(kind: type[Any]) -> Callable[[Any], Any] | None:
+    """Returns what converts a library's values to NumPy or PNG; None for no need."""
+    if kind.__module__.startswith("PIL."):
+        return _png_of_pillow
+    if hasattr(kind, "detach") and hasattr(kind, "numpy"):
+        # A PyTorch tensor: NumPy cannot read one that has a gradient or is on a GPU.
+        return lambda value: value.detach().cpu().numpy()
+    ours = (np.ndarray, np.generic)
+    if hasattr(kind, "__array__") and not issubclass(kind, ours):
+        return np.asarray
+    return None
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    try:
+        file: bytes = encode_png(pixels[np.newaxis])[0].as_py()
+    except EncodingError as error:
+        raise OddValueError(str(error)) from error
+    return file
+
+
+def _png_of_pillow(image: Any) -> bytes:
+    if image.mode not in _PNG_MODES:
+        raise OddValueError(
+            f"an image of mode {image.mode} is no PNG; use image.convert('RGB')"
+        )
+    out = io.BytesIO()
+    # The orientation stays in the file: the job's exif setting decides what to do.
+    exif = image.getexif()
+    image.save(out, format="PNG", **({"exif": exif} if exif else {}))
+    return out.getvalue()
