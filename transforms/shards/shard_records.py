@@ -17,8 +17,8 @@ from transforms.core.rows.record_columns import (
     count_parts,
     record_columns,
     record_schema,
+    with_dictionaries,
 )
-from transforms.core.rows.repeated_texts import with_dictionaries
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.summaries import Summaries

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from transforms.core.rows.repeated_texts import with_dictionaries
+from transforms.core.rows.record_columns import with_dictionaries
 from transforms.core.statistics import summarize
 
 MANY = 100_000
