@@ -15,8 +15,7 @@ from transforms.codec.row_error import NOTHING, Row, RowError
 from transforms.codec.schemas import Coding, CodingFeature
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
 from transforms.core.example.encoder import encode_examples
-from transforms.core.rows.coerce import complaint
-from transforms.core.rows.column import decoded
+from transforms.core.rows.column import complaint, decoded
 from transforms.core.rows.conform import cast
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns

@@ -52,8 +52,7 @@ from transforms.core.infer.evidence import (
 )
 from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
 from transforms.core.reasons import Reason
-from transforms.core.rows.coerce import NULL_IN_LIST
-from transforms.core.rows.column import decoded, is_list_view, plain
+from transforms.core.rows.column import NULL_IN_LIST, decoded, is_list_view, plain
 from transforms.core.rows.conform import cast
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.rows.python_kinds import python_value

@@ -73,40 +73,6 @@ _TARGETS: Mapping[Kind, pa.DataType] = {
     Kind.BOOL: pa.bool_(),
 }
 
-# No list of a tf.train.Example holds nulls, and `fill` fills whole lists only.
-NULL_IN_LIST = 'a list must hold no nulls; put "" or 0 in their place in the source'
-_COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
-    (Kind.INT64, Reason.NOT_AN_INTEGER): (
-        "not an integer (a whole decimal number, no leading zeros)"
-    ),
-    (Kind.INT64, Reason.OUT_OF_RANGE): "outside int64, -2^63 to 2^63-1",
-    (Kind.FLOAT, Reason.NOT_A_NUMBER): (
-        "not a decimal number (no leading zeros, no separators)"
-    ),
-    (Kind.FLOAT, Reason.OUT_OF_RANGE): (
-        "outside float32 (at most 3.4028235e38; integers only where it is exact)"
-    ),
-    (Kind.BOOL, Reason.NOT_A_BOOL): "not a bool (true or false, in any case)",
-    (Kind.TIMESTAMP, Reason.OUT_OF_RANGE): (
-        "outside int64 in the feature's unit, or finer than the unit"
-    ),
-}
-# Where the kind makes no difference.
-_COMMON_COMPLAINTS: Mapping[Reason, str] = {
-    Reason.NOT_AN_INTEGER: "not an integer",
-    Reason.NOT_A_NUMBER: "not a number",
-    Reason.NOT_FLOAT32: (
-        "declare kind: int64 or kind: text in features, or kind: float to accept that"
-    ),
-    Reason.NOT_A_BOOL: "not a bool",
-    Reason.OUT_OF_RANGE: "out of range",
-    Reason.NOT_A_TIMESTAMP: "not a date and time (ISO 8601, as in 2024-05-01 13:30:00)",
-    Reason.MISSING_VALUE: "a value is needed here",
-    Reason.UNKNOWN_LABEL: "not in the vocabulary that was given",
-    Reason.BAD_SPLIT: "not the name of a split (letters, digits, _ and -)",
-    Reason.INVALID_ENCODING: "not valid UTF-8",
-}
-
 
 def coerce(column: pa.Array, feature: Feature) -> Column:
     """Returns a string column of n cells as n values of the feature's kind.
@@ -156,29 +122,6 @@ def without_unheld(found: Column, column: pa.Array, feature: Feature) -> Column:
         return found
     rest = without(found.values, unheld, Reason.NOT_FLOAT32)
     return Column(rest.values, first_fault(rest.faults, found.faults))
-
-
-def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
-    """Returns what is wrong with a cell, to follow "column 'x' holds 'y': ".
-
-    Args:
-      feature: that the cell does not fit.
-      reason: why.
-      absent: whether the cell is missing, and not a value in its list.
-    """
-    has_items = feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR)
-    if reason is Reason.MISSING_VALUE and has_items and not absent:
-        return NULL_IN_LIST
-    if (feature.kind, reason) in _COMPLAINTS:
-        return _COMPLAINTS[feature.kind, reason]
-    if reason in _COMMON_COMPLAINTS:
-        return _COMMON_COMPLAINTS[reason]
-    shape = f" of shape {_shape_text(feature.shape)}" if feature.shape else ""
-    return f"it cannot be {feature.kind}{shape}"
-
-
-def _shape_text(shape: tuple[int | None, ...]) -> str:
-    return "[" + ", ".join("any" if n is None else str(n) for n in shape) + "]"
 
 
 def without_missing(column: pa.Array) -> pa.Array:

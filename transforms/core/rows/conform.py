@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_number, numpy_mask, rows_with
 from transforms.core.reasons import Fault, Reason
-from transforms.core.rows.coerce import NULL_IN_LIST, coerce, complaint
+from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import (
+    NULL_IN_LIST,
     Column,
     Faults,
     Mask,
+    complaint,
     decoded,
     fault,
     first_fault,

@@ -35,8 +35,7 @@ import pyarrow as pa
 
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.rows.coerce import complaint
-from transforms.core.rows.column import Column, taken
+from transforms.core.rows.column import Column, complaint, taken
 from transforms.core.rows.conform import cast_nested
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of

@@ -15,10 +15,10 @@ from transforms.core.model import Reason
 from transforms.core.rows.coerce import (
     MISSING_WORDS,
     coerce,
-    complaint,
     plain_doubles,
     with_points,
 )
+from transforms.core.rows.column import complaint
 from transforms.core.schema import Feature, Kind, row_type
 
 INT64 = Feature("n", Kind.INT64)
