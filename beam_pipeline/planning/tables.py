@@ -59,8 +59,7 @@ from transforms.core.placing.placement import (
     is_split_name,
     usual_order,
 )
-from transforms.core.rows.coerce import with_points
-from transforms.core.rows.null_values import with_nulls
+from transforms.core.rows.coerce import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.file_runs import FileRunReader, RunSource

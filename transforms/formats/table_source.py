@@ -30,10 +30,9 @@ from transforms.core.model import (
 )
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
-from transforms.core.rows.coerce import plain_doubles, with_points
+from transforms.core.rows.coerce import plain_doubles, with_nulls, with_points
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
-from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Missing, Schema

@@ -16,7 +16,7 @@ would silently lose it; a decimal beyond float32 because it would become infinit
 whole number that float32 does not hold where the feature says so.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -384,3 +384,30 @@ def exact_float(column: pa.Array, target: pa.DataType) -> Column:
     rest = without(values, beyond, Reason.OUT_OF_RANGE)
     not_numbers = fault(bad, Reason.NOT_A_NUMBER)
     return Column(rest.values, first_fault(rest.faults, not_numbers))
+
+
+def with_nulls(
+    columns: Mapping[str, Texts], words: Sequence[str]
+) -> Mapping[str, Texts]:
+    """Returns the columns; texts that are one of the words are null.
+
+    Spaces and tabs around them do not count, as around numbers. Columns of another
+    type than string stay as they are.
+
+    Args:
+      columns: of any types, by name.
+      words: the texts; "" is for empty texts that are not null, such as quoted cells.
+    """
+    if not words:
+        return columns
+    known = trimmed(pa.array(words, pa.string()))
+    return {name: _with_nulls(column, known) for name, column in columns.items()}
+
+
+def _with_nulls(column: Texts, words: pa.StringArray) -> Texts:
+    if not pa.types.is_string(column.type):
+        return column
+    found = pc.is_in(trimmed(column), value_set=words)
+    if not pc.any(found).as_py():
+        return column
+    return pc.if_else(found, pa.scalar(None, pa.string()), column)

@@ -27,9 +27,9 @@ from transforms.core.rows.coerce import (
     MISSING_WORDS,
     NUMBER_WORD,
     ZERO_LED,
+    with_nulls,
     with_points,
 )
-from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, first_few
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
