@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from transforms.core import segment
 from transforms.core.image.exif import turns
-from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.policy import PreparedImage
+from transforms.core.image.resize import AS_STORED, Geometry
 from transforms.core.model import Reason, ShardKey
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.placing.shard_rows import ShardRows

@@ -3,8 +3,7 @@
 import dataclasses
 
 from transforms.core.image.exif import turns
-from transforms.core.image.geometry import AS_STORED, Geometry, oriented
-from transforms.core.image.resize import Layout, Resize
+from transforms.core.image.resize import AS_STORED, Geometry, Layout, Resize, oriented
 from transforms.core.reasons import Fault, Reason
 
 

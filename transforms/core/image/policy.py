@@ -27,7 +27,6 @@ from transforms.core.image.choices import (
     Check,
 )
 from transforms.core.image.exif import turns
-from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.notes import (
     ImageNote,
     SourceImage,
@@ -35,7 +34,7 @@ from transforms.core.image.notes import (
     source_notes,
 )
 from transforms.core.image.plan import Plan, make_plan
-from transforms.core.image.resize import Resize
+from transforms.core.image.resize import AS_STORED, Geometry, Resize
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, SpecError, bounded
 
