@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from transforms.core.image.choices import MAX_PIXELS
+from transforms.core.image.resize import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
 
 MOST_THUMBNAILS = 3_000

@@ -32,7 +32,7 @@ from beam_pipeline.settings.values import (
     Texts,
     Variables,
 )
-from transforms.core.image.choices import MAX_PIXELS, Check, Filter
+from transforms.core.image.resize import MAX_PIXELS, Check, Filter
 
 MAX_SHARDS = 65_536
 # Sources that a setting is for, where that is not up to a format's entry.

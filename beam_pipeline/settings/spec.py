@@ -12,9 +12,8 @@ from beam_pipeline.settings.options import Settings
 from beam_pipeline.settings.removed import check_still_there, without_removed_defaults
 from beam_pipeline.settings.values import Count, Names
 from transforms import files
-from transforms.core.image.choices import MAX_BYTES, Mode
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.image.resize import Resize
+from transforms.core.image.resize import MAX_BYTES, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest

@@ -2,7 +2,7 @@
 
 from transforms.core.image import check
 from transforms.core.image.check import ImageInfo
-from transforms.core.image.choices import MAX_PIXELS, Check
+from transforms.core.image.resize import MAX_PIXELS, Check
 from transforms.core.reasons import Fault
 
 __all__ = ["check_image"]

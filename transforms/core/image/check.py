@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple, cast
 from PIL import BmpImagePlugin, ImageFile, JpegImagePlugin, PngImagePlugin
 
 from transforms.core.image import jpeg, png
-from transforms.core.image.choices import MAX_PIXELS, Check
 from transforms.core.image.exif import read_orientation
+from transforms.core.image.resize import MAX_PIXELS, Check
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
 

@@ -21,11 +21,6 @@ from transforms.core.image.check import (
     ImageInfo,
     check_image,
 )
-from transforms.core.image.choices import (
-    MAX_BYTES,
-    MAX_PIXELS,
-    Check,
-)
 from transforms.core.image.exif import turns
 from transforms.core.image.notes import (
     ImageNote,
@@ -34,7 +29,14 @@ from transforms.core.image.notes import (
     source_notes,
 )
 from transforms.core.image.plan import Plan, make_plan
-from transforms.core.image.resize import AS_STORED, Geometry, Resize
+from transforms.core.image.resize import (
+    AS_STORED,
+    MAX_BYTES,
+    MAX_PIXELS,
+    Check,
+    Geometry,
+    Resize,
+)
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, SpecError, bounded
 

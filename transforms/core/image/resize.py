@@ -7,16 +7,23 @@ computes the same ones.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from transforms.core.image.choices import Filter, Mode
 from transforms.errors import SpecError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+Check = Literal["structure", "decode", "none"]
+Mode = Literal["shorter", "longer", "exact", "crop", "pad"]
+Filter = Literal["hamming", "box", "bilinear", "bicubic", "lanczos"]
 
+MAX_PIXELS = 64_000_000
+"""Default limit: 8,000 x 8,000. Decoded as RGB, 192 MB."""
+
+MAX_BYTES = 1 << 28
+"""Default limit of an encoded image: 256 MiB, more than 64 megapixels need."""
 _MAX_SIDE = 65_500
 
 

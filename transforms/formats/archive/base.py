@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, ClassVar, Generic, Protocol, TypeVar
 
-from transforms.core.image.choices import MAX_BYTES
+from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Block, Skipped
 from transforms.files import size_of
 from transforms.formats.archive.listing import (

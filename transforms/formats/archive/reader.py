@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from transforms.core.image.choices import MAX_BYTES
+from transforms.core.image.resize import MAX_BYTES
 from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages
 from transforms.formats.archive.listing import list_archive

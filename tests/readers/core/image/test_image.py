@@ -11,7 +11,7 @@ from tests.support.drawn_images import overflowing_jpeg, picture, real_images, s
 from tests.support.images import check_image, fault_of
 from tests.support.stress import sizes
 from transforms.core.image.check import ImageInfo
-from transforms.core.image.choices import Check
+from transforms.core.image.resize import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 

@@ -25,7 +25,7 @@ from tests.support.drawn_images import (
 from tests.support.images import check_image, fault_of
 from transforms.core.image import check as image_check
 from transforms.core.image.check import ImageFacts, ImageInfo
-from transforms.core.image.choices import Check
+from transforms.core.image.resize import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 
