@@ -28,14 +28,15 @@ from transforms.core.image.notes import (
     notes_of,
     source_notes,
 )
-from transforms.core.image.plan import Plan, make_plan
 from transforms.core.image.resize import (
     AS_STORED,
     MAX_BYTES,
     MAX_PIXELS,
     Check,
     Geometry,
+    Plan,
     Resize,
+    make_plan,
 )
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, SpecError, bounded
