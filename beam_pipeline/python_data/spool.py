@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from transforms.core.arrow_types import PYTHON, plain_type, wider_type
-from transforms.core.rows.common_type import as_type
+from transforms.core.rows.common_type import PYTHON, as_type, plain_type, wider_type
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError
 

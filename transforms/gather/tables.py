@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, rows_holding
-from transforms.core.arrow_types import PYTHON, plain_type
 from transforms.core.example.decoder import decode_examples
 from transforms.core.reasons import Reason
-from transforms.core.rows.common_type import as_type
+from transforms.core.rows.common_type import PYTHON, as_type, plain_type
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded

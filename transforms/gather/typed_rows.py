@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, numpy_mask, rows_holding
-from transforms.core.arrow_types import PYTHON, wider_type
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Segment
 from transforms.core.placing.identity import order_hashes
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
+from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Schema

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from transforms.core.arrow_types import FILES, PYTHON, plain_type, wider_type
+from transforms.core.rows.common_type import FILES, PYTHON, plain_type, wider_type
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, lists_like, rows_with
-from transforms.core.arrow_types import FILES, PYTHON, plain_type
 from transforms.core.model import Block, Reason
 from transforms.core.rows.column import is_list_view, not_utf8
 from transforms.core.rows.common_type import (
+    FILES,
+    PYTHON,
     as_type,
     decoded,
     is_encoded,
+    plain_type,
 )
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (

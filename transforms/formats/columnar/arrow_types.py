@@ -15,8 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from transforms.core.arrays import is_list
-from transforms.core.arrow_types import FILES, is_image_file, plain_type, wider_type
 from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
+from transforms.core.rows.common_type import (
+    FILES,
+    is_image_file,
+    plain_type,
+    wider_type,
+)
 from transforms.errors import InputError, first_few
 
 _SHOWN_NAMES = 8

@@ -12,11 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from transforms.core.arrow_types import PYTHON, plain_type, wider_type
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import (
+    PYTHON,
     as_type,
     decoded,
+    plain_type,
+    wider_type,
 )
 from transforms.core.rows.python_kinds import OddValueError
 
