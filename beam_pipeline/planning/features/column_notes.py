@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from beam_pipeline.planning.features.image_columns import unread_images
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
-from transforms.core.infer.evidence import Evidence
-from transforms.core.infer.near_kind import NearKind
+from transforms.core.infer.evidence import Evidence, NearKind
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import SHOWN_CHARS, first_few
 

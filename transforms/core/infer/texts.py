@@ -30,10 +30,11 @@ from transforms.core.infer.evidence import (
     Evidence,
     Extent,
     Found,
+    NearKind,
+    Texts,
     extent_of,
     wider,
 )
-from transforms.core.infer.near_kind import NearKind, Texts
 from transforms.core.infer.plain_numbers import (
     Cells,
     PlainNumbers,
