@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, raw_values, rows_holding
-from transforms.core.infer.example_text import example_text
+from transforms.core.infer.evidence import example_text
 from transforms.core.infer.image_names import is_named_like_images
 from transforms.core.infer.typed import starts_as_image
 from transforms.core.rows.common_type import PYTHON, wider_type

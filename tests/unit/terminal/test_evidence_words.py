@@ -12,8 +12,7 @@ import pytest
 from beam_pipeline.terminal.words import examples_text, extent_text, present_text
 from tests.support.runs import command
 from tests.support.sources import write_csv
-from transforms.core.infer.evidence import Evidence
-from transforms.core.infer.example_text import example_text
+from transforms.core.infer.evidence import Evidence, example_text
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path

@@ -42,15 +42,16 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, numpy_type, raw_values
 from transforms.core.infer.evidence import (
+    EXAMPLE_ITEMS,
     EXAMPLES,
     Evidence,
     Extent,
     Found,
+    example_text,
     extent_of,
     first_distinct,
     wider,
 )
-from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
 from transforms.core.reasons import Reason
 from transforms.core.rows.column import NULL_IN_LIST, decoded, is_list_view, plain
 from transforms.core.rows.conform import cast
