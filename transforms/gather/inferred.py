@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.infer.evidence import inference
-from transforms.core.infer.image_names import is_named_like_images
-from transforms.core.infer.typed import infer_typed
+from transforms.core.infer.typed import infer_typed, is_named_like_images
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.float32 import LargeNumbers
 from transforms.core.schema import Feature, InexactIntegers, Kind

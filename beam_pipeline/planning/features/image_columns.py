@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import is_list
-from transforms.core.infer.image_names import (
+from transforms.core.infer.typed import (
     LIST_COLUMNS,
     LIST_NAME,
     is_named_like_images,
