@@ -28,10 +28,10 @@ from transforms.core.example.views import (
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
+    after_zeros,
     length_crcs,
     mask_all,
 )
-from transforms.core.tfrecord.joined_crc import after_zeros
 
 Sizes = npt.NDArray[np.int64]
 

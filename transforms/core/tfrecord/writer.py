@@ -14,8 +14,7 @@ from transforms.core.tfrecord.compression import (
     Deflater,
     parse_compression,
 )
-from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header
-from transforms.core.tfrecord.joined_crc import joined_crc
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header, joined_crc
 from transforms.errors import SpecError
 
 # Small records are buffered up to this size before they reach the sink.

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.tfrecord.joined_crc import joined_crc
+from transforms.core.tfrecord.frame import joined_crc
 
 _PIECES = st.lists(
     st.tuples(st.binary(max_size=8), st.sampled_from([0, 1, 15, 16, 4096, 70_001]))
