@@ -25,9 +25,13 @@ from transforms.core.tfrecord.compression import (
     STEP_BYTES,
     Compression,
     Inflater,
+    Source,
+    StoredBytes,
     detect,
     is_frame_header,
+    opened,
     parse_compression,
+    source_name,
 )
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
@@ -38,7 +42,6 @@ from transforms.core.tfrecord.frame import (
     mask,
     unmask_all,
 )
-from transforms.core.tfrecord.source import Source, StoredBytes, opened, source_name
 from transforms.core.tfrecord.writer import FileFacts
 from transforms.errors import TFRecordError
 
