@@ -12,7 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.arrays import offsets_of, raw_values
-from transforms.core.example.example_layout import Spans, longest_key, walk
+from transforms.core.example.example_layout import (
+    TAGS,
+    Spans,
+    common_layout,
+    longest_key,
+    walk,
+)
 from transforms.core.example.example_values import (
     Longs,
     PaddedBytes,
@@ -20,7 +26,6 @@ from transforms.core.example.example_values import (
     read_values,
     split_bytes,
 )
-from transforms.core.example.feature_order import TAGS, common_layout
 from transforms.core.tfrecord.reader import PayloadBatch
 
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
