@@ -24,12 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.example.varint import Varints, varint, varint_size
-from transforms.core.example.views import DataBuffers, Words, matrix_views
+from transforms.core.example.views import DataBuffers, Store, Words, matrix_views
 
 # Prefixes of smaller payloads are kept in a table that is indexed by size.
 _TABLE_BYTES = 1 << 13
-
-Store = tuple[int, npt.NDArray[np.generic]]
 
 
 class Kind(enum.Enum):

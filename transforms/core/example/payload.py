@@ -30,9 +30,9 @@ from transforms.core.arrays import (
     offsets_of,
     raw_values,
 )
-from transforms.core.example.entry import Entry, Form, Kind, Store, varint_stores
+from transforms.core.example.entry import Entry, Form, Kind, varint_stores
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints
-from transforms.core.example.views import DataBuffers, Words, join
+from transforms.core.example.views import DataBuffers, Store, Words, join
 from transforms.errors import EncodingError
 
 # Arrow's views and TensorFlow's protobuf both count in int32; the margin is for the

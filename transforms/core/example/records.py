@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.entry import Entry, PrefixLayout, Store, varint_stores
+from transforms.core.example.entry import Entry, PrefixLayout, varint_stores
 from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.payload import Payload
 from transforms.core.example.run import Mask, Run, Table
@@ -21,6 +21,7 @@ from transforms.core.example.varint import Varints
 from transforms.core.example.views import (
     INLINE_BYTES,
     DataBuffers,
+    Store,
     Words,
     join,
     matrix_views,

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.example.entry import Store
+from transforms.core.example.views import Store
 
 # Rows of a run are filled in blocks of this size, while they are in the cache.
 _BLOCK_BYTES = 1 << 22

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Words = npt.NDArray[np.uint64]
+Store = tuple[int, npt.NDArray[np.generic]]
 
 INLINE_BYTES = 12
 

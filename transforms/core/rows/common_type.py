@@ -1,7 +1,26 @@
-"""Convert values to the plain type of their column, or to a wider common type.
+"""One lattice of Arrow types: the plain type of values, the type that holds two.
 
-The types are those of the lattice in `transforms.core.rows.common_type`. Equal values get
-equal types, so that a dataset does not depend on how its source stored them.
+Values are converted to the plain type of their column, or to a wider common type. Equal
+values get equal types, so that a dataset does not depend on how its source stored them.
+
+    plain_type  dictionary, run-end, view, extension  -> the type of their values
+                large_string                          -> string
+    wider_type  int8, int32      -> int64             null, x          -> x
+                float32, float64 -> float64           list of 2, of 3  -> list
+                decimals         -> decimal256
+
+| types                  | through `FILES`  | through `PYTHON`                       |
+| ---------------------- | ---------------- | -------------------------------------- |
+| int64, float64         | differ           | float64, if float32 holds each integer |
+| int64, uint64; decimal | differ           | int64; decimal256                      |
+| string, binary         | differ           | binary                                 |
+| times of two units     | differ           | the finer one                          |
+| structs                | images only      | all fields of both                     |
+| offsets of 64 bits     | stay             | become offsets of 32 bits              |
+| timestamps in a zone   | stay             | in UTC                                 |
+
+JSON has its own types (`transforms.formats.json_lines.types`): it must keep the text of
+a number, which no Arrow type does.
 """
 
 import dataclasses
