@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from transforms.core.example.payload import Column
 from transforms.core.example.records import Records
-from transforms.core.example.run import Table
+from transforms.core.example.views import Table
 
 Step = tuple[int, Column]
 """A column by itself: its index in the schema, and the feature."""

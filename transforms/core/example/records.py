@@ -16,12 +16,14 @@ import pyarrow as pa
 from transforms.core.example.entry import Entry, PrefixLayout, varint_stores
 from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.payload import Payload
-from transforms.core.example.run import Mask, Run, Table
 from transforms.core.example.varint import Varints
 from transforms.core.example.views import (
     INLINE_BYTES,
     DataBuffers,
+    Mask,
+    Run,
     Store,
+    Table,
     Words,
     join,
     matrix_views,

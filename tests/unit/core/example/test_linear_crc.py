@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from transforms.core.example import linear_crc
 from transforms.core.example.linear_crc import record_crcs
-from transforms.core.example.run import Run
-from transforms.core.example.views import DataBuffers
+from transforms.core.example.views import DataBuffers, Run
 
 CELLS = ["u1", "<u2", "<u4", "<u8", "<i8", "<f4"]
 
