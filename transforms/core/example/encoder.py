@@ -24,9 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.example.entry import Entry, Form, Kind
-from transforms.core.example.float_columns import FloatColumns, Step, steps_of
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
-from transforms.core.example.records import Records
+from transforms.core.example.records import FloatColumns, Records, Step, steps_of
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, joined_crc
 from transforms.errors import EncodingError

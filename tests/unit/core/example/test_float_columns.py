@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.example import float_columns
+from transforms.core.example import records
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.example.float_columns import FloatColumns
+from transforms.core.example.records import FloatColumns
 from transforms.core.tfrecord.frame import footer
 
 FLOATS = st.floats(width=32)
@@ -41,7 +41,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 
 def encoder(schema: pa.Schema, together: int) -> ExampleEncoder:
     """Returns an encoder that takes as many float columns together, or more."""
-    with mock.patch.object(float_columns, "_LEAST_COLUMNS", together):
+    with mock.patch.object(records, "_LEAST_COLUMNS", together):
         return ExampleEncoder(schema)
 
 
@@ -51,7 +51,7 @@ def test_the_records_are_those_of_single_columns(
 ) -> None:
     """Bytes and offsets are equal, for slices and after rows with nulls too."""
     wanted = encoder(batch.schema, 10**9)
-    with mock.patch.object(float_columns, "_LEAST_COLUMNS", 2):
+    with mock.patch.object(records, "_LEAST_COLUMNS", 2):
         found = ExampleEncoder(batch.schema)
         for rows in (batch.slice(start), batch, batch.slice(0, 1)):
             one, other = wanted.encode_framed(rows), found.encode_framed(rows)
