@@ -18,7 +18,7 @@ from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
 from transforms import files
-from transforms.core.example.decoder import parse_example
+from transforms.core.example.messages import parse_example
 from transforms.core.example.record_kind import check_kind
 from transforms.core.image.check import ImageFacts, check_image
 from transforms.core.manifest import FeatureFacts

@@ -38,7 +38,7 @@ from beam_pipeline.terminal.words import (
     value_text,
 )
 from transforms import files
-from transforms.core.example.decoder import parse_example
+from transforms.core.example.messages import parse_example
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.model import reject_in_words
 from transforms.core.schema import Feature, Kind

@@ -15,11 +15,8 @@ from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset
 from tests.support.fuzzing import at_most, corpus, mutated
 from tests.support.stress import CASES, sizes
-from transforms.core.example.decoder import (
-    decode_examples,
-    message,
-    parse_example,
-)
+from transforms.core.example.decoder import decode_examples
+from transforms.core.example.messages import message, parse_example
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame, header

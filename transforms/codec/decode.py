@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from transforms.codec.schemas import Coding, SchemaLike, coding_of
 from transforms.core.arrays import is_list
-from transforms.core.example.decoder import decode_examples, parse_example
+from transforms.core.example.decoder import decode_examples
 from transforms.core.example.example_columns import read_columns
+from transforms.core.example.messages import parse_example
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, bounded
 from transforms.formats.tfrecord_files.columns import example

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.example.decoder import message
+from transforms.core.example.messages import message
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest, shortened

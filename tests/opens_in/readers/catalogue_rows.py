@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.opens_in.report import ANIMALS
-from transforms.core.example.decoder import parse_example
+from transforms.core.example.messages import parse_example
 
 __all__ = ["parts", "row_of"]
 

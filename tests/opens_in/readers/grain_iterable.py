@@ -7,7 +7,7 @@ from typing import Any
 import grain
 
 from tests.opens_in.report import report
-from transforms.core.example.decoder import parse_example
+from transforms.core.example.messages import parse_example
 
 
 def rows(folder: str, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Serialised tf.train.Examples to Python values and to Arrow columns.
+"""Serialised tf.train.Examples to Arrow columns.
 
 protobuf decides what is an Example and what it holds. It also reads what few writers
 produce: unpacked lists, keys that occur twice (the last wins), unknown fields.
@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.example.example_columns import (
@@ -20,8 +18,7 @@ from transforms.core.example.example_columns import (
     FeatureColumn,
     read_columns,
 )
-from transforms.core.example.messages import Example
-from transforms.core.example.record_kind import begins_with_list, check_kind
+from transforms.core.example.messages import message
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
@@ -30,44 +27,6 @@ _ARROW_TYPES = {
     "float_list": pa.float32(),
     "bytes_list": pa.large_binary(),
 }
-
-
-def message(data: bytes) -> Any:
-    """Returns the Example that `data` serialises.
-
-    Raises:
-      RecordKindError: it is a message of another kind that is known.
-      ExampleError: protobuf does not parse it.
-    """
-    try:
-        parsed = Example.FromString(data)
-    except DecodeError as error:
-        check_kind(data)
-        raise ExampleError(
-            f"{len(data):,} bytes are not a tf.train.Example ({error})"
-        ) from error
-    if len(UnknownFieldSet(parsed)) or begins_with_list(data):
-        check_kind(data)
-    return parsed
-
-
-def parse_example(data: bytes) -> dict[str, list[Any]]:
-    """Returns the features of one Example, by name, in the names' order.
-
-    Int64List becomes ints, FloatList floats, BytesList bytes. A feature without a type
-    becomes an empty list.
-
-    Raises:
-      ExampleError: protobuf does not parse it.
-    """
-    features = message(data).features.feature
-    return {name: _values(features[name]) for name in sorted(features)}
-
-
-def _values(feature: Any) -> list[Any]:
-    kind = feature.WhichOneof("kind")
-    # A slice of a repeated field is a list; `list` takes three times as long.
-    return [] if kind is None else getattr(feature, kind).value[:]
 
 
 def decode_examples(

@@ -18,6 +18,11 @@ Messages of the two pools are different classes with the same bytes.
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from transforms.core.example.record_kind import begins_with_list, check_kind
+from transforms.errors import ExampleError
 
 _Field = descriptor_pb2.FieldDescriptorProto
 
@@ -103,3 +108,41 @@ Feature: Any = _CLASSES["tensorflow.Feature"]
 BytesList: Any = _CLASSES["tensorflow.BytesList"]
 FloatList: Any = _CLASSES["tensorflow.FloatList"]
 Int64List: Any = _CLASSES["tensorflow.Int64List"]
+
+
+def message(data: bytes) -> Any:
+    """Returns the Example that `data` serialises.
+
+    Raises:
+      RecordKindError: it is a message of another kind that is known.
+      ExampleError: protobuf does not parse it.
+    """
+    try:
+        parsed = Example.FromString(data)
+    except DecodeError as error:
+        check_kind(data)
+        raise ExampleError(
+            f"{len(data):,} bytes are not a tf.train.Example ({error})"
+        ) from error
+    if len(UnknownFieldSet(parsed)) or begins_with_list(data):
+        check_kind(data)
+    return parsed
+
+
+def parse_example(data: bytes) -> dict[str, list[Any]]:
+    """Returns the features of one Example, by name, in the names' order.
+
+    Int64List becomes ints, FloatList floats, BytesList bytes. A feature without a type
+    becomes an empty list.
+
+    Raises:
+      ExampleError: protobuf does not parse it.
+    """
+    features = message(data).features.feature
+    return {name: _values(features[name]) for name in sorted(features)}
+
+
+def _values(feature: Any) -> list[Any]:
+    kind = feature.WhichOneof("kind")
+    # A slice of a repeated field is a list; `list` takes three times as long.
+    return [] if kind is None else getattr(feature, kind).value[:]

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from transforms.core.example.decoder import parse_example
+from transforms.core.example.messages import parse_example
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.regular_files import open_regular
 from transforms.core.tfrecord import TFRecordReader

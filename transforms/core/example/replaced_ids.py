@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from transforms.core.example.decoder import message
+from transforms.core.example.messages import message
 
 
 def replaced_ids(record: bytes, key: str, ids: Mapping[int, int]) -> bytes:

@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from transforms.core.example.decoder import message
 from transforms.core.example.example_columns import FeatureColumn, read_columns
+from transforms.core.example.messages import message
 from transforms.core.model import Reason
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError

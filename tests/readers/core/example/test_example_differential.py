@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from tests.conftest import Headline
 from tests.support.fuzzing import mutated
 from tests.support.stress import sizes
-from transforms.core.example.decoder import decode_examples, parse_example
-from transforms.core.example.messages import Example
+from transforms.core.example.decoder import decode_examples
+from transforms.core.example.messages import Example, parse_example
 from transforms.errors import ExampleError
 
 TOKENS = (

@@ -21,10 +21,10 @@ from tests.support.examples import (
     serialise,
 )
 from transforms.core.example import example_columns
-from transforms.core.example.decoder import decode_examples, parse_example
+from transforms.core.example.decoder import decode_examples
 from transforms.core.example.example_columns import read_columns
 from transforms.core.example.example_values import gathered
-from transforms.core.example.messages import Example
+from transforms.core.example.messages import Example, parse_example
 from transforms.core.example.record_kind import RecordKind, record_kind
 from transforms.core.example.varint import varint
 from transforms.core.tfrecord import TFRecordReader
