@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipeline.copies.chosen_rows import Mask
 from beam_pipeline.copies.kept_facts import Counted, summarized
 from transforms import files
-from transforms.core.example.replaced_ids import replaced_ids
+from transforms.core.example.messages import replaced_ids
 from transforms.core.manifest import FileFacts, ShardFacts
 from transforms.core.schema import Feature
 from transforms.core.tfrecord import TFRecordReader, TFRecordWriter

@@ -15,6 +15,7 @@ TensorFlow, which registers the same names in the default pool, sees no clash.
 Messages of the two pools are different classes with the same bytes.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -146,3 +147,29 @@ def _values(feature: Any) -> list[Any]:
     kind = feature.WhichOneof("kind")
     # A slice of a repeated field is a list; `list` takes three times as long.
     return [] if kind is None else getattr(feature, kind).value[:]
+
+
+def replaced_ids(record: bytes, key: str, ids: Mapping[int, int]) -> bytes:
+    """Returns an Example in which a feature holds other integers; all else stays.
+
+    Keys are in byte order, as the encoder writes them.
+
+    Args:
+      record: a serialised Example.
+      key: of a feature with integers; records without it stay as they are.
+      ids: integer -> the new one; others stay.
+
+    Raises:
+      ExampleError: it is no Example.
+    """
+    parsed = message(record)
+    features = parsed.features.feature
+    if key not in features:
+        return record
+    values = features[key].int64_list.value
+    changed = [ids.get(value, value) for value in values]
+    if changed == [*values]:
+        return record
+    values[:] = changed
+    out: bytes = parsed.SerializeToString(deterministic=True)
+    return out

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.datasets import animal, example
-from transforms.core.example.replaced_ids import replaced_ids
+from transforms.core.example.messages import replaced_ids
 
 IDS = st.dictionaries(st.integers(0, 300), st.integers(0, 300), max_size=5)
 
