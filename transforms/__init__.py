@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from transforms.codec.encode import encode_example
     from transforms.core.example.decoder import decode_examples
     from transforms.core.example.encoder import encode_examples
-    from transforms.core.example.parse import read_examples
+    from transforms.core.example.messages import read_examples
     from transforms.core.model import Batch
     from transforms.core.rows.values import rows_of
     from transforms.core.schema import Feature, Kind, Schema
@@ -112,7 +112,7 @@ else:
             "transforms.codec.encode": ["encode_example"],
             "transforms.core.example.decoder": ["decode_examples"],
             "transforms.core.example.encoder": ["encode_examples"],
-            "transforms.core.example.parse": ["read_examples"],
+            "transforms.core.example.messages": ["read_examples"],
             "transforms.core.model": ["Batch"],
             "transforms.core.rows.values": ["rows_of"],
             "transforms.core.schema": ["Feature", "Kind", "Schema"],

@@ -20,7 +20,7 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.clusters.own_runs import Loss, replacing_losses, run, task_managers
 from tests.support.own_pipelines import bytes_of
 from tests.support.runs import command
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 from transforms.core.manifest import Manifest
 from transforms.publishing.target import LocalTarget
 from transforms.shards import together

@@ -35,7 +35,7 @@ DOCUMENTED = {
     "beam_pipeline.conversion": "convert_plan",
     "beam_pipeline.plan": "make_plan",
     "beam_pipeline.spec": "make_spec",
-    "transforms.core.example.parse": "read_examples",
+    "transforms.core.example.messages": "read_examples",
     "transforms.core.rows.values": "rows_of",
     "transforms.errors": "BeamTFRecordError",
     "transforms.tfrecord": "ReadTFRecords WriteTFRecords",

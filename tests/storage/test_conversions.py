@@ -15,7 +15,7 @@ from tests.storage.program import (
     read_files,
 )
 from tests.support.outputs import contents
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 
 
 def _download(server: Server, target: str, folder: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.outputs import manifest, rejects, rows
 from tests.support.runs import convert
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 from transforms.formats.columnar import parquet
 from transforms.publishing import target
 

@@ -30,7 +30,7 @@ from tests.support.own_pipelines import (
 )
 from tests.support.stress import sizes
 from transforms.core import segment
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 from transforms.core.placing import identity
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import hash_texts

@@ -13,7 +13,7 @@ from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.planning.features import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from tests.support.stress import sizes
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 from transforms.errors import CommitError, InputError, RaceError, SpecError
 from transforms.work import held_files
 

@@ -25,7 +25,7 @@ from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import payloads
 from tests.support.own_pipelines import bytes_of
 from tests.support.stress import sizes
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 from transforms.core.manifest import Manifest
 from transforms.errors import SourceError, SpecError, TargetError
 

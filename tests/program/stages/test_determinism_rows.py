@@ -25,7 +25,7 @@ from tests.support.outputs import (
 from tests.support.runs import convert, process
 from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 from transforms.core.placing import identity, placement
 
 Folder = pathlib.Path

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.examples import ints
 from tests.support.kinds import write_kinds
-from transforms.core.example.parse import read_examples
+from transforms.core.example.messages import read_examples
 from transforms.core.manifest import Account, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
