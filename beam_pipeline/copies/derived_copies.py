@@ -23,8 +23,8 @@ from transforms.core.catalogue import (
     catalogue_schema,
     part_file,
     part_ranges,
+    write_part,
 )
-from transforms.core.catalogue_part import write_part
 from transforms.core.manifest import FileFacts, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.record_index import index_file, text_index_file

@@ -146,7 +146,7 @@ def test_row_groups_of_the_catalogue(tmp_path: Folder) -> None:
     """Eight take what two do; kept by Arrow, they took 11 to 18 MB more."""
     code = """
 import sys, numpy, pyarrow
-from transforms.core.catalogue_part import write_part
+from transforms.core.catalogue import write_part
 
 def batches(groups):
     for start in range(0, groups << 17, 1 << 15):

@@ -11,8 +11,8 @@ from transforms.core.catalogue import (
     own_columns,
     part_file,
     part_ranges,
+    write_part,
 )
-from transforms.core.catalogue_part import write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader

@@ -15,8 +15,8 @@ from transforms.core.catalogue import (
     own_columns,
     part_file,
     part_ranges,
+    write_part,
 )
-from transforms.core.catalogue_part import write_part
 from transforms.core.schema import Feature, Kind
 from transforms.errors import ExampleError
 

@@ -14,8 +14,7 @@ from tests.support.datasets import ANIMALS, Row, animal, example
 from tests.support.tfrecords import write
 from transforms.core import catalogue as format
 from transforms.core import catalogue_part
-from transforms.core.catalogue import catalogue_features, catalogue_schema
-from transforms.core.catalogue_part import write_part
+from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.tfrecords import write
-from transforms.core.catalogue import catalogue_schema
-from transforms.core.catalogue_part import write_part
+from transforms.core.catalogue import catalogue_schema, write_part
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.shards import Shard
