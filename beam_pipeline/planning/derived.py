@@ -1,7 +1,7 @@
 """Which derived files a job writes, by its settings and its features."""
 
 from beam_pipeline.settings.spec import Spec
-from transforms.core.derived_settings import DerivedSettings
+from transforms.core.catalogue import DerivedSettings
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind, Schema
 

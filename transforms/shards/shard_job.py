@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from transforms.core import segment
-from transforms.core.catalogue import catalogue_features
-from transforms.core.derived_settings import DerivedSettings
+from transforms.core.catalogue import DerivedSettings, catalogue_features
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Segment, ShardKey
