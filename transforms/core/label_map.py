@@ -13,16 +13,18 @@ https://protobuf.dev/reference/protobuf/textformat-spec/
 """
 
 import functools
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from transforms.core.proto_text import quoted
 from transforms.errors import SpecError
 
 LABEL_MAP_NAME = "label_map.pbtxt"
 # The proto's id is an int32.
 _MAX_ID = 2**31 - 1
+_ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\\']")
 
 
 @functools.cache
@@ -117,3 +119,13 @@ def _checked(items: Iterable[tuple[int, str]]) -> dict[int, str]:
             )
         names[number], ids[name] = name, number
     return names
+
+
+def quoted(text: str) -> str:
+    r"""Returns a text in quotes.
+
+    >>> print(quoted("owner's"))
+    'owner\'s'
+    """
+    escaped = _ESCAPED.sub(lambda m: _ESCAPES.get(m[0], f"\\{ord(m[0]):03o}"), text)
+    return f"'{escaped}'"

@@ -25,8 +25,8 @@ and TFDV 1.16.1.
 
 from collections.abc import Iterator, Mapping
 
+from transforms.core.label_map import quoted
 from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.proto_text import quoted
 from transforms.core.schema import Feature, Kind
 from transforms.sidecars.sidecar import Rendered, Sidecar
 
