@@ -13,8 +13,8 @@ from beam_pipeline.copies.request import Keys, Request
 from beam_pipeline.reading.choice import condition_of, label_of
 from beam_pipeline.reading.open_dataset import OpenDataset
 from transforms.core.arrays import is_list
-from transforms.core.class_changes import ClassChanges, class_changes
 from transforms.core.manifest import Manifest
+from transforms.core.placing.vocabulary import ClassChanges, class_changes
 from transforms.core.schema import Kind
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.class_changes import class_changes
+from transforms.core.placing.vocabulary import class_changes
 from transforms.errors import SpecError
 
 NAMES = ("a", "b", "c", "d")
