@@ -17,7 +17,7 @@ from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitRule
-from transforms.core.placing.split_lock import Assignments, check_lock
+from transforms.core.placing.splitting import Assignments, check_lock
 from transforms.core.schema import Schema
 from transforms.errors import RaceError
 from transforms.work.held_files import HeldFile, hold, sha256_of

@@ -12,7 +12,7 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
 from transforms import files
 from transforms.core.placing.placement import SplitRule, SplitSource
-from transforms.core.placing.split_lock import (
+from transforms.core.placing.splitting import (
     CONTENT,
     PLACE,
     Assignments,

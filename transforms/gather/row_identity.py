@@ -20,7 +20,7 @@ from transforms.core.placing.placement import (
     UInt64s,
     is_split_name,
 )
-from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import Assignments
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
-from transforms.core.placing.split_lock import PLACE
+from transforms.core.placing.splitting import PLACE
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.gather.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout

@@ -24,7 +24,7 @@ from transforms.core.placing.leakage import (
     fingerprint_schema,
 )
 from transforms.core.placing.placement import UInt64s, usual_order
-from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import Assignments
 from transforms.shards.placeless_rows import repeated_key
 from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput
 from transforms.work.split_ids import missing_keys

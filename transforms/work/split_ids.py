@@ -15,7 +15,7 @@ import pyarrow.csv
 from transforms import files
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import check_split_name, usual_order
-from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import Assignments
 from transforms.core.regular_files import open_regular
 from transforms.errors import InputError, SpecError, source_error
 from transforms.storage.paths import is_remote

@@ -1,7 +1,7 @@
 """Split locks as files: opened by every worker, written once, renamed into place last.
 
 Arrow IPC files of one record batch, uncompressed, so that all workers of a machine
-share the memory of one mapping; see `transforms.core.placing.split_lock`.
+share the memory of one mapping; see `transforms.core.placing.splitting`.
 """
 
 import os
@@ -9,7 +9,7 @@ import os
 import pyarrow as pa
 
 from transforms import files
-from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import Assignments
 from transforms.errors import COMMITTED_NOTE, CommitError, SpecError
 from transforms.storage.paths import absolute
 

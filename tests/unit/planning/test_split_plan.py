@@ -11,7 +11,7 @@ from beam_pipeline.planning.plan import prepare
 from beam_pipeline.planning.splits import SplitPlan, plan_splits
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.placing.placement import SplitSource
-from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import Assignments
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, UsageError
 from transforms.work.split_locks import open_assignments, write_table

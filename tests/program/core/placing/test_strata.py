@@ -23,8 +23,7 @@ from transforms.core.placing.identity import LOCK, unit_hashes
 from transforms.core.placing.placement import (
     Sharding,
 )
-from transforms.core.placing.split_lock import Assignments
-from transforms.core.placing.splitting import SplitTables
+from transforms.core.placing.splitting import Assignments, SplitTables
 from transforms.core.segment import unpack
 from transforms.stages import place
 from transforms.stages.job_plan import LeakRule

@@ -29,8 +29,7 @@ from transforms.core.placing.placement import (
     hash_rows,
 )
 from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.placing.split_lock import Assignments
-from transforms.core.placing.splitting import SplitTables, split_rows
+from transforms.core.placing.splitting import Assignments, SplitTables, split_rows
 from transforms.errors import EncodingError
 from transforms.stages import place
 

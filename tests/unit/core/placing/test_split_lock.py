@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 from tests.support.placing import batch_of, splits_of
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import SplitRule, SplitSource
-from transforms.core.placing.split_lock import Assignments, check_lock
-from transforms.core.placing.splitting import SplitTables, split_rows
+from transforms.core.placing.splitting import (
+    Assignments,
+    SplitTables,
+    check_lock,
+    split_rows,
+)
 from transforms.errors import CommitError, SourceError, SpecError
 from transforms.work.split_ids import read_split_ids
 from transforms.work.split_locks import install_lock, open_assignments, write_table

@@ -19,8 +19,7 @@ from transforms.core.placing.placement import (
     SplitSource,
     UInt64s,
 )
-from transforms.core.placing.split_lock import Assignments
-from transforms.core.placing.splitting import SplitTables
+from transforms.core.placing.splitting import Assignments, SplitTables
 from transforms.core.placing.strata import (
     ClassCounts,
     Strata,
