@@ -23,9 +23,9 @@ from tests.support.runs import command
 from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
-from transforms.core.rejected_rows import RejectedRows
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError, StorageError, TargetError, UsageError
+from transforms.formats.table_rejects import RejectedRows
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.storage import retry
 from transforms.work import rejects
@@ -318,7 +318,7 @@ _MANY = """
 import resource, sys
 import numpy as np
 from transforms.core.model import Rejection
-from transforms.core.rejected_rows import RejectedRows
+from transforms.formats.table_rejects import RejectedRows
 from transforms.work.reject_files import write_rejects
 from transforms.work.store import Store
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.datasets import ANIMALS, Row, animal, example
 from tests.support.tfrecords import write
 from transforms.core import catalogue as format
-from transforms.core import catalogue_part
+from transforms.core import catalogue
 from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
 from transforms.core.manifest import FileFacts
 from transforms.core.schema import Feature, Kind
@@ -100,7 +100,7 @@ def test_ranges_over_row_groups_and_parts(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any range gives the rows that it has in the whole."""
-    monkeypatch.setattr(catalogue_part, "_GROUP_ROWS", 4)
+    monkeypatch.setattr(catalogue, "_GROUP_ROWS", 4)
     paths, schema = [], catalogue_schema([], {})
     for part, count in enumerate((7, 0, 9)):
         longs = np.arange(count, dtype=np.int64) + 7 * (part > 0)
@@ -124,7 +124,7 @@ def test_ranges_one_after_another_read_each_row_group_once(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for shards of few records each; also of two choices of columns in turns."""
-    monkeypatch.setattr(catalogue_part, "_GROUP_ROWS", 40)
+    monkeypatch.setattr(catalogue, "_GROUP_ROWS", 40)
     longs, schema = np.arange(90, dtype=np.int64), catalogue_schema([], {})
     own = format.own_columns(0, longs, longs, longs.astype(np.uint32))
     write_part(str(tmp_path / "a.pq"), [own], schema, {})
