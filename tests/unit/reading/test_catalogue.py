@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.datasets import ANIMALS, Row, animal, example
 from tests.support.tfrecords import write
-from transforms.core import catalogue as format
 from transforms.core import catalogue
 from transforms.core.catalogue import catalogue_features, catalogue_schema, write_part
 from transforms.core.manifest import FileFacts
@@ -104,7 +103,7 @@ def test_ranges_over_row_groups_and_parts(
     paths, schema = [], catalogue_schema([], {})
     for part, count in enumerate((7, 0, 9)):
         longs = np.arange(count, dtype=np.int64) + 7 * (part > 0)
-        own = format.own_columns(part, longs, longs, longs.astype(np.uint32))
+        own = catalogue.own_columns(part, longs, longs, longs.astype(np.uint32))
         paths.append(str(tmp_path / f"{part}.pq"))
         write_part(paths[-1], [own], schema, {})
     found = Catalogue(paths)
@@ -126,7 +125,7 @@ def test_ranges_one_after_another_read_each_row_group_once(
     """As for shards of few records each; also of two choices of columns in turns."""
     monkeypatch.setattr(catalogue, "_GROUP_ROWS", 40)
     longs, schema = np.arange(90, dtype=np.int64), catalogue_schema([], {})
-    own = format.own_columns(0, longs, longs, longs.astype(np.uint32))
+    own = catalogue.own_columns(0, longs, longs, longs.astype(np.uint32))
     write_part(str(tmp_path / "a.pq"), [own], schema, {})
     found, read = Catalogue([str(tmp_path / "a.pq")]), []
     plain = Catalogue._read
