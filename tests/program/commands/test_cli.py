@@ -27,10 +27,7 @@ Folder = pathlib.Path
 
 PROGRAM = [sys.executable, "-m", "beam_pipeline"]
 SCRIPT = pathlib.Path(sys.executable).with_name("beam-tfrecord")
-COMMANDS = ("convert", "plan", "inspect", "head", "schema", "verify")
 ESCAPE = "\x1b"
-# Colours, of any kind; moving the cursor is another matter.
-COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 
 # Runs the program with a hook into its life: a file named by the first argument
 # appears when the step given by the second one begins, and the step then waits.
@@ -93,21 +90,6 @@ class TestHelp:
         # Measured 0.08 and 0.15 seconds, with other programs at work.
         assert statistics.median(program) < 3 * statistics.median(library)
 
-    def test_help_names_every_command(self) -> None:
-        """All commands are listed, each with a line about it."""
-        run = command("--help")
-        assert run.code == 0
-        for name in COMMANDS:
-            assert re.search(rf"^  {name} +\S", run.out, re.MULTILINE)
-
-    @pytest.mark.parametrize("name", COMMANDS)
-    def test_every_command_has_help(self, name: str) -> None:
-        """-h and --help say the same, with exit code 0 and without Beam."""
-        run = command(name, "--help")
-        assert run.code == 0
-        assert run.out.startswith(f"Usage: beam-tfrecord {name} ")
-        assert command(name, "-h") == run
-
     def test_a_refusal_is_quick(self, tmp_path: Folder) -> None:
         """A typo and a bad setting answer without importing Beam."""
         code = (
@@ -142,13 +124,6 @@ class TestHelp:
         assert run.returncode == 0
         assert run.stdout == process("--help").stdout
 
-    def test_no_command_is_wrong_usage(self) -> None:
-        """Called with nothing, the program shows its usage and ends with 2."""
-        run = command()
-        assert run.code == 2
-        assert "Usage:" in run.out + run.err
-        assert not run.err.startswith("error: Usage")
-
 
 class TestCompletion:
     @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -157,23 +132,6 @@ class TestCompletion:
         run = self.completion(f"{shell}_source")
         assert "_beam_tfrecord_completion" in run
         assert f"_BEAM_TFRECORD_COMPLETE={shell}_complete" in run
-
-    @pytest.mark.parametrize(
-        ("line", "completed"),
-        [
-            ("beam-tfrecord con", "plain,convert"),
-            ("beam-tfrecord convert --overw", "plain,--overwrite"),
-            # The shell completes paths itself.
-            ("beam-tfrecord convert pho", "file,pho"),
-            ("beam-tfrecord plan a b --spec jo", "file,jo"),
-            ("beam-tfrecord verify ou", "file,ou"),
-            ("beam-tfrecord repair ou", "file,ou"),
-        ],
-    )
-    def test_words_are_completed(self, line: str, completed: str) -> None:
-        """Commands, options, values and paths are completed as bash asks for them."""
-        given = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-        assert self.completion("bash_complete", **given).split() == [completed]
 
     def test_it_is_quick(self) -> None:
         """A completion answers in under 0.3 s of processor time, without Beam."""
@@ -193,47 +151,11 @@ class TestCompletion:
 
 
 class TestTypos:
-    def test_command(self) -> None:
-        """A command that does not exist gets the nearest that does."""
-        run = command("convrt", "a", "b")
-        assert run.code == 2
-        assert "'convert'" in run.err
-
     def test_option(self) -> None:
         """An option that does not exist gets the nearest that does."""
         run = command("convert", "a", "b", "--split", "3")
         assert run.code == 2
         assert "'--splits'" in run.err
-
-    @pytest.mark.parametrize(
-        "arguments", [("convert", "a", "b", "--frobnicate"), ("show", "a")]
-    )
-    def test_what_resembles_nothing(self, arguments: tuple[str, ...]) -> None:
-        """The help of the program or of the command is named."""
-        run = command(*arguments)
-        assert run.code == 2
-        assert "--help'." in run.err
-        assert "Traceback" not in run.err
-
-    def test_sentences_end_before_the_next(self) -> None:
-        """Messages of the argument parser end with a full stop, and with one."""
-        for arguments in (["a", "b", "5"], ["a", "b", "--seed", "x"], ["a", "b", "-j"]):
-            message = command("convert", *arguments).err
-            assert re.search(r"[^.?!][.?!] See '", message)
-
-    @pytest.mark.parametrize("name", ["convert", "plan"])
-    def test_a_missing_argument_is_named(self, name: str) -> None:
-        """A source without an output, or neither, ends with 2."""
-        assert "SOURCE" in command(name).err
-        assert "OUTPUT" in command(name, "a").err
-        assert command(name, "a").code == 2
-
-    def test_a_third_argument_is_named(self) -> None:
-        """An unquoted glob of the shell gives too many arguments."""
-        run = command("convert", "a.csv", "b.csv", "out")
-        assert run.code == 2
-        assert "out" in run.err
-        assert "'*.csv'" in run.err
 
 
 class TestBeamFlags:
@@ -361,37 +283,8 @@ class TestSignals:
             assert time.monotonic() - began < limit
             assert run.returncode == 130
 
-    def test_a_worker_that_is_killed_ends_the_run(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """No hang, no orphan, one clear error (row 12)."""
-        module, name, seconds = STEPS["long running"]
-        text = PAUSED.format(module=module, name=name, seconds=seconds)
-        (tmp_path / "outs").mkdir()
-        mark = tmp_path / "mark"
-        arguments = ["convert", table, tmp_path / "outs" / "out", "--workers", 2]
-        run = started(text, arguments, mark)
-        workers = [pid for pid in group(run.pid) if pid != run.pid]
-        assert len(workers) == 2
-        os.kill(workers[0], signal.SIGKILL)
-        _, err = run.communicate(timeout=30)
-        assert run.returncode == 1
-        assert "worker" in err
-        assert "Traceback" not in err
-        assert group(run.pid) == []
-        assert names(tmp_path / "outs") in ([], [".out.beam-tfrecord"])
-        assert list(tmp_path.rglob("*.tmp")) == []
-
 
 class TestPipes:
-    def test_head_of_help(self) -> None:
-        """`beam-tfrecord --help | head -1` is quiet."""
-        assert self.closed(["--help"]) == ""
-
-    def test_head_of_a_plan(self, table: Folder, tmp_path: Folder) -> None:
-        """`beam-tfrecord plan ... | head -1` is quiet."""
-        assert self.closed(["plan", table, tmp_path / "out"]) == ""
-
     @pytest.mark.parametrize(
         "arguments", sizes(["head", "-n", "2000"], ["inspect"], ["schema"], ["verify"])
     )
@@ -592,18 +485,6 @@ class TestTerminal:
                 if "  " not in line:
                     assert words.issuperset(line.split())
 
-    def test_no_color(self, table: Folder, tmp_path: Folder) -> None:
-        """NO_COLOR is heeded in a terminal."""
-        code, shown = in_terminal(
-            ["convert", table, tmp_path / "out"], {"NO_COLOR": "1"}
-        )
-        assert code == 0
-        assert not COLOUR.search(shown)
-
-    def test_quiet(self, table: Folder, tmp_path: Folder) -> None:
-        """--quiet shows nothing in a terminal either."""
-        assert in_terminal(["convert", table, tmp_path / "out", "--quiet"]) == (0, "")
-
     @pytest.mark.parametrize("environment", sizes({}, {"TERM": "xterm-256color"}))
     def test_no_terminal_no_escape_codes(
         self, environment: dict[str, str], table: Folder, tmp_path: Folder
@@ -624,21 +505,6 @@ class TestTerminal:
             run = fork_server.run(*arguments, env=given)
             assert ESCAPE not in run.stdout + run.stderr
             assert "\r" not in run.stdout + run.stderr
-
-    def test_errors_go_to_stderr(self, table: Folder, tmp_path: Folder) -> None:
-        """stdout holds results only, and a failed run has none."""
-        run = process("convert", tmp_path / "nothing.csv", tmp_path / "out")
-        assert run.returncode == 2
-        assert run.stdout == ""
-        assert run.stderr.startswith("error: ")
-
-    @pytest.mark.stress
-    def test_two_workers_print_nothing(self, table: Folder, tmp_path: Folder) -> None:
-        """No log lines of workers or Beam reach the terminal."""
-        run = process("convert", table, tmp_path / "out", "--workers", 2)
-        assert run.returncode == 0
-        assert run.stderr == ""
-        assert "\ncommitted " in run.stdout
 
     def test_what_can_be_done_next(self, table: Folder, tmp_path: Folder) -> None:
         """After a commit the next commands are printed, and they work."""
