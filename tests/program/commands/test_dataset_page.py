@@ -12,7 +12,6 @@ from PIL import Image
 from beam_pipeline.page import build, sample
 from beam_pipeline.page.build import MOST_BYTES
 from beam_pipeline.reader_programs import READERS
-from tests.support import coco
 from tests.support.datasets import Row, Splits, animals, write_dataset
 from tests.support.outputs import dataset as facts_of
 from tests.support.runs import command, convert
@@ -105,19 +104,6 @@ def test_it_says_what_the_manifest_says(images: Folder) -> None:
         assert re.search(rf"\b{name} {shown}", page.text), name
 
 
-def test_sections_come_in_the_order_of_need(images: Folder) -> None:
-    """The verdict first, then accounts, and last how to open the dataset."""
-    page, text = page_of(images)
-    ids = [a["id"] for a in page.all("section")]
-    wanted = "account splits classes pictures images features rejects equal open"
-    assert ids == wanted.split()
-    assert text.index('class="facts"') < text.index('id="account"')
-    assert "Most frequent sizes" in page.text
-    assert "Aspect ratio" in page.text
-    shown = {a.get("aria-label") for a in page.all("svg")}
-    assert {"Widths and heights of the images", "Histogram of image"} <= shown
-
-
 def test_classes_that_a_split_lacks(tmp_path: Folder) -> None:
     """They are named, and how unequal the others are in each split."""
     kinds = {"train": "aaaaaabbc", "test": "aab"}
@@ -158,19 +144,6 @@ def test_pictures_that_are_too_many_bytes(
     left_out = len(whole.all("img")) - len(page.all("img"))
     assert left_out > 5
     assert f"{left_out} more pictures would make the page too large." in page.text
-
-
-def test_pictures_of_each_class_and_split(images: Folder) -> None:
-    """At most 12 of each; each says what it shows."""
-    page, _ = page_of(images)
-    expected = sum(
-        min(count, 12)
-        for split in facts_of(images)["splits"]
-        for counts in split["classes"].values()
-        for count in counts.values()
-    )
-    assert len(page.all("img")) == expected > 0
-    assert all(attributes["alt"] for attributes in page.all("img"))
 
 
 def test_a_program_for_each_reader(images: Folder) -> None:
@@ -214,15 +187,6 @@ def test_hostile_names(tmp_path: Folder) -> None:
     assert image not in text
 
 
-def test_long_names(tmp_path: Folder) -> None:
-    """They are shortened."""
-    names = [f"{'column' * 40}{n}" for n in range(60)]
-    rows = (",".join(f"{'v' * 900}{r * n % 7}" for n in range(60)) for r in range(30))
-    convert(write_csv(tmp_path / "rows.csv", ",".join(names), rows), tmp_path / "out")
-    page, _ = page_of(tmp_path / "out")
-    assert max(map(len, page.text.partition("Open it")[0].split())) <= 120
-
-
 def test_damaged_and_equal_images(tmp_path: Folder) -> None:
     """Rejects by reason with an example; images of both splits side by side."""
     for split in ("train", "test"):
@@ -256,21 +220,6 @@ def test_rejected_images_that_were_kept(tmp_path: Folder) -> None:
     assert alts.count("rejected image") == 1
 
 
-def test_pictures_of_many_classes(tmp_path: Folder) -> None:
-    """Of more than 1,000 classes, those with most and fewest records have pictures."""
-    labels = ["most"] * 3 + [f"c{number:04}" for number in range(1_010)]
-    rows: list[Row] = [
-        {"image": drawn(n % 250), "label": x} for n, x in enumerate(labels)
-    ]
-    features = (Feature("image", Kind.IMAGE), Feature("label", Kind.LABEL))
-    write_dataset(tmp_path / "set", {"train": [rows]}, features)
-    page, _ = page_of(tmp_path / "set")
-    assert "Of 1,011 classes, the 500 largest and 500 smallest are shown." in page.text
-    pictures = page.text.partition("smallest are shown.")[2]
-    assert "most 3" in pictures
-    assert len(page.all("img")) == 1_000 + 2
-
-
 def test_images_that_cannot_be_decoded(tmp_path: Folder) -> None:
     """Their places say so; the others are shown."""
     out = io.BytesIO()
@@ -284,33 +233,11 @@ def test_images_that_cannot_be_decoded(tmp_path: Folder) -> None:
     assert page.text.count("cannot be decoded") == 2
 
 
-@pytest.mark.parametrize("each", [2, 3])
-def test_classes_of_few_pictures_are_side_by_side(tmp_path: Folder, each: int) -> None:
-    """A thousand classes of a picture each, one below another, would be 90,000 px."""
-    rows: list[Row] = [
-        {"image": drawn(n), "label": f"c{n % 5}"} for n in range(5 * each)
-    ]
-    features = (Feature("image", Kind.IMAGE), Feature("label", Kind.LABEL))
-    write_dataset(tmp_path / "set", {"train": [rows]}, features)
-    page, _ = page_of(tmp_path / "set")
-    assert len(page.all("img")) == 5 * each
-    assert ("few" in {a.get("class") for a in page.all("div")}) == (each == 2)
-
-
 def drawn(number: int) -> bytes:
     """A small image, another for each number."""
     out = io.BytesIO()
     Image.new("RGB", (8, 8), (number, 0, 0)).save(out, "PNG")
     return out.getvalue()
-
-
-def test_detection(tmp_path: Folder) -> None:
-    """Classes of boxes are counted, and pictures say how many boxes they have."""
-    convert(coco.tree(tmp_path / "in", coco.EXAMPLE), tmp_path / "out")
-    page, _ = page_of(tmp_path / "out")
-    assert "image/object/class/text 3 classes" in page.text
-    alts = [attributes["alt"] or "" for attributes in page.all("img")]
-    assert any("box" in alt for alt in alts)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
@@ -334,27 +261,6 @@ def test_one_record(tmp_path: Folder) -> None:
     write_dataset(tmp_path / "set", {"train": animals(1)})
     page, _ = page_of(tmp_path / "set")
     assert "is the line" not in page.text
-
-
-def test_many_classes(tmp_path: Folder) -> None:
-    """The largest and the smallest are listed, and the page says so."""
-    rows = (f"{n},c{n % 3_000:05}" for n in range(5_000))
-    source = write_csv(tmp_path / "rows.csv", "n,kind", rows)
-    convert(source, tmp_path / "out", "--label-column", "kind")
-    page, _ = page_of(tmp_path / "out")
-    assert "The 30 largest and 30 smallest of 3,000 are shown." in page.text
-
-
-@pytest.mark.stress
-def test_many_columns(tmp_path: Folder) -> None:
-    """600 features: 500 with a chart, all listed."""
-    names = [f"x{n}" for n in range(600)]
-    rows = (",".join(str(r * n % 97 / 4) for n in range(600)) for r in range(200))
-    source = write_csv(tmp_path / "rows.csv", ",".join(names), rows)
-    convert(source, tmp_path / "out", "--splits", "train=0.8,test=0.2")
-    page, _ = page_of(tmp_path / "out")
-    assert len(page.all("article")) == 600
-    assert sum("plot" in (a.get("class") or "") for a in page.all("svg")) <= 500
 
 
 class TestPlace:
@@ -432,9 +338,3 @@ def test_convert_report_is_refused_before_the_run(
     assert run.code == 2
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "out.report.html").read_text() == "mine"
-
-
-def test_a_folder_that_the_job_makes(small: Folder, tmp_path: Folder) -> None:
-    """The page is written beside a dataset whose folder was not there before."""
-    convert(small, tmp_path / "new/rows", "--report")
-    assert (tmp_path / "new/rows.report.html").exists()
