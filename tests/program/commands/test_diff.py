@@ -8,13 +8,6 @@ from typing import Any
 import pytest
 
 from beam_pipeline.comparison import rows as compared_rows
-from beam_pipeline.comparison.rows import (
-    Asked,
-    Rows,
-    rows_of_catalogue,
-    rows_read,
-)
-from beam_pipeline.reading.reading_plan import find_records
 from tests.support.datasets import Row, animals, write_dataset
 from tests.support.runs import command
 from transforms.reading.catalogue import Catalogue
@@ -151,38 +144,6 @@ def test_classes_with_other_ids(first: Folder, tmp_path: Folder) -> None:
     }
     assert found["changed"] == 20
     assert found["relabelled"] == 0
-
-
-def same_rows(one: Rows, other: Rows) -> None:
-    for name in ("split", "shard", "payload"):
-        assert (getattr(one, name) == getattr(other, name)).all(), name
-    assert one.splits == other.splits
-    assert one.label == other.label
-    assert one.identity == other.identity
-
-
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_catalogues_tell_what_records_tell(tmp_path: Folder, compression: str) -> None:
-    """Size, checksum, key and class of every record are those that are stored."""
-    source = tmp_path / "set"
-    write_dataset(
-        source,
-        {"train": animals(10, 0, 7), "test": animals(5, start=20)},
-        compression=compression,
-    )
-    run = command("index", source, "-o", tmp_path / "beside", "--catalogue")
-    assert run.code == 0, run.err
-    catalogues = {
-        split: Catalogue(
-            [str(tmp_path / f"beside/catalogue/{split}-00000-of-00001.pq")]
-        )
-        for split in ("train", "test")
-    }
-    asked = Asked(("id",), "animal")
-    found = find_records(str(source), {})
-    read = rows_read(found, asked, without=frozenset())
-    same_rows(rows_of_catalogue(catalogues, asked), read)
-    assert len(read) == 22
 
 
 def test_catalogues_are_compared_without_the_records(

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_dataset
 from beam_pipeline.copies import split_leaks
-from beam_pipeline.datasets.dataset import Dataset, open_target
 from tests.support.datasets import ANIMALS, Row, animal, animals, write_dataset
 from tests.support.runs import command
 from transforms.core.manifest import Manifest
@@ -280,13 +279,3 @@ def test_images_that_take_long_to_read_are_not_compared(
     write_photos(tmp_path / "b", {"test": [photo("3", b"one")]})
     run = command("merge", tmp_path / "a", tmp_path / "b", tmp_path / "out")
     assert "images of different splits were not compared" in run.out
-
-
-def test_reading_images_moves_the_progress_line(tmp_path: Folder) -> None:
-    """They may be gigabytes, which takes seconds in which nothing else happens."""
-    write_photos(tmp_path / "a", {"train": [photo("1", b"one" * 1_000)]})
-    write_photos(tmp_path / "b", {"test": [photo("3", b"three" * 1_000)]})
-    datasets = [open_target(str(tmp_path / name)) for name in "ab"]
-    read: list[int] = []
-    split_leaks.leak_notes([d for d in datasets if isinstance(d, Dataset)], read.append)
-    assert sum(read) >= 8_000

@@ -2,8 +2,6 @@
 
 import ast
 import pathlib
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +10,7 @@ from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reader_programs import READERS, program
 from beam_pipeline.reader_programs.facts import Facts
 from tests.support.datasets import ANIMALS, animals, write_dataset
-from tests.support.kinds import EVERY_KIND, Row, row_of_every_kind, write_kinds
+from tests.support.kinds import Row, write_kinds
 from transforms.core.schema import Feature, Kind
 from transforms.errors import UsageError
 
@@ -36,45 +34,6 @@ def assigned(text: str, name: str) -> object:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return ast.literal_eval(node.value)
     raise AssertionError(name)
-
-
-def test_the_libraries() -> None:
-    """Those that the command offers."""
-    assert READERS == (
-        "beam",
-        "dali",
-        "grain",
-        "keras",
-        "pandas",
-        "tensorflow",
-        "torch",
-    )
-
-
-@pytest.mark.parametrize("kinds", [False, True])
-@pytest.mark.parametrize("reader", READERS)
-def test_a_program_is_written_as_a_formatter_writes_it(
-    tmp_path: Folder, reader: str, kinds: bool
-) -> None:
-    """With no name unused, imports in order and lines of 88 characters."""
-    if kinds:
-        write_kinds(tmp_path / "out", [row_of_every_kind()], EVERY_KIND)
-        facts = facts_of(tmp_path / "out")
-    else:
-        facts = animals_in(tmp_path / "out")
-    text = program(reader, Facts("out", facts.manifest))
-    for command in (
-        ["format", "--diff"],
-        ["check", "--select", "E,F,I,W", "--line-length", "88"],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--isolated", "-"],
-            cwd=tmp_path,
-            input=text,
-            capture_output=True,
-            encoding="utf-8",
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -143,15 +102,6 @@ def test_keras_reads_images_and_classes_only(tmp_path: Folder) -> None:
     assert "for name in rows[0]" in text
 
 
-@pytest.mark.parametrize("reader", ["keras", "torch", "grain", "tensorflow", "beam"])
-def test_the_size_of_images_is_a_constant(tmp_path: Folder, reader: str) -> None:
-    """It is said that images of another shape are squashed."""
-    text = program(reader, photo_facts(tmp_path))
-    assert assigned(text, "SIZE") == 224
-    assert text.count("224") == 1
-    assert "squashed" in text
-
-
 @pytest.mark.parametrize(
     ("largest", "size"), [(7, 32), (48, 48), (224, 224), (4_000, 224)]
 )
@@ -173,12 +123,6 @@ def test_small_images_are_not_enlarged(
     }
     write_kinds(tmp_path / "out", [row], [*PHOTO[:3], *sides])
     assert assigned(program(reader, facts_of(tmp_path / "out")), "SIZE") == size
-
-
-def test_torch_says_how_to_go_on_within_an_epoch(tmp_path: Folder) -> None:
-    """`shuffle=True` has no order that a checkpoint could name."""
-    text = program("torch", photo_facts(tmp_path))
-    assert "# rows.shuffled(seed=1, epoch=3)[step * 32 :]" in text
 
 
 def test_dali_reads_no_feature_that_records_lack(tmp_path: Folder) -> None:

@@ -10,11 +10,10 @@ import pathlib
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import google_crc32c
-import numpy as np
 import pytest
 
 from tests.support.datasets import example, write_records
@@ -33,7 +32,6 @@ from transforms.work.reject_files import (
     is_items_name,
     is_rejects_name,
     leave_rejects,
-    merge_logs,
     remove_left,
     write_rejects,
 )
@@ -42,7 +40,6 @@ from transforms.work.store import Store
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
-_REASONS = tuple(Reason)
 
 
 def rejection(
@@ -209,21 +206,6 @@ def test_a_disk_that_keeps_failing(
     assert os.listdir(keeping.attempts) == os.listdir(keeping.rejects) == []
 
 
-def test_few_pieces_are_in_memory(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Merging logs of files one after the other never holds more than some pieces."""
-    many = [
-        gathered(
-            store, f"{file}", (rejection(f"{file:03}", row) for row in range(3_000))
-        )
-        for file in range(10)
-    ]
-    held = [batch.num_rows for batch in merge_logs(many)]
-    assert sum(held) == 30_000
-    assert max(held) <= 3 * 1024
-
-
 @pytest.mark.parametrize("part_bytes", [1_000, 70_000, 10**9])
 def test_large_rejects_are_in_parts(keeping: Store, part_bytes: int) -> None:
     """Parts are whole lines of nearly one size, named, counted and summed rightly."""
@@ -280,18 +262,6 @@ def test_items_are_kept(keeping: Store, monkeypatch: pytest.MonkeyPatch) -> None
     assert [item.get("size") for item in items] == [0, 3, 1_000, 1_001, None, 4]
     assert ["sha256" in item for item in items] == [True] * 4 + [False, True]
     assert MAX_KEPT_BYTES == 16 << 20
-
-
-def test_items_change_no_line(store: Store, tmp_path: Folder) -> None:
-    """The lines are the same whether items are kept or not."""
-    found = [rejection("a", row, raw=bytes(row)) for row in range(300)]
-    other = Store(str(tmp_path / "other"), keep_items=True)
-    other.make()
-    for each in (store, other):
-        log = gathered(each, "t", found)
-        write_rejects([log], each.dataset, attempts=each.attempts)
-    assert lines_in(store.dataset) == lines_in(other.dataset)
-    assert os.listdir(store.dataset) == ["rejects.jsonl"]
 
 
 def test_what_a_failed_run_left(keeping: Store, tmp_path: Folder) -> None:
@@ -353,23 +323,6 @@ def test_many_rejections_take_little_memory(tmp_path: Folder) -> None:
         check=True,
     )
     assert int(done.stdout) < 30
-
-
-def test_rejected_rows_are_a_sequence() -> None:
-    """What is made run by run is the same as what is made at once, and so are some."""
-    made: list[int] = []
-
-    def make(places: np.ndarray) -> Sequence[Rejection]:
-        made.extend(places.tolist())
-        return [rejection("a", place + 1) for place in places.tolist()]
-
-    rows = RejectedRows(40_000, make)
-    assert len(rows) == 40_000
-    assert made == []
-    assert [row.row for row in itertools.islice(rows, 3)] == [1, 2, 3]
-    assert rows[7].row == 8
-    assert [row.row for row in rows[5:9]] == [6, 7, 8, 9]
-    assert [row.row for row in rows] == [*range(1, 40_001)]
 
 
 class TestFind:

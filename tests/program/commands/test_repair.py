@@ -20,12 +20,11 @@ from tests.support.datasets import animals, write_dataset, write_records
 from transforms.core.tfrecord import FileFacts, TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.salvage import Skipped
-from transforms.errors import DamageError, SourceError, TargetError, UsageError
+from transforms.errors import SourceError, TargetError, UsageError
 
 Folder = pathlib.Path
 RECORDS = [b"record %d" % number * 9 for number in range(100)]
 PLAIN = b"".join(map(frame, RECORDS))
-ONE = len(frame(RECORDS[5]))
 SHARD = "animals-train.tfrecord-00001-of-00003"
 
 
@@ -219,21 +218,6 @@ def test_a_damaged_dataset_loses_its_manifest(
     assert verify.show(str(tmp_path / "out")) == 0
 
 
-def test_a_sound_dataset_gives_its_shards(tmp_path: Folder) -> None:
-    """Byte for byte, and nothing beside them."""
-    write_dataset(tmp_path / "d", {"train": animals(4, 5)}, compression="gzip")
-    report = tmp_path / "report.json"
-    assert repair(tmp_path / "d", tmp_path / "out", report_json=str(report)) == 0
-    found = json.loads(report.read_text())
-    assert (len(found["notes"]), found["skipped"]) == (1, [])
-    expected = [name for name in names(tmp_path / "d") if ".tfrecord-" in name]
-    assert names(tmp_path / "out") == expected
-    for name in expected:
-        assert (tmp_path / "out" / name).read_bytes() == (
-            tmp_path / "d" / name
-        ).read_bytes()
-
-
 def test_a_dataset_that_lost_records_at_a_boundary(tmp_path: Folder) -> None:
     """No byte is to skip, but what the manifest states is not there any more."""
     write_dataset(tmp_path / "d", {"train": animals(4, 5, 3)})
@@ -281,18 +265,6 @@ def test_a_pipe_is_an_error(tmp_path: Folder) -> None:
     os.close(read)
     os.close(write)
     assert names(tmp_path) == []
-
-
-def test_unsupported_compression_is_named(tmp_path: Folder) -> None:
-    """It is not taken for damage."""
-    (tmp_path / "a").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(50))
-    with pytest.raises(DamageError, match="unsupported compression: zstd"):
-        repair_file(
-            str(tmp_path / "a"),
-            str(tmp_path / "b"),
-            overwrite=False,
-            skipped=lambda _: None,
-        )
 
 
 @pytest.mark.stress

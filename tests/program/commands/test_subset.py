@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import shlex
 import tempfile
 from typing import Any
 
@@ -265,24 +264,6 @@ def test_a_new_name_touches_no_record(people: Folder, tmp_path: Folder) -> None:
     assert found == {"cat", "hound", "hat"}
 
 
-def test_merged_classes_keep_the_ids_of_the_others(
-    people: Folder, tmp_path: Folder
-) -> None:
-    """Records of a class that goes to another get its id; it stays without any."""
-    (tmp_path / "names.csv").write_text("dog,cat\n")
-    out = tmp_path / "out"
-    subset(people, out, "--relabel", tmp_path / "names.csv")
-    before, after = rows_of(people), rows_of(out)
-    assert after == {
-        split: [
-            row | {"kind": {"dog": "cat"}.get(row["kind"], row["kind"])} for row in r
-        ]
-        for split, r in before.items()
-    }
-    assert manifest_of(out).features[-1].classes == ("cat", "dog", "hat")
-    assert manifest_of(out).splits[0].classes["kind"]["dog"] == 0
-
-
 def test_classes_that_lose_all_records_are_named(
     people: Folder, tmp_path: Folder
 ) -> None:
@@ -297,27 +278,6 @@ def test_classes_that_lose_all_records_are_named(
     again = subset(out, tmp_path / "again", "--where", "kind != 'dog'")
     assert "1 class of 'kind' without records: 'dog'." in again.out
     assert "note" not in subset(people, tmp_path / "all", "--where", "age > 1").out
-
-
-def test_what_can_be_done_next(people: Folder, tmp_path: Folder) -> None:
-    """The next commands are printed after a subset too, and they work."""
-    out = tmp_path / "a set; it's $HOME"
-    shown = subset(people, out, "--split", "train").out
-    commands = [line.strip() for line in shown.partition("next: ")[2].splitlines()]
-    assert len(commands) == 2
-    for line in commands:
-        _, *arguments = shlex.split(line, comments=True)
-        assert command(*arguments).code == 0
-
-
-def test_classes_without_records_are_left_out_by_a_vocabulary(
-    people: Folder, tmp_path: Folder
-) -> None:
-    """As the note and the page on changes say."""
-    subset(people, tmp_path / "out", "--where", "kind != 'cat'")
-    (tmp_path / "names").write_text("dog\nhat\n")
-    convert(tmp_path / "out", tmp_path / "two", "--vocabulary", tmp_path / "names")
-    assert manifest_of(tmp_path / "two").features[-1].classes == ("dog", "hat")
 
 
 def as_stated(manifest: Manifest) -> Any:
