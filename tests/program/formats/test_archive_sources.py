@@ -3,7 +3,6 @@
 import collections
 import io
 import json
-import os
 import pathlib
 import sys
 import tarfile
@@ -23,10 +22,7 @@ from tests.support.archive_sources import (
     skipped,
     write,
 )
-from tests.support.outputs import payloads, rejects
-from tests.support.runs import convert, refused
-from transforms.core.example import messages
-from transforms.errors import DamageError, SourceError
+from transforms.errors import SourceError
 from transforms.formats.archive import base, listing, tables
 from transforms.formats.archive.webdataset_samples import key_and_column
 
@@ -105,25 +101,6 @@ def test_images_without_folders_are_refused(tmp_path: Folder) -> None:
         plan(path, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_bad_members_are_rejects(name: str, tmp_path: Folder) -> None:
-    """Each bad member is a reject by its name, the good ones are rows."""
-    members = [
-        ("cat/1.png", png(1)),
-        ("../cat/2.png", png(2)),
-        ("cat/1.PNG", png(3)),
-        ("cat/inner.zip", b"PK"),
-        ("dog/4.png", png(4)),
-    ]
-    planned = plan(write(tmp_path / name, members), tmp_path)
-    assert len(rows_of(planned, tmp_path)) == 2
-    assert rejected(planned, tmp_path) == {
-        "../cat/2.png": "unsafe_path",
-        "cat/1.PNG": "duplicate_name",
-        "cat/inner.zip": "nested_archive",
-    }
-
-
 def test_images_outside_a_vocabulary_are_distinguished(tmp_path: Folder) -> None:
     """Rows that a rule rejects later have their own names too."""
     path = write(tmp_path / "a.zip", PETS)
@@ -152,17 +129,6 @@ def test_blocks_hold_every_image_once(
     ]
 
 
-def test_fault_122_zip_encoding(tmp_path: Folder) -> None:
-    """Names of CP949 are rejects without the option, labels with it."""
-    path = write(tmp_path / "a.zip", [("xx/1.png", png(1)), ("cat/2.png", png(2))])
-    path.write_bytes(path.read_bytes().replace(b"xx/", "개".encode("cp949") + b"/"))
-    assert list(rejected(plan(path, tmp_path), tmp_path).values()) == [
-        "invalid_encoding"
-    ]
-    planned = plan(path, tmp_path, zip_encoding="cp949")
-    assert [r["label"] for r in rows_of(planned, tmp_path)] == ["개", "cat"]
-
-
 def test_names_in_an_encoding_that_has_half_surrogates(tmp_path: Folder) -> None:
     """They are no text; UTF-7 says nothing against them."""
     members = [("b+2AA-.csv", csv_of(0, 1)), ("a+AOQ-.csv", csv_of(1, 1))]
@@ -184,22 +150,6 @@ def test_fault_125_archive_changes_after_planning(tmp_path: Folder) -> None:
     path.unlink()
     with pytest.raises(SourceError, match="it is gone"):
         rows_of(planned, tmp_path)
-
-
-def test_fault_119_damaged_archives_are_refused_while_planning(
-    tmp_path: Folder,
-) -> None:
-    """A cut archive is an error before anything is written."""
-    for name in ("a.zip", "a.tar", "a.tar.gz"):
-        path = write(tmp_path / name, PETS)
-        path.write_bytes(
-            path.read_bytes()[:-1030] if name == "a.tar" else path.read_bytes()[:-9]
-        )
-        if name == "a.tar":
-            with open(path, "r+b") as file:
-                file.truncate(path.stat().st_size // 10240 * 10240 or 3000)
-        with pytest.raises(DamageError):
-            plan(path, tmp_path)
 
 
 # --- WebDataset -------------------------------------------------------------------
@@ -261,30 +211,6 @@ def test_webdataset_columns(name: str, tmp_path: Folder) -> None:
 def test_webdataset_keys(name: str, expected: tuple[str, str] | None) -> None:
     """The key ends at the first dot of the base name."""
     assert key_and_column(name) == expected
-
-
-def test_webdataset_of_its_own_writer(tmp_path: Folder) -> None:
-    """What webdataset writes is read as webdataset reads it."""
-    webdataset = pytest.importorskip("webdataset")
-    path = tmp_path / "s-000000.tar"
-    with webdataset.TarWriter(str(path)) as sink:
-        for i in range(7):
-            sink.write(
-                {
-                    "__key__": f"dir/{i:04d}",
-                    "png": png(i),
-                    "cls": i,
-                    "txt": f"text {i}",
-                    "json": {"a": [i, 1], "b": i / 4},
-                }
-            )
-    rows = rows_of(plan(path, tmp_path), tmp_path)
-    oracle = list(webdataset.WebDataset(str(path), shardshuffle=False))
-    assert [r["key"] for r in rows] == [o["__key__"] for o in oracle]
-    assert [r["image"] for r in rows] == [o["png"] for o in oracle]
-    assert [r["cls"] for r in rows] == [int(o["cls"]) for o in oracle]
-    assert [r["txt"].encode() for r in rows] == [o["txt"] for o in oracle]
-    assert [r["json/b"] for r in rows] == [json.loads(o["json"])["b"] for o in oracle]
 
 
 def test_webdataset_images_of_several_suffixes_are_one_column(tmp_path: Folder) -> None:
@@ -409,111 +335,4 @@ def test_a_plan_looks_at_each_archive_once(
     assert seen == {"list_members": 4, **streams}
 
 
-def test_nothing_is_written_to_disk(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No file appears where the process may write, whatever is read."""
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("TMPDIR", str(home))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.chdir(home)
-    archives = tmp_path / "in"
-    for name, members in {
-        "images": PETS,
-        "tables": [("a.csv", csv_of(0, 10))],
-        "samples": shard(0, 3),
-    }.items():
-        path = write(archives / name / "a.tar.gz", members)
-        planned = plan(path, tmp_path)
-        before = set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc") else set()
-        assert rows_of(planned, tmp_path)
-        if before:
-            assert len(os.listdir("/proc/self/fd")) == len(before)
-    assert not list(home.iterdir())
-
-
 # --- from the command line --------------------------------------------------------
-
-
-def by_name(directory: Folder) -> dict[bytes, dict[str, Any]]:
-    """Every record as plain values, by its file name."""
-    found = [parsed(payload) for payload in payloads(directory)]
-    records = {record["filename"][0]: record for record in found}
-    assert len(records) == len(found)
-    return records
-
-
-def parsed(payload: bytes) -> dict[str, Any]:
-    example = messages.Example.FromString(payload)
-    out = {}
-    for name, feature in example.features.feature.items():
-        kind = feature.WhichOneof("kind")
-        out[name] = list(getattr(feature, kind).value)
-    return out
-
-
-@pytest.mark.parametrize("name", ["pets.zip", "pets.tar", "pets.tar.gz"])
-def test_converting_an_archive_is_converting_its_folder(
-    name: str, tmp_path: Folder
-) -> None:
-    """The records of an archive are those of the folder that was packed."""
-    members = [
-        (f"{split}/{label}/{i}.png", png(i))
-        for i, (split, label) in enumerate(
-            [("train", "cat"), ("train", "개"), ("test", "cat")] * 7
-        )
-    ]
-    members.append(("test/cat/bad.png", b"no image"))
-    for path, data in members:
-        target = tmp_path / "tree" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    write(tmp_path / name, members)
-    options = ("--name", "pets", "--max-reject-rate", "0.5")
-    convert(tmp_path / "tree", tmp_path / "a", *options)
-    convert(tmp_path / name, tmp_path / "b", *options)
-    assert by_name(tmp_path / "a") == by_name(tmp_path / "b")
-    assert len(by_name(tmp_path / "b")) == 21
-    for split in ("train", "test"):
-        assert payloads(tmp_path / "a", split) == payloads(tmp_path / "b", split)
-    for directory in ("a", "b"):
-        found = rejects(tmp_path / directory)
-        assert [(r["source"], r["reason"]) for r in found] == [
-            ("test/cat/bad.png", "not_an_image")
-        ]
-
-
-def test_converting_samples(tmp_path: Folder) -> None:
-    """WebDataset shards from end to end, the images among the records."""
-    for i in range(3):
-        write(tmp_path / "in" / f"s-{i:06d}.tar", shard(10 * i, 10))
-    convert(tmp_path / "in", tmp_path / "out", "--shards", "2")
-    found = {r["key"][0]: r for r in map(parsed, payloads(tmp_path / "out"))}
-    assert set(found) == {f"{i:06d}".encode() for i in range(30)}
-    for i in range(30):
-        record = found[f"{i:06d}".encode()]
-        assert record["image"] == [png(i)]
-        assert record["cls"] == [i % 3]
-        assert record["txt"] == [f"텍스트 {i}".encode()]
-        assert record["json/caption"] == [f"no {i}".encode()]
-
-
-@pytest.mark.parametrize("name", ["t.zip", "t.tar.gz"])
-def test_converting_tables(name: str, tmp_path: Folder) -> None:
-    """CSV members from end to end."""
-    write(tmp_path / name, [(f"{i}.csv", csv_of(100 * i, 100)) for i in range(3)])
-    convert(tmp_path / name, tmp_path / "out", "--splits", "train=0.9,test=0.1")
-    found = [parsed(payload)["id"][0] for payload in payloads(tmp_path / "out")]
-    assert sorted(found) == list(range(300))
-
-
-def test_a_bad_archive_is_one_clear_error(tmp_path: Folder) -> None:
-    """Damage and what is no archive have exit code 4; nothing is committed."""
-    path = write(tmp_path / "a.tar.gz", PETS)
-    path.write_bytes(path.read_bytes()[:-20])
-    message = refused(4, path, tmp_path / "out")
-    assert "a.tar.gz: the archive is damaged" in message
-    (tmp_path / "b.zip").write_bytes(b"<html>")
-    assert "must be a zip, or a tar" in refused(4, tmp_path / "b.zip", tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -1,14 +1,12 @@
 """Tables in archives: alone, many small ones together, bad ones."""
 
 import collections
-import contextlib
 import errno
 import functools
 import gzip
 import io
 import json
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -161,21 +159,6 @@ def test_small_tables_together_are_what_each_is(
         assert count == 3 < alone
 
 
-@pytest.mark.parametrize("order", ["sorted", "unsorted"])
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_small_tables_are_parsed_together(
-    name: str, order: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In whatever order the archive has them, and however it is packed."""
-    members = [(f"{i * 7919 % 1000:03}.csv", csv_of(i, 1)) for i in range(100)]
-    source = write(tmp_path / name, sorted(members) if order == "sorted" else members)
-    batches = [
-        reading.batch for _, reading in readings(plan(source, tmp_path), tmp_path)
-    ]
-    assert len(batches) == 1
-    assert batches[0].origins.to_pylist() == [f"{name}/{n}" for n, _ in sorted(members)]
-
-
 def test_no_room_to_sort_small_tables(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,37 +181,6 @@ def test_no_room_to_sort_small_tables(
         assert sorted(row["id"] for row in rows) == sorted(r["id"] for r in expected)
 
 
-@pytest.mark.parametrize("name", ["zip", "tar", "tar.gz"])
-def test_a_sample_is_spread_over_all_archives(
-    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every third of 24 tables in ten archives, most of whose listings are not kept."""
-    monkeypatch.setattr(tables, "_KEPT_LISTS", 2)
-    number = 0
-    for archive in range(10):
-        count = (3, 2, 1, 4)[archive % 4]
-        members = [
-            (f"{number + i:02}.csv", csv_of(number + i, 1)) for i in range(count)
-        ]
-        write(tmp_path / "in" / f"{archive}.{name}", members)
-        number += count
-    looked_at: list[str] = []
-    real = tables.ArchiveTables._opened
-
-    @contextlib.contextmanager
-    def opened(self: Any, archives: Any) -> Iterator[Any]:
-        with real(self, archives) as found:
-            looked_at.extend(file.origin for file in found[0])
-            yield found
-
-    monkeypatch.setattr(tables.ArchiveTables, "_opened", opened)
-    plan(tmp_path / "in", tmp_path)
-    step = -(-number // 8)
-    assert [origin.rpartition("/")[2] for origin in looked_at] == [
-        f"{i:02}.csv" for i in range(0, number, step)
-    ]
-
-
 def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:
     """Dialects are for tables in archives, and refused for images."""
     path = write(tmp_path / "a.zip", [("a.csv", b"id;x\n1;a\n2;b\n")])
@@ -236,17 +188,6 @@ def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:
     assert [(r["id"], r["x"]) for r in rows] == [(1, "a"), (2, "b")]
     with pytest.raises(SpecError, match="delimiter is not for images"):
         plan(write(tmp_path / "b.zip", PETS), tmp_path, delimiter=";")
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
-def test_tables_in_archives_are_trimmed(name: str, tmp_path: Folder) -> None:
-    """Spaces around names and cells go as in a plain file; other members refuse it."""
-    text = b" id , x \n 1 , a b \n2,\n"
-    path = write(tmp_path / name, [("a.csv", text), ("b.csv", text)])
-    rows = rows_of(plan(path, tmp_path, trim=True), tmp_path)
-    assert [(r["id"], r["x"]) for r in rows] == [(1, "a b"), (2, None)] * 2
-    with pytest.raises(SpecError, match="trim is not for images in archives"):
-        plan(write(tmp_path / "b.zip", PETS), tmp_path, trim=True)
 
 
 def test_bad_rows_of_tables_in_archives(tmp_path: Folder) -> None:

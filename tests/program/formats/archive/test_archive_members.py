@@ -56,18 +56,6 @@ def test_archives_of_the_command_line_tools(tool: str, tmp_path: pathlib.Path) -
     assert contents(archive.read_bytes()) == files
 
 
-def test_fault_116_symlinks_of_the_zip_tool(tmp_path: pathlib.Path) -> None:
-    """`zip --symlinks` marks them as such."""
-    if shutil.which("zip") is None:
-        pytest.skip("no zip here")
-    (tmp_path / "a.jpg").write_bytes(b"a")
-    (tmp_path / "b.jpg").symlink_to("a.jpg")
-    command = ["zip", "-q", "--symlinks", "out.zip", "a.jpg", "b.jpg"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    data = (tmp_path / "out.zip").read_bytes()
-    assert faults(data) == {"b.jpg": Reason.NOT_A_FILE}
-
-
 def test_fault_123_encrypted_member(tmp_path: pathlib.Path) -> None:
     """A member with a password is a fault, also as the zip tool writes it."""
     data = bytearray(zip_of({"a.jpg": b"secret", "b.jpg": b"plain"}))
