@@ -1,15 +1,12 @@
 """Columns that are nearly of a kind, or named like images: notes and evidence."""
 
-import decimal
 import pathlib
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline.commands.schema import render
-from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import png
@@ -17,8 +14,8 @@ from tests.support.outputs import contents, rejects, rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
 from transforms.core.infer.columns import infer_batches, infer_columns
-from transforms.core.infer.evidence import NearKind
-from transforms.core.schema import Kind, Schema
+from transforms.core.infer.near_kind import NearKind
+from transforms.core.schema import Kind
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -134,91 +131,6 @@ def test_a_note_names_share_texts_and_the_way_out(tmp_path: Folder) -> None:
     assert (found["value"], found["flag"]) == (Kind.FLOAT, Kind.BOOL)
 
 
-def test_a_declared_kind_needs_no_note(tmp_path: Folder) -> None:
-    """A column that is declared as text gets no note."""
-    source = table(tmp_path, {"value": mixed(100, "-", 10), "n": ["1", "2"] * 50})
-    (tmp_path / "job.yaml").write_text("features: {v: {column: value, kind: text}}\n")
-    convert(source, tmp_path / "out", "--spec", tmp_path / "job.yaml")
-    assert notes_of(tmp_path / "out") == []
-
-
-def test_quoted_empty_cells_are_named(tmp_path: Folder) -> None:
-    """5 % of them make numbers a text, 0.5 % are rejects: '' is the way out of both."""
-    many = ['""' if n % 20 == 1 else f'"{n}"' for n in range(1_000)]
-    few = ['""' if n % 200 == 1 else f'"{n}"' for n in range(1_000)]
-    once = ["oops" if n == 7 else str(n) for n in range(1_000)]
-    source = table(tmp_path, {"many": many, "few": few, "once": once})
-    out = tmp_path / "out"
-    convert(source, out)
-    first, second = notes_of(out)
-    assert "column 'many' is text: 95.0 % of its cells are numbers" in first
-    assert "column 'few' is int64: 5 of 1,000 sampled cells are no numbers" in second
-    assert first.endswith("say --null-values ''")
-    assert second.endswith("say --null-values ''")
-    convert(source, tmp_path / "again", "--null-values", "", "--drop", "once")
-    assert notes_of(tmp_path / "again") == []
-    assert len(rows(tmp_path / "again")) == 1_000
-
-
-def test_a_wide_table_has_few_notes(tmp_path: Folder) -> None:
-    """Eight are shown in full, the others counted."""
-    columns = {f"c{n}": mixed(20, "-", 10) for n in range(500)}
-    convert(table(tmp_path, columns), tmp_path / "out")
-    notes = notes_of(tmp_path / "out")
-    assert len(notes) == 9
-    assert notes[-1] == "492 more columns like these: see schema"
-
-
-def test_texts_that_the_flag_cannot_take(tmp_path: Folder) -> None:
-    """A comma or a line end in a word is said in a spec."""
-    cells = pa.array([*map(str, range(30)), "a,b"])
-    inference = infer_columns({"x": cells})
-    spec = make_spec({"source": "s", "output": "o"})
-    facts = {"x": inference.evidence[0]}
-    (note,) = column_notes(Schema(inference.features), facts, spec)
-    assert note.endswith("'a,b'. If these mean missing, say null_values in a --spec")
-
-
-def schema_of(source: Folder) -> str:
-    """Returns what `schema` prints of a source."""
-    spec = make_spec({"source": str(source), "output": "o"})
-    return render(spec, plan_source(spec)[1], is_tree=False)
-
-
-def test_hints_beside_the_features(tmp_path: Folder) -> None:
-    """The comment says what a text nearly is, and what else it could be."""
-    columns = {
-        "value": mixed(100, "-", 10),
-        "day": [f"2024-05-{n % 28 + 1:02}" for n in range(100)],
-        "answer": ["yes", "no"] * 50,
-        "word": [f"w{n}" for n in range(100)],
-    }
-    lines = {
-        line.split(":")[0].strip(): line
-        for line in schema_of(table(tmp_path, columns)).splitlines()
-        if "# 100 %" in line
-    }
-    assert lines["value"].endswith(
-        "90.0 % of its cells are numbers, the others hold '-'"
-    )
-    assert lines["day"].endswith("or kind: timestamp, if these are dates")
-    assert lines["answer"].endswith("2 distinct: or kind: label")
-    assert lines["word"].endswith("as w0, w1, w2")
-
-
-def test_decimals_are_reported_as_text(tmp_path: Folder) -> None:
-    """Exact as text: the note and the comment say so, and what float would do."""
-    prices = pa.array([decimal.Decimal("1.50"), decimal.Decimal("2.25")])
-    (tmp_path / "s").mkdir()
-    source = tmp_path / "s/t.parquet"
-    pq.write_table(pa.table({"price": prices}), source)
-    convert(source, tmp_path / "out")
-    (note,) = notes_of(tmp_path / "out")
-    said = "decimal128(3, 2) is exact as text; kind: float would round it to 24 bits"
-    assert note == f"column 'price' is text: {said}"
-    assert said in schema_of(source)
-
-
 # Images that a table names.
 
 
@@ -243,15 +155,6 @@ def test_uris_with_parameters_are_images(uri: str, tmp_path: Folder) -> None:
     spec = make_spec({"source": str(source), "output": "o"})
     schema = plan_source(spec)[1].schema
     assert [f.source_column for f in schema.of_kind(Kind.IMAGE)] == ["image_uri"]
-
-
-def test_a_path_with_parameters_ends_like_an_image(tmp_path: Folder) -> None:
-    """Columns of images are known by the suffix before a store's parameters."""
-    uri = "s3://b/x.jpg?endpoint_override=h:9&scheme=http"
-    source = table(tmp_path, {"image_path": [uri] * 3, "n": ["1", "2", "3"]})
-    spec = make_spec({"source": str(source), "output": "o"})
-    schema = plan_source(spec)[1].schema
-    assert [f.source_column for f in schema.of_kind(Kind.IMAGE)] == ["image_path"]
 
 
 def test_secrets_in_uris_are_shown_nowhere(tmp_path: Folder) -> None:
@@ -304,17 +207,6 @@ def test_a_column_named_like_images_is_noted(tmp_path: Folder) -> None:
     assert notes_of(tmp_path / "read") == []
     convert(source, tmp_path / "dropped", "--drop", "image_path,path")
     assert notes_of(tmp_path / "dropped") == []
-
-
-def test_file_names_beside_images_are_no_images(tmp_path: Folder) -> None:
-    """A table that holds its images may say what their files were called."""
-    (tmp_path / "s").mkdir()
-    columns = {"image": [png(1), png(2)], "filename": ["one", "two"]}
-    pq.write_table(pa.table(columns), tmp_path / "s/t.parquet")
-    convert(tmp_path / "s", tmp_path / "out")
-    assert notes_of(tmp_path / "out") == []
-    convert(tmp_path / "out", tmp_path / "again")
-    assert notes_of(tmp_path / "again") == []
 
 
 def test_secrets_in_uris_are_in_no_reject(tmp_path: Folder) -> None:

@@ -8,15 +8,12 @@ import zipfile
 
 import pytest
 
-import beam_pipeline
-from beam_pipeline.planning.plan import plan_source
-from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import png
-from tests.support.outputs import dataset, records, rejects, rows
+from tests.support.outputs import records, rejects, rows
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_files
 from transforms.core.manifest import Manifest
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -168,13 +165,6 @@ def test_names_that_are_given_do_not_hide_a_row(tmp_path: Folder) -> None:
     assert manifest(tmp_path / "out").records == 2
 
 
-def test_words_for_nothing_do_not_hide_the_numbers(tmp_path: Folder) -> None:
-    """A column is one of numbers by what --null-values leaves of it."""
-    text = "1,2.5\n-,3.5\n3,-\n4,1.0\n5,2.0\n"
-    source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
-    refused(InputError.exit_code, source, tmp_path / "out", "--null-values", "-")
-
-
 def test_a_table_of_labels_has_a_header_too(tmp_path: Folder) -> None:
     """The first row of a headerless table of labels would lose an image its label."""
     source = write_files(tmp_path / "s", {f"{n}.png": png(n) for n in (1, 2)})
@@ -185,50 +175,6 @@ def test_a_table_of_labels_has_a_header_too(tmp_path: Folder) -> None:
     more = ("column_0", "--no-header", "--label-column", "column_1")
     convert(source, tmp_path / "out", *flags, *more)
     assert manifest(tmp_path / "out").records == 2
-
-
-def test_the_setting_in_a_spec_and_in_python(tmp_path: Folder) -> None:
-    """`header` says it anywhere; formats without headers refuse both words."""
-    text = HEADERLESS["numbers"].encode()
-    source = write_files(tmp_path / "s", {"t.csv": text, "t.jsonl": b'{"a": 1}\n'})
-    table = source / "t.csv"
-    (tmp_path / "job.yaml").write_text("header: true\n")
-    convert(table, tmp_path / "yaml", "--spec", tmp_path / "job.yaml")
-    with pytest.raises(InputError, match="--no-header"):
-        beam_pipeline.convert(table, tmp_path / "python")
-    made = beam_pipeline.convert(table, tmp_path / "python", header=True)
-    assert made.records == 2
-    assert made.digest == manifest(tmp_path / "yaml").digest
-    assert "header" not in dataset(tmp_path / "yaml")["settings"]
-    for header in (True, False):
-        with pytest.raises(SpecError, match="header is not for JSON lines"):
-            beam_pipeline.convert(source / "t.jsonl", tmp_path / "j", header=header)
-
-
-def test_a_schema_repeats_what_was_declared(tmp_path: Folder) -> None:
-    """What `schema` prints of such a table is a spec that converts it."""
-    from beam_pipeline.commands.schema import render
-
-    source = write_files(tmp_path / "s", {"t.csv": HEADERLESS["numbers"].encode()})
-    spec = make_spec({"source": str(source), "output": "o", "header": True})
-    _, planned = plan_source(spec)
-    text = render(spec, planned, is_tree=False)
-    assert "header: true\n" in text
-    (tmp_path / "job.yaml").write_text(text)
-    convert(source, tmp_path / "out", "--spec", tmp_path / "job.yaml")
-    assert manifest(tmp_path / "out").records == 2
-
-
-def test_a_manifest_of_an_older_version_is_a_spec(tmp_path: Folder) -> None:
-    """It would declare a header for every format without a reason."""
-    source = write_files(tmp_path / "s", {"t.jsonl": b'{"a": 1}\n'})
-    convert(source, tmp_path / "out")
-    path = tmp_path / "out" / "manifest.json"
-    old = path.read_text().replace('"null_values": []', '"header": true')
-    assert old != path.read_text()
-    (tmp_path / "old.json").write_text(old)
-    convert(source, tmp_path / "again", "--spec", tmp_path / "old.json")
-    assert manifest(tmp_path / "again").records == 1
 
 
 # --- what files say of how they are written ----------------------------------------
