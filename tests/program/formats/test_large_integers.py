@@ -20,11 +20,10 @@ import yaml
 from PIL import Image
 
 import beam_pipeline
-from beam_pipeline.planning.features.evidence import rounding_notes
 from tests.support.outputs import dataset, manifest, records, rejects
 from tests.support.runs import command, convert, refused
 from transforms.core.infer.columns import infer_batches, infer_columns
-from transforms.core.schema import Feature, InexactIntegers, Kind
+from transforms.core.schema import InexactIntegers, Kind
 from transforms.errors import RejectLimitError
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.json_lines import reader as json_reader
@@ -139,14 +138,6 @@ def test_the_ways_out_are_ways_out(
         assert len(set(found)) == kept
 
 
-@every_source
-def test_plan_and_schema_print_it_in_advance(write: Writer, tmp_path: Folder) -> None:
-    """Both count the values that do not fit."""
-    source = write(tmp_path, [*map(float, IDS), 1.5])
-    assert f"{LOST:,} do not fit" in command("plan", source, tmp_path / "out").out
-    assert f"{LOST:,} DO NOT FIT" in command("schema", source).out
-
-
 GUARDS: dict[str, list[float]] = {
     "zeros and ones": [float(i % 2) for i in range(500)],
     "prices": [round(i * 1.37 + 0.01, 2) for i in range(500)],
@@ -175,66 +166,6 @@ def test_measured_values_stay_floats(
 
 def rounded(numbers: npt.NDArray[np.float64], digits: int) -> list[float]:
     return [float(f"{number:.{digits - 1}e}") for number in numbers]
-
-
-def measured(case: str) -> list[float]:
-    """Returns numbers of which many beyond 2^24 are whole, and no id or count is."""
-    random = np.random.default_rng(7)
-    match case:
-        case "money with cents":
-            return [round(each, 2) for each in random.uniform(0, 1e9, 20_000)]
-        case "money, mostly without":
-            whole = random.integers(2**24, 10**9, 2_000).astype(np.float64)
-            return list(np.where(np.arange(2_000) % 20, whole, whole + 0.99))
-        case "gdp of 10 digits":
-            return rounded(random.lognormal(24, 2.5, 2_000), 10)
-        case "gdp of 12 digits":
-            return rounded(random.lognormal(24, 2.5, 2_000), 12)
-        case "frequencies":
-            return [round(each, 1) for each in random.uniform(1e6, 6e9, 2_000)]
-    # Averages of two whole numbers.
-    return list(random.integers(2**25, 10**9, 2_000) / 2)
-
-
-@every_source
-@pytest.mark.parametrize(
-    "case",
-    [
-        *("money with cents", "money, mostly without", "gdp of 10 digits"),
-        *("gdp of 12 digits", "frequencies", "averages"),
-    ],
-)
-def test_measured_values_lose_no_row(
-    write: Writer, case: str, tmp_path: Folder
-) -> None:
-    """Where large values have fractions, whole ones round with them and are counted."""
-    numbers = measured(case)
-    changed = [n for n in numbers if n >= 2**24 and float(np.float32(n)) != n]
-    assert any(n.is_integer() for n in changed)
-    source = write(tmp_path, numbers)
-    assert "do not fit" not in command("plan", source, tmp_path / "out").out
-    run = convert(source, tmp_path / "out", "--max-reject-rate", 0)
-    assert kind_of(tmp_path / "out") == "float"
-    expected = np.sort(np.array(numbers, np.float32))
-    assert np.array_equal(np.array(values(tmp_path / "out"), np.float32), expected)
-    note = f"{len(changed):,} values of 'x' of 2^24 and more changed in float32"
-    assert note in run.out
-    # Some are equal in float32 by chance, which is nothing to warn of.
-    assert "float32 makes" not in run.out
-
-
-@pytest.mark.parametrize("write", [csv, json_lines, parquet], ids=lambda w: w.__name__)
-def test_the_printed_spec_of_measured_values(write: Writer, tmp_path: Folder) -> None:
-    """It is a plain float, and gives the same dataset."""
-    source = write(tmp_path, measured("money, mostly without"))
-    text = command("schema", source).out
-    assert "inexact_integers" not in text
-    assert "DO NOT FIT" not in text
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(text)
-    convert(source, tmp_path / "plain")
-    convert(source, tmp_path / "said", "--spec", spec)
-    assert dataset(tmp_path / "said") == dataset(tmp_path / "plain")
 
 
 def as_texts(numbers: Sequence[float]) -> pa.Array:
@@ -299,26 +230,6 @@ def test_what_large_values_decide(
         fitting -= {n for n in fitting if abs(n) in (16_777_217.0, 16_777_219.0)}
     assert facts.large == len(fitting)
     assert facts.told_apart == len({float(np.float32(n)) for n in fitting})
-
-
-@pytest.mark.parametrize("write", [csv, parquet], ids=lambda w: w.__name__)
-def test_full_inference_counts_every_fraction(write: Writer, tmp_path: Folder) -> None:
-    """The share is that of all rows, in whatever order they come."""
-    whole = [float(i) for i in range(123_456_789, 123_506_789)]
-    for fractions, rounds in ((600, True), (400, False)):
-        source = write(tmp_path, [*whole, *(n + 0.25 for n in whole[:fractions])])
-        shown = command("schema", source, "--infer", "full").out
-        assert ("DO NOT FIT" not in shown) is rounds
-        assert ("inexact_integers" not in shown) is rounds
-
-
-@pytest.mark.parametrize(("step", "is_said"), [(60, True), (70, False)])
-def test_values_that_mostly_differ_are_no_warning(step: int, is_said: bool) -> None:
-    """It takes half of the distinct values: float32 holds one of 128 seconds."""
-    seconds = [1_577_836_800 + step * i + 0.5 for i in range(1_000)]
-    found = infer_columns({"x": as_doubles(seconds)}, label_column=None)
-    notes = rounding_notes({"x": found.evidence[0]})
-    assert bool(notes) is is_said
 
 
 @pytest.fixture
@@ -525,16 +436,6 @@ def test_labels_of_images_by_the_same_rule(tmp_path: Folder) -> None:
     assert note in run.out
 
 
-def test_a_list_names_the_number_that_is_lost(tmp_path: Folder) -> None:
-    """One number in a list is enough to reject its row."""
-    rows = [[0.5, 1.0]] * 200 + [[1.0, 16_777_217.0, 16_777_219.0]]
-    path = json_lines(tmp_path, rows)
-    convert(path, tmp_path / "out")
-    (reject,) = rejects(tmp_path / "out")
-    assert (reject["row"], reject["reason"]) == (201, "not_float32")
-    assert "16777217 would become 16777216" in reject["message"]
-
-
 def test_the_policy_is_for_floats(tmp_path: Folder) -> None:
     """Of another kind it is an error."""
     source = csv(tmp_path, range(10))
@@ -543,9 +444,3 @@ def test_the_policy_is_for_floats(tmp_path: Folder) -> None:
     spec.write_text(yaml.safe_dump({"features": {"x": said}}))
     message = refused(2, source, tmp_path / "out", "--spec", spec)
     assert "inexact_integers is for floats, not int64" in message
-
-
-def test_the_policy_is_kept_in_json() -> None:
-    """A schema that was written is read back with it."""
-    feature = Feature("x", Kind.FLOAT, inexact_integers=InexactIntegers.REJECT)
-    assert Feature.from_json(json.loads(json.dumps(feature.to_json()))) == feature
