@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 import beam_pipeline
 from beam_pipeline.settings.spec import load_spec
-from tests.support.outputs import account, dataset, rejects
+from tests.support.outputs import dataset, rejects
 from tests.support.runs import convert, refused
-from tests.support.stress import sizes
 from tests.support.table_reading import read_all
 from transforms.core.model import Reason
 from transforms.core.nesting import (
@@ -152,25 +151,6 @@ def test_a_key_that_is_no_text_is_a_reject(tmp_path: Folder) -> None:
     ]
     assert r"'\udfaa'" in read.rejections[0].message
     assert len(read.columns["\U0001f600"]) == 28
-
-
-@pytest.mark.parametrize("flags", sizes((), ("--infer", "full")))
-def test_deep_lines_beyond_the_sample_are_rejects(
-    tmp_path: Folder, flags: tuple[str, ...]
-) -> None:
-    """The sample need not hold a bad row for it to be named, in any of many blocks."""
-    rows = [f'{{"b": {i}, "t": "{"x" * 4_000}"}}' for i in range(20_000)]
-    rows.append(f'{{"b": 1, "t": {lists(500)}}}')
-    rows.append(f'{{"b": 1, "other": {objects(500)}}}')
-    rows.append(r'{"b": 1, "\udfaa": 1}')
-    (tmp_path / "a.jsonl").write_text("\n".join([*rows, *rows[:500]]))
-    convert(tmp_path / "a.jsonl", tmp_path / "out", "--max-reject-rate", "0.1", *flags)
-    assert account(tmp_path / "out")["written"] == 20_500
-    assert [(each["row"], each["reason"]) for each in rejects(tmp_path / "out")] == [
-        (20_001, "malformed"),
-        (20_002, "malformed"),
-        (20_003, "invalid_encoding"),
-    ]
 
 
 def column_of(levels: int, struct: bool) -> pa.Array:

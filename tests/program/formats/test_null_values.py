@@ -118,14 +118,6 @@ def test_texts_labels_keys_and_splits(tmp_path: Folder) -> None:
     assert reasons == {(3, "missing_value"), (4, "bad_split")}
 
 
-def test_infer_full_heeds_the_words(tmp_path: Folder) -> None:
-    """Reading every row first gives the kinds that the sample does."""
-    source = write_files(tmp_path / "s", {"t.csv": csv_text()})
-    flags = ("--null-values", "-,?", "--infer", "full", "--no-shuffle")
-    convert(source, tmp_path / "out", *flags)
-    assert read(tmp_path / "out") == EXPECTED
-
-
 def test_a_table_of_labels_heeds_the_words(tmp_path: Folder) -> None:
     """What the table says of an image may be missing as well."""
     source = write_files(tmp_path / "s", {f"{n}.png": png(n) for n in range(1, 4)})
@@ -133,15 +125,6 @@ def test_a_table_of_labels_heeds_the_words(tmp_path: Folder) -> None:
     flags = ("--labels", tmp_path / "l.csv", "--id-column", "id", "--no-shuffle")
     convert(source, tmp_path / "out", *flags, "--null-values", "-", "--drop", "id")
     assert read(tmp_path / "out", "age") == [5, None, 7]
-
-
-def test_quoted_empty_cells(tmp_path: Folder) -> None:
-    """An empty word: a cell in quotes that holds nothing is missing too."""
-    lines = [f'"{n}","{"" if n % 20 == 5 else n}"\n' for n in range(100)]
-    text = "n,x\n" + "".join(lines)
-    source = write_files(tmp_path / "s", {"t.csv": text.encode()})
-    convert(source, tmp_path / "out", "--null-values", "", "--no-shuffle")
-    assert read(tmp_path / "out")[4:7] == [4, None, 6]
 
 
 def test_formats_without_texts_refuse_it(tmp_path: Folder) -> None:

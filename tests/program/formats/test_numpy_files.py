@@ -14,8 +14,7 @@ import pytest
 
 from tests.support.outputs import dataset
 from tests.support.runs import convert, refused
-from tests.support.table_reading import listed, read_all, source_of
-from transforms.core.schema import Feature, Kind, Schema
+from tests.support.table_reading import listed, read_all
 from transforms.errors import SourceError
 from transforms.formats.columnar import numpy_files
 from transforms.formats.columnar.numpy_files import NumpyReader
@@ -233,13 +232,3 @@ def test_sample_is_spread_and_bounded(
     assert sample.total_rows == 1_000_000
     assert len(values) <= 8192
     assert values.max() > 980_000
-
-
-def test_through_the_source(tmp_path: pathlib.Path) -> None:
-    """Under a schema the columns are typed."""
-    np.savez(tmp_path / "a.npz", x=np.arange(10), y=np.arange(10) / 2)
-    schema = Schema((Feature("x", Kind.INT64), Feature("y", Kind.FLOAT)))
-    source = source_of(NumpyReader(), tmp_path, ["a.npz"], schema, block_bytes=48)
-    readings = [reading for block in source.blocks(0) for reading in source.read(block)]
-    rows = [row for reading in readings for row in reading.batch.rows.to_pylist()]
-    assert rows == [{"x": n, "y": n / 2} for n in range(10)]

@@ -200,11 +200,6 @@ def test_fault_88_the_image_is_refused_and_the_next_one_is_not(
     assert hostile.prepare(data, PLAIN) == prepare_image(data)
 
 
-def test_a_child_is_used_again(hostile: DecoderPool) -> None:
-    """Starting one for each image would cost more than the images."""
-    assert process_of(hostile) == process_of(hostile)
-
-
 def test_an_image_is_judged_by_a_child_that_has_done_nothing_else(
     hostile: DecoderPool,
 ) -> None:
@@ -268,15 +263,6 @@ def test_end_reaches_who_waits(hostile: DecoderPool, tmp_path: Folder) -> None:
         hostile.end()
         with pytest.raises(BeamTFRecordError, match="stopped"):
             task.result(timeout=5)
-
-
-def test_children_outlive_the_threads_that_made_them(hostile: DecoderPool) -> None:
-    """Each shard has threads of its own; the children are the process's."""
-    pids = []
-    for _ in range(2):
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            pids.append(thread.submit(process_of, hostile).result())
-    assert pids[0] == pids[1]
 
 
 @ON_LINUX
@@ -373,16 +359,6 @@ from beam_pipeline.cli import program
 decoders.SHARED = decoders.DecoderPool(prepare)
 program()
 """
-
-
-@pytest.mark.stress
-def test_workers_survive_decoders_that_crash(tmp_path: Folder) -> None:
-    """Each worker has decoders of its own."""
-    arguments = map(str, ("convert", *survived(tmp_path), "--workers", 2))
-    program = CLI.replace("(prepare)", "(prepare, 0.5)")
-    command = [sys.executable, "-c", program, *arguments]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    check_survived(tmp_path, run.stdout)
 
 
 @ON_LINUX

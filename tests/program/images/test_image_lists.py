@@ -3,14 +3,11 @@
 import json
 import pathlib
 from typing import Any
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import (
     image_bytes,
     image_struct,
@@ -18,12 +15,8 @@ from tests.support.image_sources import (
     write_metadata,
 )
 from tests.support.outputs import account, dataset, payloads, rejects
-from tests.support.runs import command, convert, refused
+from tests.support.runs import convert, refused
 from transforms.core.example import messages
-from transforms.core.manifest import FeatureFacts
-from transforms.core.schema import Feature, Kind
-from transforms.core.statistics import Statistics
-from transforms.sidecars.tfds_features import show_features
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -178,23 +171,6 @@ def test_a_bad_image_of_a_list_costs_its_row(tmp_path: Folder) -> None:
     assert facts["read"] == facts["written"] + 5 == 6
 
 
-def test_what_is_printed_makes_the_same_bytes(
-    metadata: Folder, tmp_path: Folder
-) -> None:
-    """Of lists, and of several single images a row, whose kinds must be said."""
-    two = [{"file_name": "i/0.png", "mask_file_name": "i/1.png", "n": 1}]
-    write_images(tmp_path / "two", ["i/0.png", "i/1.png"])
-    write_metadata(tmp_path / "two/metadata.jsonl", two)
-    for number, source in enumerate((metadata, tmp_path / "two")):
-        spec = tmp_path / f"{number}.yaml"
-        spec.write_text(command("schema", source).out)
-        convert(source, tmp_path / f"a{number}", "--name", "n")
-        convert(source, tmp_path / f"b{number}", "--name", "n", "--spec", spec)
-        one, other = (tmp_path / f"{x}{number}" for x in "ab")
-        assert rows(one) == rows(other)
-        assert dataset(one)["features"] == dataset(other)["features"]
-
-
 def test_a_dataset_of_lists_is_converted_again(
     metadata: Folder, tmp_path: Folder
 ) -> None:
@@ -216,42 +192,3 @@ def test_boxes_are_of_one_image(tmp_path: Folder) -> None:
     spec.write_text("features: {b: {kind: box}}\n")
     message = refused(2, tmp_path / "t.jsonl", tmp_path / "out", "--spec", spec)
     assert "boxes are of one image" in message
-
-
-def test_shards_are_planned_by_the_images_in_the_rows(tmp_path: Folder) -> None:
-    """Of files in structs and lists the sizes are known, of paths they are guessed."""
-    data = [image_bytes(seed, size=(60, 60)) for seed in range(4)]
-    column = image_struct([(each, None) for each in data])
-    lists = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), column)
-    for name, table in (
-        ("one", pa.table({"image": column})),
-        ("list", pa.table({"image": lists})),
-    ):
-        pq.write_table(table, tmp_path / f"{name}.parquet")
-        settings = {"source": str(tmp_path / f"{name}.parquet"), "output": "-"}
-        size = make_plan(make_spec(settings)).planned.record_bytes["train"]
-        total = sum(map(len, data))
-        assert total < size < total + 2_000
-
-
-@pytest.mark.parametrize(
-    ("width", "depth", "name"),
-    [((6, 6), (3, 3), "Image"), ((6, 7), (3, 3), "Scalar"), (None, None, "Scalar")],
-)
-def test_tfds_gets_shapes_of_images_that_it_can_stack(
-    width: tuple[int, int] | None, depth: tuple[int, int] | None, name: str
-) -> None:
-    """One size for all, surely: else they are strings, and a note says so."""
-    image = Feature("x", Kind.IMAGE, shape=(None,))
-    facts = [FeatureFacts(image, Statistics(present=2, minimum=9, maximum=99))]
-    for role, bounds in (("height", (4, 4)), ("width", width), ("depth", depth)):
-        if bounds is None:
-            continue
-        derived = Feature(f"x/{role}", Kind.INT64, derived=role, shape=(None,))
-        facts.append(FeatureFacts(derived, Statistics(2, *bounds)))
-
-    manifest = Mock(features=tuple(facts), records=2)
-    shown = show_features(manifest, frozenset())
-    inner = shown.features["x"]["sequence"]["feature"]["pythonClassName"]
-    assert inner.endswith(f".{name}")
-    assert bool(shown.notes) == (name == "Scalar")
