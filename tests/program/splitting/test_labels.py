@@ -114,16 +114,6 @@ def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
     assert account["rejected"] == {"image_without_label": 1, "label_without_image": 2}
 
 
-def test_orphans_count_against_the_tolerated_share(tmp_path: Folder) -> None:
-    """With the default share one orphan of five items is too many."""
-    tree(tmp_path / "in")
-    labels = table(tmp_path / "t.csv", [("id", "n"), *((s, 1) for s in stems()[:3])])
-    options = ("--labels", labels, "--id-column", "id")
-    message = refused(3, tmp_path / "in", tmp_path / "out", *options)
-    assert "image_without_label: 1" in message
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("second", [("탑_01", 1), ("탑_01", 2)])
 def test_fault_128_an_id_twice(second: tuple[str, int], tmp_path: Folder) -> None:
     """An id that occurs twice is an error naming both rows, whatever their labels."""
@@ -189,24 +179,6 @@ def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
     assert {r["id"] for r in first_values(tmp_path / "o")} >= {b"000", b"119"}
 
 
-def test_class_names_and_split_folders(tmp_path: Folder) -> None:
-    """A text column becomes class ids; split folders still decide the split."""
-    names = [f"{part}/{n}.jpg" for part in ("train", "test") for n in ("a", "b", "c")]
-    names = [name.replace("test/", "test/t") for name in names]
-    tree(tmp_path / "in", names)
-    kinds = ("cat", "dog", "cat", "dog", "cat", "dog")
-    rows = [("id", "kind"), *zip(stems(names), kinds, strict=True)]
-    labels = table(tmp_path / "t.csv", rows)
-    options = ("--labels", labels, "--id-column", "id", "--label-column", "kind")
-    convert(tmp_path / "in", tmp_path / "out", *options)
-    assert (tmp_path / "out" / "kind.labels.txt").read_text() == "cat\ndog\n"
-    found = {r["id"].decode(): r["kind"] for r in first_values(tmp_path / "out")}
-    assert found == {"a": 0, "b": 1, "c": 0, "ta": 1, "tb": 0, "tc": 1}
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    splits = {s["name"]: s["records"] for s in manifest["dataset"]["splits"]}
-    assert splits == {"train": 3, "test": 3}
-
-
 def test_rows_of_the_table_that_cannot_be_read(tmp_path: Folder) -> None:
     """A row with too many fields is a reject of its own, and its image has no label."""
     tree(tmp_path / "in")
@@ -264,66 +236,6 @@ def test_a_changed_table_is_another_job(tmp_path: Folder) -> None:
         text = (tmp_path / "out" / "manifest.json").read_text()
         digests.append(json.loads(text)["run"]["job"])
     assert digests[0] != digests[1]
-
-
-def test_the_landmarks(tmp_path: Folder) -> None:
-    """The walk-through's own shape: Korean names, upper-case suffixes, one in NFD."""
-    root = os.environ.get("BEAM_TFRECORD_TEST_DATA")
-    if not root or not os.path.isdir(f"{root}/landmarks"):
-        pytest.skip("BEAM_TFRECORD_TEST_DATA names no folder")
-    source = f"{root}/landmarks/train"
-    options = ["--labels", f"{root}/landmarks/train.csv", "--id-column", "id"]
-    options += ["--label-column", "landmark_id", "--preset", "tutorial"]
-    run = command("convert", source, tmp_path / "out", *options)
-    assert run.code == 0, run.err
-    with open(f"{root}/landmarks/train.csv", encoding="utf-8") as file:
-        wanted = {row["id"]: int(row["landmark_id"]) for row in csv.DictReader(file)}
-    files = {
-        unicodedata.normalize("NFC", path.stem): path.read_bytes()
-        for path in pathlib.Path(source).rglob("*.JPG")
-    }
-    found = {r["id"].decode(): r for r in first_values(tmp_path / "out")}
-    assert {i: r["landmark_id"] for i, r in found.items()} == wanted
-    for name, record in found.items():
-        assert record["image_raw"] == files[unicodedata.normalize("NFC", name)]
-
-
-def test_features_of_the_table_may_be_declared(tmp_path: Folder) -> None:
-    """What a spec says of the table's columns holds: names, constants, paths."""
-    images = tree(tmp_path / "in")
-    rows = [("id", "n"), *((stem, n) for n, stem in enumerate(stems()))]
-    labels = table(tmp_path / "t.csv", rows)
-    spec = {
-        "labels": str(labels),
-        "id_column": "id",
-        "features": {
-            "number": {"column": "n", "kind": "float"},
-            "version": {"constant": 2},
-            "city": {"path": "^([^/]+)/"},
-        },
-    }
-    (tmp_path / "s.yaml").write_text(json.dumps(spec))
-    convert(tmp_path / "in", tmp_path / "o", "--spec", tmp_path / "s.yaml")
-    found = {r["id"].decode(): r for r in first_values(tmp_path / "o")}
-    for number, (name, stem) in enumerate(zip(images, stems(), strict=True)):
-        assert found[stem]["number"] == float(number)
-        assert found[stem]["version"] == 2
-        assert found[stem]["city"].decode() == name.partition("/")[0]
-        assert "n" not in found[stem]
-
-
-@pytest.mark.parametrize("classes", [10_000, 10_001, 20_000])
-def test_no_class_is_called_empty_that_is_not(classes: int, tmp_path: Folder) -> None:
-    """However many classes there are, one with a record is not said to have none."""
-    table = tmp_path / "t.csv"
-    lines = "".join(f"{n},c{n}\n" for n in range(classes))
-    table.write_text(f"x,y\n{lines}")
-    run = convert(table, tmp_path / "out", "--label-column", "y")
-    assert "have no record" not in run.out + run.err
-    text = (tmp_path / "out" / "manifest.json").read_text()
-    assert "have no record" not in text
-    names = next(f for f in json.loads(text)["dataset"]["features"] if f["name"] == "y")
-    assert len(names["classes"]) == classes
 
 
 def test_classes_without_a_record_among_many(tmp_path: Folder) -> None:
@@ -459,13 +371,6 @@ def test_images_without_labels(tmp_path: Folder) -> None:
     assert "exclude" in refused(2, tmp_path / "flat", tmp_path / "out2", *both)
     labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
     assert "holds tables" in refused(2, labels, tmp_path / "out2", "--unlabelled")
-
-
-def test_a_folder_that_is_no_known_split_is_named(tmp_path: Folder) -> None:
-    """`t/dress/x.jpg` is split/label/file but for `t`; the known names are listed."""
-    tree(tmp_path / "in", ["t/dress/x.jpg", "train/hat/y.jpg"])
-    message = refused(4, tmp_path / "in", tmp_path / "out")
-    assert "'t': not among the names of splits, which are dev, eval, test" in message
 
 
 @pytest.mark.parametrize("output", ["pets", "pets/1.0.0"])

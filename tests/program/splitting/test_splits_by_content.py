@@ -16,14 +16,13 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from PIL import Image
 
 import beam_pipeline
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.placing import MASK, batch_of, mixed
-from tests.support.segments import IN_FILES, IN_MEMORY, waiting
+from tests.support.segments import waiting
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.model import Block
@@ -34,10 +33,8 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import EncodingError, SpecError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
-from transforms.formats.json_lines import reader as json_lines
-from transforms.formats.json_lines.parse import columns_of, learned
+from transforms.formats.json_lines.parse import learned
 from transforms.formats.json_lines.reader import JsonLinesReader
-from transforms.formats.json_lines.types import JsonType
 from transforms.formats.table import InputFile
 from transforms.stages.stratify import hash_classes
 
@@ -243,29 +240,6 @@ def test_a_dropped_column_refuses_no_row(tmp_path: Folder) -> None:
     assert [row for row, _, _ in raw.refused] == [2]
 
 
-def test_dropped_columns_of_json_lines_cost_no_second_parse(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only where a line is refused, perhaps for them, are they read by themselves."""
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"a": 1, "b": 2}\n{"a": 3, "b": 4}\n')
-    parsed = []
-
-    def counted(data: bytes, lines: Any, kind: JsonType) -> Any:
-        parsed.append(kind)
-        return columns_of(data, lines, kind)
-
-    monkeypatch.setattr(json_lines, "columns_of", counted)
-    reader = JsonLinesReader(kind=learned(path.read_bytes())).giving(["b"])
-    file = InputFile("a.jsonl", str(path), path.stat().st_size)
-    (raw,) = reader.read(file, Block("a.jsonl", 0, file.size, rows=2), ["a"])
-    assert {name: column.to_pylist() for name, column in raw.columns.items()} == {
-        "a": [1, 3],
-        "b": [2, 4],
-    }
-    assert len(parsed) == 1
-
-
 def test_equal_rows_share_a_split(tmp_path: Folder) -> None:
     """50 rows that occur 20 times each: no split has a row of another."""
     path = tmp_path / "leak.csv"
@@ -282,19 +256,6 @@ def test_equal_rows_share_a_split(tmp_path: Folder) -> None:
         "test": True,
     }
     assert len(found) == 50
-
-
-@pytest.mark.stress
-def test_workers_and_segments_do_not_count(source: Folder, tmp_path: Folder) -> None:
-    """Inline or in files, one worker or two, again from what was kept: one dataset."""
-    for rule in ({}, {"stratify_column": "animal"}):
-        digests = {
-            convert(source, tmp_path / "out", where=where, workers=workers, **rule)[
-                0
-            ].digest
-            for where, workers in ((IN_MEMORY, 1), (IN_FILES, 1), (IN_FILES, 2))
-        }
-        assert len(digests) == 1
 
 
 def notes(manifest: Manifest) -> list[str]:
@@ -353,57 +314,6 @@ def test_a_lock_of_places_is_refused_by_name(source: Folder, tmp_path: Folder) -
         SpecError, match=r"rows\.lock.*by their content.*by their place"
     ):
         convert(source, tmp_path / "out", split_lock=str(lock))
-
-
-def test_unassigned_rows_of_a_manifest(tmp_path: Folder) -> None:
-    """They go by their content, in a table and in a manifest of AutoML."""
-    for color in range(40):
-        Image.new("RGB", (4, 4), (color, 0, 0)).save(tmp_path / f"{color}.png")
-    lines = [f"UNASSIGNED,{i}.png,{'ab'[i % 2]}\n" for i in range(40)]
-    path = tmp_path / "manifest.csv"
-    for header in ("split,image_uri,label\n", ""):
-        path.write_text(header + "".join(lines))
-        feature = _name_of_images(path, tmp_path)
-        _, before = convert(path, tmp_path.parent / "out", feature)
-        path.write_text(header + "".join(lines[::-1][:-1]))
-        _, after = convert(path, tmp_path.parent / "out", feature)
-        assert len(set(before.values())) == 2
-        assert after == {key: before[key] for key in after}
-        assert len(after) == 39
-
-
-def _name_of_images(path: Folder, root: Folder) -> str:
-    given = {"source": str(path), "output": str(root.parent / "x"), "splits": HALVES}
-    names = make_plan(make_spec(given)).planned.schema.names
-    return next(name for name in names if name.endswith("filename"))
-
-
-def test_images_in_a_table(tmp_path: Folder) -> None:
-    """Image bytes are no content; if nothing else distinguishes rows, places do."""
-    images = []
-    for color in range(60):
-        path = tmp_path / "one.png"
-        Image.new("RGB", (4, 4), (color, 0, 0)).save(path)
-        images.append({"bytes": path.read_bytes(), "path": None})
-    labels = [("cat", "dog")[i % 2] for i in range(60)]
-    named = pa.table(
-        {"image": images, "label": labels, "id": list(map(str, range(60)))}
-    )
-    for rows, columns in ((named, named.column_names), (named.drop(["id"]), [])):
-        pyarrow.parquet.write_table(rows, tmp_path / "a.parquet")
-        given = {
-            "source": str(tmp_path / "a.parquet"),
-            "output": str(tmp_path / "out"),
-            "splits": HALVES,
-        }
-        plan = make_plan(make_spec(given))
-        assert list(plan.planned.content) == columns
-        manifest = convert_plan(plan)
-        assert {split.name for split in manifest.splits if split.records} == {
-            "train",
-            "test",
-        }
-        shutil.rmtree(tmp_path / "out")
 
 
 def test_batches_without_contents_are_refused() -> None:

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 from PIL import Image
 
-from tests.support.outputs import contents, dataset
+from tests.support.outputs import dataset
 from tests.support.runs import convert, refused
 
 Folder = pathlib.Path
@@ -37,14 +37,6 @@ def test_each_class_has_the_shares(photos: Folder, tmp_path: Folder) -> None:
             assert abs(count - share * COUNTS[label]) <= 1
         assert abs(found[name]["records"] - share * sum(COUNTS.values())) <= 1
     assert totals == COUNTS
-
-
-def test_workers_and_place_decide_nothing(photos: Folder, tmp_path: Folder) -> None:
-    """The same images give the same bytes."""
-    convert(photos, tmp_path / "one", *STRATIFIED, "--name", "x")
-    photos.rename(tmp_path / "elsewhere")
-    convert(tmp_path / "elsewhere", tmp_path / "two", *STRATIFIED, "--name", "x")
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 @pytest.mark.parametrize(
