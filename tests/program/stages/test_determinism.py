@@ -1,32 +1,26 @@
 """The same files and the same job give the same bytes, whatever else differs."""
 
-import dataclasses
 import os
 import pathlib
 import random
 import shutil
-import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.running.convert import convert_plan
-from beam_pipeline.settings.spec import make_spec
 from tests.support.golden_datasets import (
     GOLDEN_MEASURES,
     GOLDEN_PETS,
     MEASURES_OPTIONS,
     PETS_OPTIONS,
-    bmp,
     digests,
     measures,
     pets,
 )
 from tests.support.outputs import contents, dataset, payloads, row_of, rows, split_sizes
-from tests.support.runs import command, convert, process
-from tests.support.sources import write_csv, write_files
+from tests.support.runs import convert
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 
@@ -112,29 +106,6 @@ class TestSameBytes:
         convert(copy / name, tmp_path / "out", *settings)
         assert same(tmp_path / "out", reference / made)
 
-    def test_a_relative_source(
-        self,
-        job: Job,
-        source: Folder,
-        reference: Folder,
-        tmp_path: Folder,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """How the source is named on the command line decides nothing."""
-        name, made, settings = job
-        monkeypatch.chdir(source)
-        convert(f"./{name}", tmp_path / "out", *settings)
-        assert same(tmp_path / "out", reference / made)
-
-    def test_a_rerun(
-        self, job: Job, source: Folder, reference: Folder, tmp_path: Folder
-    ) -> None:
-        """A second run over the first one's output ends with its bytes (row 27)."""
-        name, made, settings = job
-        for _ in range(2):
-            convert(source / name, tmp_path / "out", *settings, "--overwrite")
-        assert same(tmp_path / "out", reference / made)
-
     def test_the_order_in_which_folders_are_listed(
         self,
         job: Job,
@@ -148,62 +119,6 @@ class TestSameBytes:
         monkeypatch.setattr(os, "scandir", Backwards)
         convert(source / name, tmp_path / "out", *settings)
         assert same(tmp_path / "out", reference / made)
-
-    def test_two_ways_to_one_folder(
-        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Of a folder and a link to it, listing order does not choose (row 134)."""
-        source = write_files(tmp_path / "s", {"cat/1.bmp": bmp(2, 2, 1)})
-        (source / "animal").symlink_to("cat")
-        (source / "zoo").symlink_to("cat")
-        convert(source, tmp_path / "out")
-        monkeypatch.setattr(os, "scandir", Backwards)
-        convert(source, tmp_path / "backwards")
-        assert same(tmp_path / "out", tmp_path / "backwards")
-
-    def test_a_tree_in_nfd(self, tmp_path: Folder) -> None:
-        """A file system that stores names in NFD gives the same records (row 126)."""
-        for form in ("NFC", "NFD"):
-            files = {
-                unicodedata.normalize(form, f"{label}/눈 {number}.bmp"): bmp(
-                    3, 3, number
-                )
-                for label in ("고양이", "개")
-                for number in range(5)
-            }
-            write_files(tmp_path / form / "s", files)
-            convert(tmp_path / form / "s", tmp_path / form / "out", "--shards", 2)
-        assert payloads(tmp_path / "NFD" / "out") == payloads(tmp_path / "NFC" / "out")
-
-    def test_limits_and_plans_do_not_depend_on_workers(
-        self, source: Folder, tmp_path: Folder
-    ) -> None:
-        """With --limit, too, two workers take the same rows as one."""
-        options = (*MEASURES_OPTIONS, "--limit", 333)
-        for workers in (1, 2):
-            out = tmp_path / str(workers)
-            path = source / "measures.csv"
-            run = process("convert", path, out, *options, "--workers", workers)
-            assert run.returncode == 0, run.stderr
-        assert same(tmp_path / "1", tmp_path / "2")
-
-    def test_blocks_do_not_show(self, source: Folder, tmp_path: Folder) -> None:
-        """Rows keep their place and number however the file is cut into blocks."""
-        settings = {"source": str(source / "measures.csv"), "shards": 3}
-        found = []
-        for size in (1000, 5000, 1 << 24):
-            out = tmp_path / str(size)
-            plan = make_plan(make_spec({**settings, "output": str(out)}))
-            planned = dataclasses.replace(
-                plan.planned, make=in_blocks(plan.planned.make, size)
-            )
-            convert_plan(dataclasses.replace(plan, planned=planned))
-            found.append(contents(out))
-        assert found[0] == found[1] == found[2]
-
-
-def in_blocks(make: Callable[[Any], Any], size: int) -> Callable[[Any], Any]:
-    return lambda path: dataclasses.replace(make(path), block_bytes=size)
 
 
 class Backwards:
@@ -280,9 +195,3 @@ class TestPromise:
         assert str(tmp_path) not in inside
         assert str(source) not in inside
         assert all(str(tmp_path).encode() not in x for x in contents(out).values())
-
-    def test_the_digest_is_printed(self, reference: Folder, source: Folder) -> None:
-        """The summary shows the beginning of the manifest's digest."""
-        out = reference / "pets"
-        run = command("convert", source / "pets", out, *PETS_OPTIONS, "--overwrite")
-        assert dataset(out)["digest"][:12] in run.out

@@ -8,8 +8,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.support.golden_datasets import measures, pets
@@ -25,7 +23,6 @@ from tests.support.outputs import (
 from tests.support.runs import convert, process
 from tests.support.segments import IN_FILES, IN_MEMORY
 from tests.support.sources import write_csv
-from transforms.core.example.messages import read_examples
 from transforms.core.placing import identity, placement
 
 Folder = pathlib.Path
@@ -89,24 +86,6 @@ def test_fault_137_compressed_shards(tmp_path: Folder) -> None:
     assert data[3:8] == bytes(5)
     assert data[9] == 255
     assert gzip.decompress(data) == plain.read_bytes()
-
-
-def test_fault_138_floats_never_go_through_text(tmp_path: Folder) -> None:
-    """Every float32 keeps its bits, also in statistics; -0.0 and denormals too."""
-    rng = np.random.default_rng(138)
-    bits = rng.integers(0, 2**32, 4000, np.uint32)
-    values = bits.view(np.float32)
-    values = values[np.isfinite(values)]
-    values[:4] = np.array([-0.0, 1e-45, 0.1, np.finfo(np.float32).max], np.float32)
-    path = tmp_path / "f.parquet"
-    pq.write_table(pa.table({"f": values}), path)
-    convert(path, tmp_path / "out", "--no-shuffle")
-    found = read_examples(tmp_path / "out")
-    stored = np.array([row["f"][0] for row in found], np.float32)
-    assert stored.view(np.uint32).tolist() == values.view(np.uint32).tolist()
-    (feature,) = dataset(tmp_path / "out")["features"]
-    assert np.float32(feature["min"]) == values.min()
-    assert np.float32(feature["max"]) == values.max()
 
 
 def test_fault_139_equal_hashes_lose_no_row(
