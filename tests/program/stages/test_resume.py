@@ -6,9 +6,6 @@ import json
 import os
 import pathlib
 import re
-import resource
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +32,7 @@ from transforms.publishing import work_folder
 from transforms.shards import together
 from transforms.shards.shard_job import ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard
-from transforms.storage import draft_group, folders, retry
+from transforms.storage import folders, retry
 
 Folder = pathlib.Path
 
@@ -170,23 +167,6 @@ class TestResume:
         assert work.read == []
         assert same(out, tmp_path / "whole")
 
-    def test_finished_groups_of_shards_are_not_done_again(
-        self, tmp_path: Folder, work: Work, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Of groups of two, the first two and half of the third were finished."""
-        monkeypatch.setattr(draft_group, "_FILES", 2)
-        source, out = tables(tmp_path / "in"), tmp_path / "out"
-        options = (*FILES, "--shards", 12, "--name", "set", "--no-index")
-        convert(source, tmp_path / "whole", *options)
-        broken_off(work, source, out, *options, after=5)
-        sizes = [path.name[-8:] for path in hidden(out).glob("*/receipts/*.shards")]
-        assert sorted(sizes) == ["1.shards", "2.shards", "2.shards"]
-        run = convert(source, out, *options)
-        assert "4 blocks read, 5 shards written" in run.err
-        assert work.read == []
-        assert len(work.written) == 7
-        assert same(out, tmp_path / "whole")
-
     def test_the_catalogue_takes_the_rows_of_finished_shards(
         self, tmp_path: Folder, work: Work, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -301,21 +281,6 @@ class TestResume:
         convert(source, tmp_path / "whole", *OPTIONS)
         assert same(out, tmp_path / "whole")
 
-    def test_stratified_splits_take_finished_shards_over(
-        self, tmp_path: Folder, work: Work
-    ) -> None:
-        """The cut of classes counts, too: it is part of a shard's input."""
-        source, out = tables(tmp_path / "in"), tmp_path / "out"
-        options = (
-            *("--splits", "train=0.8,test=0.2", "--stratify-column", "kind"),
-            *(*FILES, "--shards", 3, "--name", "set"),
-        )
-        broken_off(work, source, out, *options)
-        convert(source, out, *options)
-        assert len(work.written) == 4
-        convert(source, tmp_path / "whole", *options)
-        assert same(out, tmp_path / "whole")
-
     def test_too_many_rejects_leave_the_work_for_the_next_try(
         self, tmp_path: Folder, work: Work
     ) -> None:
@@ -331,14 +296,6 @@ class TestResume:
         assert work.read == []
         assert work.written == []
         assert manifest(out)["dataset"]["account"]["rejected"] == {"field_count": 20}
-
-    def test_a_run_that_finished_nothing_leaves_nothing(self, tmp_path: Folder) -> None:
-        """An empty work folder would only be litter."""
-        source = write_csv(tmp_path / "t.csv", "a,b", ["1,2"] * 30 + ["1"] * 30)
-        out = tmp_path / "out"
-        assert command("convert", source, out).code == 3
-        left = sorted(path.name for path in tmp_path.iterdir())
-        assert left == ["out.rejects.jsonl", "t.csv"] or hidden(out).exists()
 
 
 def small_table(folder: Folder, name: str, suffix: str, value: int = 0) -> None:
@@ -440,19 +397,6 @@ class TestUpToDate:
         assert work.cut == []
         assert json.loads(report.read_text())["status"] == "up to date"
         assert json.loads(report.read_text())["exit_code"] == 0
-
-    def test_it_takes_less_than_two_seconds(self, tmp_path: Folder) -> None:
-        """As a process of its own, from the interpreter's start; other load aside."""
-        source, out = tables(tmp_path / "in"), tmp_path / "out"
-        line = [sys.executable, "-m", "beam_pipeline", "convert"]
-        line += [str(source), str(out)]
-        subprocess.run(line, check=True, capture_output=True)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(line, check=True, capture_output=True, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert done.stdout.startswith("up to date")
-        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        assert used < 2
 
     def test_a_changed_job_without_overwrite_is_refused_before_reading(
         self, tmp_path: Folder, work: Work

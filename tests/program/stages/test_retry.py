@@ -27,7 +27,7 @@ from transforms import files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
 from transforms.storage import local, retry
-from transforms.storage.retry import RetryPolicy, is_transient, persistently, storing
+from transforms.storage.retry import RetryPolicy, is_transient, persistently
 
 Folder = pathlib.Path
 
@@ -189,23 +189,6 @@ class TestFiles:
         path.write_bytes(bytes(range(256)) * 20_000)
         return path
 
-    def test_ranges(self, path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A range is read whole."""
-        monkeypatch.setattr(os, "pread", now_and_then(os.pread, errno.EIO, 2))
-        for start in range(0, 5000, 1000):
-            assert (
-                files.read_range(str(path), start, start + 1000)
-                == path.read_bytes()[start : start + 1000]
-            )
-
-    def test_whole_files(self, path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A file is read whole, also where a later piece of it fails."""
-        data = path.read_bytes()
-        monkeypatch.setattr(os, "open", now_and_then(os.open, errno.ESTALE, 2))
-        monkeypatch.setattr(os, "read", now_and_then(os.read, errno.EIO, 3))
-        for _ in range(5):
-            assert files.read_bytes(str(path)) == data
-
     def test_streams(self, path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
         """A stream goes on where it was, whatever asks it in whatever pieces."""
         data = path.read_bytes()
@@ -261,23 +244,6 @@ class TestFiles:
         monkeypatch.setattr(os, "scandir", scandir)
         assert list(files.list_tree(str(tmp_path))) == calm
         assert failures == []
-
-    @pytest.mark.parametrize("name", ["write", "fsync", "replace", "open", "close"])
-    def test_writing(
-        self, name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A file is written again; no other file is left (rows 8 and 14)."""
-        attempts = tmp_path / "attempts"
-        attempts.mkdir()
-        # Each file takes two writes.
-        every = 3 if name == "write" else 2
-        done = flaky_writes(monkeypatch, name, errno.EIO, every=every)
-        for number in range(8):
-            path = tmp_path / str(number)
-            files.write_file(str(path), b"abc", b"def", attempts=str(attempts))
-            assert path.read_bytes() == b"abcdef"
-        assert done() >= 3
-        assert names(attempts) == []
 
     def test_a_failed_sync_is_never_just_repeated(
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
@@ -343,11 +309,6 @@ class TestFiles:
             assert "bytes are free" in message
         assert names(tmp_path) == ["f"]
         assert path.read_bytes() == b"old"
-
-    def test_only_what_the_system_says(self, tmp_path: Folder) -> None:
-        """`storing` leaves other errors alone."""
-        with pytest.raises(ValueError, match="x"), storing(str(tmp_path / "f")):
-            raise ValueError("x")
 
 
 def flaky_writes(
@@ -469,31 +430,6 @@ class TestWholeRuns:
         assert "Input/output error" in error
         assert "tried 5 times" in error
         assert not (tmp_path / "out").exists()
-
-    @pytest.mark.parametrize(
-        ("name", "code"),
-        [("write", errno.ENOSPC), ("close", errno.EDQUOT), ("fsync", errno.EROFS)],
-    )
-    def test_a_disk_that_fills_up_leaves_the_old(
-        self,
-        name: str,
-        code: int,
-        table: Folder,
-        tmp_path: Folder,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """At any file: the old dataset is whole (rows 13, 14)."""
-        out = tmp_path / "out"
-        convert(table, out)
-        before = contents(out)
-        for at in (1, 5):
-            with monkeypatch.context() as patch:
-                flaky_writes(patch, name, code, every=at)
-                error = last_words(table, out, *OPTIONS, "--overwrite")
-            assert os.strerror(code) in error
-            assert str(tmp_path) in error
-            assert contents(out) == before
-            assert not list(tmp_path.glob(".out.beam-tfrecord/*/attempts/*"))
 
     def test_a_limit_on_the_size_of_files(
         self, table: Folder, tmp_path: Folder

@@ -9,10 +9,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from tests.support.job_plans import job_plan
 from tests.support.placing import batch_of
-from transforms.core.model import Batch, PlaceFacts, Segment
+from transforms.core.model import Batch, PlaceFacts
 from transforms.core.placing.name_lists import (
-    add_names,
-    distinct_names,
     load_classes,
     put_names,
 )
@@ -71,21 +69,6 @@ def test_many_names_are_in_files(tmp_path: pathlib.Path) -> None:
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         found = pipeline | beam.Create(several) | CountShards(job_plan(store), store)
         assert_that(found, check)
-
-
-def test_short_lists_become_one(tmp_path: pathlib.Path) -> None:
-    """Lists that travel take little memory, however many of them there are."""
-    store = Store(str(tmp_path))
-    store.make()
-    held: list[Segment] = []
-    for _ in range(3):
-        for start in range(0, 100_000, 500):
-            names = pa.array([f"name {start + n:06d}" for n in range(500)])
-            add_names(held, [put_names(names, store.put_pieces)], store)
-            assert sum(len(each.payload) for each in held) < 2 << 20
-    assert any(each.path for each in held)
-    found = distinct_names(held, store.get)
-    assert sorted(found.to_pylist()) == [f"name {n:06d}" for n in range(100_000)]
 
 
 def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:

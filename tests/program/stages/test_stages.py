@@ -21,9 +21,7 @@ from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.running.convert import convert_plan, open_work_folder
 from beam_pipeline.settings.spec import make_spec
-from beam_tfrecord import open_dataset
 from tests.support.format_sources import BOXES, write_coco
-from tests.support.job_plans import job_plan
 from tests.support.outputs import contents
 from tests.support.segments import IN_FILES, IN_MEMORY, waiting
 from transforms.core.example import messages
@@ -36,7 +34,6 @@ from transforms.core.placing.placement import (
     hash_rows,
 )
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.segment import unpack
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import (
     BeamTFRecordError,
@@ -165,49 +162,6 @@ def test_steps_of_a_beam_user(source: Folder) -> None:
     assert sorted(row["id"] for row in found) == [
         i for i in range(ROWS) if i not in (7, 300)
     ]
-
-
-def test_wide_tables_whose_columns_are_partly_missing(tmp_path: Folder) -> None:
-    """Of hundreds of columns of numbers, some have a value in few rows."""
-    lines = [",".join(f"c{at}" for at in range(300))]
-    for row in range(200):
-        missing = row % 50 != 0
-        cells = ("" if missing and at % 3 == 0 else f"{row}.{at}5" for at in range(300))
-        lines.append(",".join(cells))
-    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
-    spec = {"source": str(tmp_path / "a.csv"), "output": str(tmp_path / "out")}
-    convert_plan(make_plan(make_spec(spec)))
-    found = {float(row["c1"]): row for row in open_dataset(tmp_path / "out")["train"]}
-    assert len(found) == 200
-    for row in range(200):
-        values = found[float(np.float32(f"{row}.15"))]
-        wanted = None if row % 50 else np.float32(f"{row}.35")
-        assert values["c3"] == wanted
-        assert values["c299"] == np.float32(f"{row}.2995")
-
-
-def test_steps_get_each_column_of_wide_tables(tmp_path: Folder) -> None:
-    """A batch has the columns of the schema, and gives the bytes that it would have."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    names = [f"f{number}" for number in range(300)]
-    lines = [",".join(["id", *names])]
-    for row in range(40):
-        cells = ("" if (row + at) % 97 == 0 else f"{row}.{at}5" for at in range(300))
-        lines.append(",".join([f"r{row}", *cells]))
-    (folder / "a.csv").write_text("\n".join(lines) + "\n")
-
-    def checked(batch: Batch) -> Batch:
-        if batch.rows.schema.names != ["id", *names]:
-            raise ValueError("the columns are packed")
-        return batch
-
-    between = beam.Map(checked).with_output_types(Batch)
-    for output, step in (("plain", None), ("steps", between)):
-        spec = make_spec({"source": str(folder), "output": str(tmp_path / output)})
-        convert_plan(make_plan(spec), between=step)
-    plain, steps = (shards(tmp_path / output) for output in ("plain", "steps"))
-    assert list(plain.values()) == list(steps.values()) != []
 
 
 def shards(output: Folder) -> dict[str, bytes]:
@@ -613,51 +567,6 @@ def test_an_empty_batch_touches_no_shard() -> None:
     assert cut(batch_of(0), Sharding(SplitRule(), {"train": 3})) == {}
     rule = SplitRule(SplitSource.COLUMN, ("a",))
     assert cut(batch_of(0, splits=[]), Sharding(rule, {"a": 3})) == {}
-
-
-@pytest.fixture
-def inline_store(tmp_path: Folder) -> Store:
-    store = Store(str(tmp_path / "work"), inline=True)
-    store.make()
-    return store
-
-
-def test_place_as_a_stage(inline_store: Store) -> None:
-    """The stage gives a segment for each shard touched and a fact for each batch."""
-    sharding = Sharding(SplitRule(), {"train": 2})
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        batches = pipeline | beam.Create([batch_of(50)]).with_output_types(Batch)
-        placed = batches | PlaceRows(job_plan(inline_store, SCHEMA, sharding))
-        keys = placed.segments | "Rows" >> beam.MapTuple(
-            lambda k, s: (k, unpack(s).rows)
-        )
-        facts = placed.facts | "Facts" >> beam.Map(lambda fact: dict(fact.rows))
-        wanted = {key: len(rows) for key, rows in cut(batch_of(50), sharding).items()}
-        assert_that(keys, equal_to(list(wanted.items())), label="keys")
-        assert_that(facts, equal_to([wanted]), label="facts")
-
-
-def test_split_column_of_a_csv(source: Folder) -> None:
-    """A column of the CSV says each row's split."""
-    for path in source.iterdir():
-        lines = path.read_text().splitlines()
-        parts = ["part", *(["train", "dev"][i % 2] for i in range(len(lines) - 1))]
-        path.write_text(
-            "".join(f"{a},{b}\n" for a, b in zip(lines, parts, strict=True))
-        )
-    plan = plan_of(source, splits=None, split_column="part")
-    manifest, _ = run(plan)
-    assert {split.name: split.records for split in manifest.splits} == {
-        "train": 249,
-        "dev": 249,
-    }
-
-
-def test_a_float_label_has_no_classes(source: Folder) -> None:
-    """A number to predict is not counted value by value: the manifest stays small."""
-    manifest, _ = run(plan_of(source, label_column="weight"))
-    assert manifest.features[1].feature.is_label
-    assert [split.classes.get("weight", {}) for split in manifest.splits] == [{}, {}]
 
 
 def test_a_target_that_fills_meanwhile(source: Folder) -> None:
