@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.reading.permutation import RUNS_MIXED, Permutation, RunPermutation
+from transforms.reading.positions import RUNS_MIXED, Permutation, RunPermutation
 
 
 def order(count: int, seed: int = 0, epoch: int = 0) -> list[int]:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.errors import UsageError
-from transforms.reading.permutation import Permutation
 from transforms.reading.positions import (
     Everything,
+    Permutation,
     Selection,
     Shuffled,
     epochs_of,
