@@ -18,7 +18,7 @@ from transforms.core.tfrecord.record_index import index_file, text_index_file
 from transforms.errors import DamageError, SourceError
 
 if TYPE_CHECKING:
-    from transforms.reading.catalogue_check import CatalogueCheck, ShardRowsCheck
+    from transforms.reading.catalogue_of_shards import CatalogueCheck, ShardRowsCheck
 
 _Longs = npt.NDArray[np.int64]
 _LINES = re.compile(rb"([0-9]{1,18} [0-9]{1,18}\n)*")
@@ -216,7 +216,7 @@ class DerivedChecks:
             return None
         # Loaded where there is a catalogue: Parquet takes 0.1 s.
         from transforms.reading.catalogue import Catalogue
-        from transforms.reading.catalogue_check import CatalogueCheck
+        from transforms.reading.catalogue_of_shards import CatalogueCheck
 
         catalogue = Catalogue([self._dataset.path(part) for part in parts])
         return CatalogueCheck(catalogue, compression=manifest.compression)

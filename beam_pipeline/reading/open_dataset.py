@@ -9,7 +9,7 @@ from typing import Any, Literal
 from beam_pipeline.reading.reading_plan import Found, Said, check_examples, find_records
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, SpecError, closest, raising_in_python
-from transforms.reading.catalogue_rows import CatalogueRows
+from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks
 from transforms.reading.view import Split, View

@@ -11,7 +11,7 @@ from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
-from transforms.reading.catalogue_rows import CatalogueRows
+from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.condition import Condition
 from transforms.reading.misfit import first_misfit
 from transforms.reading.positions import Longs

@@ -11,7 +11,7 @@ import pyarrow as pa
 from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError, nearest
-from transforms.reading.catalogue_rows import CatalogueRows
+from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.condition import parse_condition
 from transforms.reading.matching import matching
 from transforms.reading.misfit import first_misfit, located

@@ -13,8 +13,7 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
-from transforms.reading.catalogue_check import CatalogueCheck
-from transforms.reading.catalogue_of_shards import rows_of_shard
+from transforms.reading.catalogue_of_shards import CatalogueCheck, rows_of_shard
 
 
 def shard(path: pathlib.Path, records: list[bytes], compression: str) -> Shard:
