@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from transforms.core.tfrecord.record_index import index_file, text_index_file
 from transforms.errors import DamageError, SourceError
 
 if TYPE_CHECKING:
-    from transforms.reading.catalogue_of_shards import CatalogueCheck, ShardRowsCheck
+    from transforms.reading.catalogue_of_shards import CatalogueCheck
 
 _Longs = npt.NDArray[np.int64]
 _LINES = re.compile(rb"([0-9]{1,18} [0-9]{1,18}\n)*")
@@ -92,14 +92,14 @@ class ShardCheck:
 
     Args:
       indexes: by their names.
-      rows: of the catalogue; None for none.
+      rows: compares records with the catalogue; None for none.
       catalogue: name of the part that they are in, or of the first part.
     """
 
     def __init__(
         self,
         indexes: dict[str, _IndexCheck],
-        rows: "ShardRowsCheck | None",
+        rows: Callable[[PayloadBatch], None] | None,
         catalogue: str,
     ) -> None:
         self._indexes = indexes
@@ -114,7 +114,7 @@ class ShardCheck:
         if self._rows is None:
             return
         try:
-            self._rows.see(batch)
+            self._rows(batch)
         except DamageError as error:
             self._faults.append((self._catalogue, str(error)))
             self._rows = None

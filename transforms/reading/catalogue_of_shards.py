@@ -3,9 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms import files
 from transforms.core.catalogue import (
@@ -31,6 +29,8 @@ from transforms.storage.counted_sink import CountedSink
 # records are decoded together, until they are as many or as long as this.
 _ROWS_TOGETHER = 512
 _BYTES_TOGETHER = 16 << 20
+# What the shards do not tell.
+_OF_SOURCES = frozenset(("_origin", "_row", "_key"))
 
 
 def write_catalogue(
@@ -129,15 +129,11 @@ def _together(batches: Iterable[PayloadBatch]) -> Iterator[PayloadBatch]:
         yield joined(waiting)
 
 
-# What the shards do not tell.
-_OF_SOURCES = frozenset(("_origin", "_row", "_key"))
-
-
 class CatalogueCheck:
     """Compares the rows of a catalogue with the records of some of its shards.
 
         check = CatalogueCheck(catalogue)
-        reader.verify(check.of_shard(0, path, first=0, records=5).see)
+        reader.verify(check.of_shard(0, path, first=0, records=5))
 
     Compared are shard, place, size and CRC32C of every record.
 
@@ -164,8 +160,10 @@ class CatalogueCheck:
 
     def of_shard(
         self, number: int, path: str, *, first: int, records: int
-    ) -> "ShardRowsCheck":
-        """Returns the check of one shard's rows.
+    ) -> Callable[[PayloadBatch], None]:
+        """Returns a function that compares the next records of one shard.
+
+        It raises DamageError where their rows are others, or missing.
 
         Args:
           number: of the shard in its split.
@@ -174,10 +172,27 @@ class CatalogueCheck:
           records: how many it has.
         """
         stop = min(first + records, len(self._catalogue))
-        found = self._catalogue.batches(self._names, min(first, stop), stop)
-        return ShardRowsCheck(self, found, number, path, first)
+        batches = self._catalogue.batches(self._names, min(first, stop), stop)
+        place = first
+        rest: pa.RecordBatch | None = None
 
-    def columns(self, number: int, batch: PayloadBatch) -> dict[str, pa.Array]:
+        def see(batch: PayloadBatch) -> None:
+            nonlocal place, rest
+            expected = self._columns(number, batch)
+            done = 0
+            while done < len(batch):
+                if rest is None or not rest.num_rows:
+                    rest = next(batches, None)
+                if rest is None:
+                    raise self._differs(f"it has no row for record {place:,}")
+                rows = rest.slice(0, len(batch) - done)
+                rest = rest.slice(rows.num_rows)
+                self._compare(rows, expected.slice(done, rows.num_rows), place, path)
+                done, place = done + rows.num_rows, place + rows.num_rows
+
+        return see
+
+    def _columns(self, number: int, batch: PayloadBatch) -> pa.RecordBatch:
         """Returns what the rows of records must be."""
         columns = own_columns(
             number,
@@ -185,72 +200,25 @@ class CatalogueCheck:
             batch.lengths,
             batch.payload_crcs(),
         )
-        return {name: columns[name] for name in self._names}
+        return pa.record_batch({name: columns[name] for name in self._names})
 
-    def compare(
-        self,
-        rows: pa.RecordBatch,
-        expected: dict[str, pa.Array],
-        start: int,
-        place: int,
-        path: str,
+    def _compare(
+        self, rows: pa.RecordBatch, expected: pa.RecordBatch, place: int, path: str
     ) -> None:
         """Raises DamageError where rows differ from what they must be."""
-        for name, found in zip(rows.schema.names, rows.columns, strict=True):
-            wanted = expected[name].slice(start, len(found))
+        for name, found, wanted in zip(
+            self._names, rows.columns, expected.columns, strict=True
+        ):
             if found.equals(wanted):
                 continue
-            same = pc.fill_null(pc.equal(found, wanted), False)
-            both = pc.and_(found.is_null(), wanted.is_null())
-            wrong = ~pc.or_(same, both).to_numpy(zero_copy_only=False)
-            row = int(np.argmax(wrong))
+            row = next(n for n in range(len(found)) if found[n] != wanted[n])
             raise self._differs(
                 f"record {place + row:,}, in {path}, has {name} {wanted[row]}; its "
                 f"row, {found[row]}"
             )
-
-    def lacks(self, place: int) -> DamageError:
-        """Returns the error of a record without a row."""
-        return self._differs(f"it has no row for record {place:,}")
 
     def _differs(self, detail: str) -> DamageError:
         return DamageError(
             f"The catalogue {self._catalogue.path} must have a row for each record of "
             f"its split, in order; {detail}. Make the catalogue again."
         )
-
-
-class ShardRowsCheck:
-    """Compares the rows of one shard; see `CatalogueCheck.of_shard`."""
-
-    def __init__(
-        self,
-        check: CatalogueCheck,
-        found: Iterator[pa.RecordBatch],
-        number: int,
-        path: str,
-        first: int,
-    ) -> None:
-        self._check = check
-        self._found = found
-        self._number, self._path = number, path
-        self._place = first
-        self._rest: pa.RecordBatch | None = None
-
-    def see(self, batch: PayloadBatch) -> None:
-        """Compares the next records of the shard.
-
-        Raises:
-          DamageError: their rows are others, or missing.
-        """
-        expected = self._check.columns(self._number, batch)
-        done = 0
-        while done < len(batch):
-            if self._rest is None or not self._rest.num_rows:
-                self._rest = next(self._found, None)
-            if self._rest is None:
-                raise self._check.lacks(self._place)
-            part = self._rest.slice(0, len(batch) - done)
-            self._rest = self._rest.slice(part.num_rows)
-            self._check.compare(part, expected, done, self._place, self._path)
-            done, self._place = done + part.num_rows, self._place + part.num_rows

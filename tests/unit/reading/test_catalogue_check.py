@@ -48,8 +48,8 @@ def check(table: pa.Table, shards: list[Shard], group: int = 2) -> None:
     place = 0
     for number, each in enumerate(shards):
         count = each.records or 0
-        rows = found.of_shard(number, each.path, first=place, records=count)
-        TFRecordReader(each.path, allow_empty=True).verify(rows.see)
+        see = found.of_shard(number, each.path, first=place, records=count)
+        TFRecordReader(each.path, allow_empty=True).verify(see)
         place += count
     found.check_length(place)
 
