@@ -62,7 +62,7 @@ class Choice:
     Attributes:
       split: its name; empty for all.
       label: the name of a class; empty for all.
-      where: a condition; empty for none. See `transforms.reading.condition`.
+      where: a condition; empty for none. See `transforms.reading.condition_text`.
     """
 
     split: str = ""

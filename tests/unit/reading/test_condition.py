@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from transforms.core.schema import Feature, Kind
 from transforms.errors import MAX_MESSAGE_BYTES, SpecError
-from transforms.reading.condition import parse_condition
+from transforms.reading.condition_text import parse_condition
 
 CLASSES = {"label": ["cat", "dog", "ewe"], "other": ["cat", "dog", "ewe"]}
 FEATURES = [
