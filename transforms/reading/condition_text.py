@@ -57,7 +57,12 @@ from transforms.reading.condition import (
 )
 
 _MAX_BYTES = 1 << 20
-_BACKTICKED = re.compile("`(?:[^`]|``)*+`")
+# Texts in quotes, of which Python reports those that do not end; names in backticks;
+# and what stands for itself.
+_TOKENS = re.compile(
+    r"""'(?:\\.|[^'\\])*+'? | "(?:\\.|[^"\\])*+"? | `(?:[^`]|``)*+` | [`\#\s]""",
+    re.DOTALL | re.VERBOSE,
+)
 _OPERATORS = {
     ast.Lt: "<",
     ast.LtE: "<=",
@@ -167,28 +172,19 @@ class ConditionText:
 
     def _python_source(self) -> str:
         """Returns the text with names in backticks as identifiers of the same bytes."""
-        out: list[str] = []
-        text, place = self._text, 0
-        while place < len(text):
-            mark = text[place]
-            end = place + 1
-            if mark in "'\"":
-                end = _string_end(text, place)
-            elif mark == "`":
-                found = _BACKTICKED.match(text, place)
-                if found is None:
-                    self._refuse(place, "a name in backticks must end with a backtick")
-                end = found.end()
-            elif mark == "#":
-                self._refuse(place, "a comment cannot be part of it")
-            part = text[place:end]
-            if mark == "`":
-                part = "_" * len(part.encode())
-            elif mark.isspace():
-                part = " " * len(mark.encode())
-            out.append(part)
-            place = end
-        return "".join(out)
+
+        def replaced(found: re.Match[str]) -> str:
+            part = found[0]
+            if part == "`":
+                what = "a name in backticks must end with a backtick"
+                raise self.error(found.start(), what)
+            if part == "#":
+                raise self.error(found.start(), "a comment cannot be part of it")
+            if part.isspace() or part.startswith("`"):
+                return (" " if part.isspace() else "_") * len(part.encode())
+            return part
+
+        return _TOKENS.sub(replaced, self._text)
 
     def _span(self, node: ast.expr) -> tuple[int, int]:
         """Returns the bytes of the text that a node was parsed from."""
@@ -198,9 +194,6 @@ class ConditionText:
     def _place(self, before: int) -> int:
         """Returns how many characters are in the first bytes of the text."""
         return len(self._bytes[:before].decode(errors="ignore"))
-
-    def _refuse(self, place: int, what: str) -> NoReturn:
-        raise self.error(place, what)
 
 
 def quoted(name: str) -> str:
@@ -213,18 +206,6 @@ def quoted(name: str) -> str:
         return name
     doubled = name.replace("`", "``")
     return f"`{doubled}`"
-
-
-def _string_end(text: str, place: int) -> int:
-    """Returns where a text in quotes ends; Python reports one that does not."""
-    mark, place = text[place], place + 1
-    while place < len(text):
-        if text[place] == "\\":
-            place += 1
-        elif text[place] == mark:
-            return place + 1
-        place += 1
-    return len(text)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -325,23 +306,23 @@ class _Parser:
 
     def _literal(self, node: ast.expr) -> _Literal:
         match node:
-            case ast.UnaryOp(
-                op=ast.USub(), operand=ast.Constant(value=int() | float())
-            ):
-                value = node.operand.value  # type: ignore[attr-defined]
-                if not isinstance(value, bool):
-                    return self._checked(_Literal(-value, node))
-            case ast.Constant(value=None):
-                self._refuse(node, "None is compared with 'is None' or 'is not None'")
-            case ast.Constant(value=str() | int() | float()):
-                return self._checked(_Literal(node.value, node))
-        self._refuse(node, f"{_found(node)}; write the name of a feature or a literal")
-
-    def _checked(self, literal: _Literal) -> _Literal:
-        value = literal.value
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            self._refuse(literal.node, "an int must be from -2**63 to 2**63 - 1")
-        return literal
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
+                sign = -1
+            case ast.Constant(value=value):
+                sign = 1
+            case _:
+                value, sign = None, 0
+        if sign == 1 and value is None:
+            self._refuse(node, "None is compared with 'is None' or 'is not None'")
+        if isinstance(value, bool | str) and sign == 1:
+            return _Literal(value, node)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self._refuse(
+                node, f"{_found(node)}; write the name of a feature or a literal"
+            )
+        if isinstance(value, int) and not -(2**63) <= sign * value < 2**63:
+            self._refuse(node, "an int must be from -2**63 to 2**63 - 1")
+        return _Literal(sign * value, node)
 
     def _one_of(self, feature: Feature, node: ast.expr) -> Term:
         if not is_single(feature):
