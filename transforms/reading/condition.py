@@ -23,10 +23,9 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue import CatalogueRows
-from transforms.reading.misfit import first_misfit
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
-from transforms.reading.rows import batch_of
+from transforms.reading.rows import batch_of, first_misfit
 
 # By name: a column in the form that `Condition.mask` gives it.
 Columns = Mapping[str, pa.Array]

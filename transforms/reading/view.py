@@ -14,7 +14,6 @@ from transforms.errors import ExampleError, SpecError, nearest
 from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.condition import matching
 from transforms.reading.condition_text import parse_condition
-from transforms.reading.misfit import first_misfit, located
 from transforms.reading.positions import (
     Everything,
     Listed,
@@ -27,7 +26,7 @@ from transforms.reading.positions import (
     whole_number,
 )
 from transforms.reading.records import Gathered, Records
-from transforms.reading.rows import Looks, RowReader, batch_of
+from transforms.reading.rows import Looks, RowReader, batch_of, first_misfit, located
 from transforms.reading.stream import Columns, regrouped
 from transforms.storage.read_ahead import read_ahead
 
