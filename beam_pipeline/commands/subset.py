@@ -1,7 +1,7 @@
 """The command `subset`: a part of a dataset as a dataset of its own."""
 
 from beam_pipeline.commands.copied import print_next, print_splits
-from beam_pipeline.copies.request import Request, read_keys, read_relabelling
+from beam_pipeline.copies.chosen_rows import Request, read_keys, read_relabelling
 from beam_pipeline.copies.subset import Made, make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.terminal import printing

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from beam_pipeline.copies.chosen_rows import Chosen, Relabelling
-from beam_pipeline.copies.derived_copies import CopiedShard
-from beam_pipeline.copies.kept_facts import (
+from beam_pipeline.copies.publication import CopiedShard
+from beam_pipeline.copies.shard_copies import (
+    Changed,
     Counted,
     classes_by_name,
+    copy_some,
+    copy_whole,
     counts_left,
     open_features,
     summarized,
     with_ids,
 )
-from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import FeatureFacts, ShardFacts, SplitFacts
 from transforms.core.schema import Kind

@@ -14,10 +14,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from beam_pipeline.copies.derived_copies import CopiedShard
-from beam_pipeline.copies.kept_facts import with_ids
-from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
-from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole
+from beam_pipeline.copies.publication import (
+    CopiedShard,
+    look_at,
+    publish_copy,
+    with_sidecars,
+)
+from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole, with_ids
 from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.label_map import LABEL_MAP_NAME

@@ -1,4 +1,9 @@
-"""Publish a dataset that is made of others, as `convert` publishes one."""
+"""Publish a dataset that is made of others, as `convert` publishes one.
+
+Its indexes and catalogue are made from those of the others: what is known of a shard
+that was taken as it is comes from the dataset that it was in. Where ten records of a
+terabyte are erased, only the shards that held them are read.
+"""
 
 import contextlib
 import dataclasses
@@ -7,18 +12,36 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.copies.derived_copies import (
-    CopiedShard,
-    derived_copies,
-    write_beside,
-)
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_pipeline.copies.shard_copies import copy_whole
 from beam_pipeline.datasets.dataset import Dataset
+from beam_pipeline.datasets.derived_files import catalogues_of, indexes_of
 from beam_pipeline.version import __version__
 from transforms import files
-from transforms.core.manifest import DerivedFile, Manifest
+from transforms.core.catalogue import (
+    OWN_COLUMNS,
+    catalogue_features,
+    catalogue_schema,
+    part_file,
+    part_ranges,
+)
+from transforms.core.catalogue_part import write_part
+from transforms.core.manifest import (
+    DerivedFile,
+    FileFacts,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord.record_index import index_file, text_index_file
 from transforms.errors import (
     COMMITTED_NOTE,
     DamageError,
@@ -26,10 +49,219 @@ from transforms.errors import (
     TargetError,
 )
 from transforms.publishing import target, work_folder
+from transforms.reading.catalogue import Catalogue
+from transforms.reading.catalogue_of_shards import rows_of_shard
 from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage import folders
+from transforms.storage.counted_sink import CountedSink
 from transforms.storage.paths import absolute
 from transforms.work.store import Store
+
+_OF_SOURCES = ("_origin", "_row", "_key")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CopiedShard:
+    """Where the records of a shard come from.
+
+    Attributes:
+      dataset: that they were in.
+      split: their split there.
+      facts: of their shard there.
+      first: place of the first of them in that split.
+      kept: n bools for the n records of that shard.
+    """
+
+    dataset: Dataset
+    split: str
+    facts: ShardFacts
+    first: int
+    kept: npt.NDArray[np.bool_]
+
+    def is_whole(self, facts: ShardFacts) -> bool:
+        """Whether a new shard has the same bytes."""
+        return (facts.bytes, facts.crc32c) == (self.facts.bytes, self.facts.crc32c)
+
+
+def derived_copies(
+    manifest: Manifest, sources: Mapping[str, CopiedShard], store: Store
+) -> list[FileFacts]:
+    """Writes what the datasets had that the records come from; returns its facts.
+
+    There is a catalogue if all of them have one.
+
+    Args:
+      manifest: of the new dataset, whose shards are written.
+      sources: name of each shard -> where its records come from.
+      store: where the shards are.
+
+    Raises:
+      DamageError: a derived file of a source is damaged.
+      OSError, StorageError: a file cannot be read, or not be written.
+    """
+    written = _indexes(manifest, sources, store)
+    datasets = {each.dataset.directory: each.dataset for each in sources.values()}
+    catalogues = {path: catalogues_of(each) for path, each in datasets.items()}
+    if catalogues and all(catalogues.values()):
+        for split in manifest.splits:
+            written += _catalogue(manifest, split, sources, catalogues, store)
+    return written
+
+
+def _indexes(
+    manifest: Manifest, sources: Mapping[str, CopiedShard], store: Store
+) -> list[FileFacts]:
+    if manifest.compression != "none":
+        return []  # version 0.2 wrote indexes of gzip files
+    written = []
+    datasets = {each.dataset.directory: each.dataset for each in sources.values()}
+    had_by = {
+        path: {each.file: each for each in dataset.manifest.derived}
+        for path, dataset in datasets.items()
+    }
+    for split in manifest.splits:
+        for facts in split.shards:
+            source = sources[facts.file]
+            had = had_by[source.dataset.directory]
+            forms = [
+                form
+                for form in (index_file, text_index_file)
+                if form(source.facts.file) in had
+            ]
+            if source.is_whole(facts):
+                for form in forms:
+                    known = had[form(source.facts.file)]
+                    name = form(facts.file)
+                    store.announce(name)
+                    copy_whole(
+                        source.dataset.path(known.file),
+                        os.path.join(store.dataset, name),
+                        known,
+                        attempts=store.attempts,
+                    )
+                    written.append(FileFacts(name, known.bytes, known.crc32c))
+            elif forms:
+                path = os.path.join(store.dataset, facts.file)
+                found, _ = indexes_of(path, facts.file)
+                names = [form(facts.file) for form in forms]
+                written += [write_beside(store, name, found[name]) for name in names]
+    return written
+
+
+def write_beside(store: Store, name: str, data: bytes) -> FileFacts:
+    """Writes a file beside the shards of a dataset; returns its facts."""
+    store.announce(name)
+    path = os.path.join(store.dataset, name)
+    files.write_file(path, data, attempts=store.attempts)
+    return FileFacts(name, len(data), google_crc32c.value(data))
+
+
+def _catalogue(
+    manifest: Manifest,
+    split: SplitFacts,
+    sources: Mapping[str, CopiedShard],
+    catalogues: Mapping[str, Mapping[str, Catalogue]],
+    store: Store,
+) -> list[FileFacts]:
+    """Writes the parts of the catalogue of one split; returns their facts."""
+    found = [
+        catalogues[sources[facts.file].dataset.directory][sources[facts.file].split]
+        for facts in split.shards
+    ]
+    if not found:
+        return []
+    everywhere = set.intersection(*(set(each.schema.names) for each in found))
+    features, _ = catalogue_features(
+        [facts.feature for facts in manifest.features], texts=True
+    )
+    features = tuple(each for each in features if each.name in everywhere)
+    classes = {
+        facts.feature.name: pa.array([*facts.classes], pa.string())
+        for facts in manifest.features
+        if facts.feature.kind is Kind.LABEL and facts.classes
+    }
+    schema = catalogue_schema(
+        features,
+        classes,
+        origins={"_origin", "_row"} <= everywhere,
+        keys="_key" in everywhere,
+    )
+    ranges = part_ranges([facts.records for facts in split.shards])
+    written = []
+    for index, (start, stop) in enumerate(ranges):
+        name = part_file(split.name, index, len(ranges))
+        rows = (
+            batch
+            for number in range(start, stop)
+            for batch in _rows(
+                number,
+                split.shards[number],
+                sources[split.shards[number].file],
+                found[number],
+                features,
+                schema,
+                store,
+            )
+        )
+        store.announce(name)
+        path = os.path.join(store.dataset, name)
+        with files.create(path, attempts=store.attempts) as sink:
+            counted = CountedSink(sink)
+            write_part(counted, rows, schema, classes)
+        written.append(FileFacts(name, counted.tell(), counted.crc32c))
+    return written
+
+
+def _rows(
+    number: int,
+    facts: ShardFacts,
+    source: CopiedShard,
+    catalogue: Catalogue,
+    features: Sequence[Feature],
+    schema: pa.Schema,
+    store: Store,
+) -> Iterator[Mapping[str, pa.Array]]:
+    """Yields the rows of a new shard; those that it had, if it was not changed."""
+    first, stop = source.first, source.first + source.facts.records
+    own = [name for name in schema.names if name in OWN_COLUMNS and name != "_shard"]
+    if source.is_whole(facts):
+        known = {f.feature.name: f for f in source.dataset.manifest.features}
+        typed = [
+            dataclasses.replace(each, vocabulary=tuple(known[each.name].classes))
+            if each.kind is Kind.LABEL
+            else each
+            for each in features
+        ]
+        pairs = zip(
+            catalogue.batches(own, first, stop),
+            catalogue.typed_batches(typed, first, stop),
+            strict=True,
+        )
+        for places, values in pairs:
+            count = places.num_rows
+            columns = dict(zip(own, places.columns, strict=True))
+            if source.dataset.manifest.compression != "none":
+                # Version 0.2 named the places of gzip members.
+                columns["_offset"] = pa.nulls(count, pa.int64())
+            yield {
+                "_shard": pa.array(np.full(count, number, np.int32)),
+                **columns,
+                **dict(zip(values.schema.names, values.columns, strict=True)),
+            }
+        return
+    of_source = [name for name in own if name in _OF_SOURCES]
+    before: dict[str, pa.Array] = {}
+    if of_source:
+        table = pa.Table.from_batches(catalogue.batches(of_source, first, stop))
+        kept = table.filter(pa.array(source.kept)).unify_dictionaries()
+        before = {name: kept[name].combine_chunks() for name in of_source}
+    path, done = os.path.join(store.dataset, facts.file), 0
+    for batch in rows_of_shard(path, number, features):
+        count = len(batch["_size"])
+        places = {name: each.slice(done, count) for name, each in before.items()}
+        yield {**batch, **places}
+        done += count
+
 
 _MAKER = "beam-tfrecord"
 

@@ -9,12 +9,12 @@ from beam_pipeline.copies.chosen_rows import (
     Chosen,
     Columns,
     Relabelling,
+    Request,
     choose,
     relabelling_of,
 )
 from beam_pipeline.copies.kept_shards import KeptShards
 from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
-from beam_pipeline.copies.request import Request
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import open_dataset

@@ -12,18 +12,35 @@ import jinja2
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.page.charts import bar, density, histogram_of, overlay
-from beam_pipeline.page.classes import ClassCounts, class_counts, ends_of, object_counts
-from beam_pipeline.page.distributions import Distribution, describe, describe_counts
+from beam_pipeline.page.distributions import (
+    Distribution,
+    bar,
+    density,
+    describe,
+    describe_counts,
+    histogram_of,
+    overlay,
+)
 from beam_pipeline.page.pictures import (
     Equal,
+    Longs,
     PictureClass,
+    Thumbnail,
+    draw,
     equal_images,
     pictures,
     within,
 )
-from beam_pipeline.page.sample import ROWS_A_SHARD, Sample, image_of, sample_split
-from beam_pipeline.page.thumbnails import Longs, Thumbnail, draw
+from beam_pipeline.page.sample import (
+    ROWS_A_SHARD,
+    ClassCounts,
+    Sample,
+    class_counts,
+    ends_of,
+    image_of,
+    object_counts,
+    sample_split,
+)
 from beam_pipeline.reader_programs import READERS, program
 from beam_pipeline.reader_programs.facts import Facts
 from beam_pipeline.reading.open_dataset import open_dataset

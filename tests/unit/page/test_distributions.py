@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_pipeline.page.charts import histogram_of, spread_of
-from beam_pipeline.page.classes import ends_of
-from beam_pipeline.page.distributions import describe
-from beam_pipeline.page.pictures import Picture, PictureClass, picture_bytes, within
-from beam_pipeline.page.thumbnails import (
+from beam_pipeline.page.distributions import describe, histogram_of, spread_of
+from beam_pipeline.page.pictures import (
     MOST_THUMBNAILS,
+    Picture,
+    PictureClass,
     Thumbnail,
     chosen,
     draw,
+    picture_bytes,
     share_of_each,
+    within,
 )
+from beam_pipeline.page.sample import ends_of
 from transforms.core.schema import Feature, Kind
 
 FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40)
