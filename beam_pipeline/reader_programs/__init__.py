@@ -1,13 +1,9 @@
-"""Programs that read a dataset, one module for each library that reads it.
+"""Programs that read a dataset, which `schema --as LIBRARY` prints.
 
-    tensorflow.py   program(facts) -> the text that `schema --as tensorflow` prints
-
-A module here is a library that `--as` offers, except `facts`, which the others share.
-A new library is a new module with a function `program`.
+`tensorflow` has the longest of them, `libraries` the others, and `facts` what they say
+of a dataset.
 """
 
-import importlib
-import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line needs the names alone, and is to answer at once
@@ -15,9 +11,7 @@ if TYPE_CHECKING:  # the command line needs the names alone, and is to answer at
 
 __all__ = ["READERS", "program"]
 
-READERS = tuple(
-    sorted({each.name for each in pkgutil.iter_modules(__path__)} - {"facts"})
-)
+READERS = ("beam", "dali", "grain", "keras", "pandas", "tensorflow", "torch")
 """The libraries, as `schema --as` names them."""
 
 
@@ -31,6 +25,9 @@ def program(reader: str, facts: "Facts") -> str:
     Raises:
       UsageError: the library cannot read it.
     """
-    module = importlib.import_module(f"{__name__}.{reader}")
-    text: str = module.program(facts)
+    from beam_pipeline.reader_programs import libraries
+    from beam_pipeline.reader_programs.tensorflow import tensorflow
+
+    make = tensorflow if reader == "tensorflow" else getattr(libraries, reader)
+    text: str = make(facts)
     return text

@@ -53,7 +53,7 @@ _COMPRESSION_TYPES = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 _DECODING = "channels=3, expand_animations=False"
 
 
-def program(facts: Facts) -> str:
+def tensorflow(facts: Facts) -> str:
     """Returns the program: `feature_description`, `parse`, `read` and `batches`."""
     manifest = facts.manifest
     shards = {split.name: len(split.shards) for split in manifest.splits}
