@@ -45,8 +45,8 @@ from transforms.core.schema import (
 from transforms.errors import DamageError, SpecError, bounded, nearest
 from transforms.formats.columnar.arrow_batches import flat_columns
 from transforms.formats.tfrecord_files.dataset import row_feature
-from transforms.gather.inferred import Declared, InferredColumn
 from transforms.publishing import target
+from transforms.rows.inferred import Declared, InferredColumn
 from transforms.storage.paths import absolute
 from transforms.work.held_files import HeldFile, hold
 

@@ -16,8 +16,8 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.schema import Feature, Kind
-from transforms.gather.inferred import Declared
-from transforms.gather.row_identity import RowRule
+from transforms.rows.inferred import Declared
+from transforms.rows.row_identity import RowRule
 from transforms.work.held_files import HeldFile
 
 

@@ -29,13 +29,13 @@ from transforms.core.placing.placement import (
 )
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError, SpecError, nearest
-from transforms.gather.inferred import Declared, InferredColumn, infer
-from transforms.gather.pieces import SpooledBundle
-from transforms.gather.refused_rows import merge_refusals
-from transforms.gather.row_identity import RowRule
-from transforms.gather.tally import merge_tallies
-from transforms.gather.typed_rows import SpooledTypes
 from transforms.publishing.shared_run import Seen, SharedRun
+from transforms.rows.inferred import Declared, InferredColumn, infer
+from transforms.rows.pieces import SpooledBundle
+from transforms.rows.refused_rows import merge_refusals
+from transforms.rows.row_identity import RowRule
+from transforms.rows.tally import merge_tallies
+from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, LeakRule, Publication
 

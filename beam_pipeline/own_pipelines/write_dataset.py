@@ -43,9 +43,9 @@ from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
 from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
-from transforms.gather.row_types import check_row_type
 from transforms.publishing.bucket.runs import this_run
 from transforms.publishing.shared_run import SharedRun
+from transforms.rows.row_types import check_row_type
 from transforms.stages.commit import Facts
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.spool import SpoolRows

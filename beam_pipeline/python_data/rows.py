@@ -16,7 +16,7 @@ from transforms.core.nesting import check_key
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.python_kinds import OddValueError, converter_of, native_values
 from transforms.errors import InputError, SourceError, bounded
-from transforms.gather.row_types import A_ROW, as_mapping
+from transforms.rows.row_types import A_ROW, as_mapping
 
 # A record batch ends at the first of these limits that is reached.
 _BATCH_ROWS = 4096

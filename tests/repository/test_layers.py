@@ -54,7 +54,7 @@ LIBRARY = {
         "errors files storage core core.placing work publishing.bucket"
     ),
     "transforms.publishing.bucket": "errors files storage core sidecars work",
-    "transforms.gather": (
+    "transforms.rows": (
         "errors core core.example core.infer core.placing core.rows formats "
         "formats.columnar formats.tfrecord_files"
     ),
@@ -68,7 +68,7 @@ LIBRARY = {
     ),
     "transforms.stages": (
         "errors files storage core core.placing formats sidecars work shards "
-        "gather codec publishing publishing.bucket"
+        "rows codec publishing publishing.bucket"
     ),
     "transforms.tfrecord": (
         "lazy_names errors files storage core core.placing core.tfrecord work "

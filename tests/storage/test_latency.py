@@ -105,8 +105,8 @@ import sys, time
 import pyarrow as pa
 from transforms import files
 from transforms.core.placing.placement import SplitRule, SplitSource
-from transforms.gather.row_identity import RowRule
-from transforms.gather.spool import Spool
+from transforms.rows.row_identity import RowRule
+from transforms.rows.spool import Spool
 folder, count, alone = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 paths = [f"{folder}/a/{number:05}.png" for number in range(count)]
 paths.append(f"{folder}/gone.png")

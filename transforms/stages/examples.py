@@ -16,7 +16,7 @@ from transforms.codec.encode import encode_rows
 from transforms.codec.schemas import Coding, SchemaLike, coding_of
 from transforms.codec.typed import encode_table
 from transforms.errors import EncodingError, ExampleError, bounded
-from transforms.gather.row_types import as_mapping, check_row_type
+from transforms.rows.row_types import as_mapping, check_row_type
 
 # Elements of a bundle are encoded or decoded together: at most this many rows, ...
 _BATCH_ROWS = 4096

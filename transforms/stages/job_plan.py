@@ -13,7 +13,7 @@ import apache_beam as beam
 
 from transforms.core.placing.splitting import PLACE
 from transforms.core.placing.vocabulary import Vocabulary
-from transforms.gather.typed_rows import SpooledTypes
+from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout
 from transforms.work.store import Store
 from transforms.work.worker_check import VersionRules

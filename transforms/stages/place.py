@@ -39,7 +39,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.core.segment import NO_RECORD
 from transforms.errors import EncodingError
 from transforms.formats.source import Source
-from transforms.gather.typed_rows import read_piece
+from transforms.rows.typed_rows import read_piece
 from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.receipts import PieceDone, find_block, keep_piece
 from transforms.work.split_locks import open_assignments

@@ -20,10 +20,10 @@ from transforms.core.model import (
     task_of,
 )
 from transforms.errors import ConservationError
-from transforms.gather.pieces import SpooledBundle
-from transforms.gather.row_identity import RowRule
-from transforms.gather.spool import Spool
 from transforms.publishing.shared_run import SharedRun
+from transforms.rows.pieces import SpooledBundle
+from transforms.rows.row_identity import RowRule
+from transforms.rows.spool import Spool
 from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.rejects import RejectGatherer
 

@@ -34,7 +34,7 @@ from transforms.core.example.messages import read_examples
 from transforms.core.placing import identity
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import hash_texts
-from transforms.gather import row_identity, spool
+from transforms.rows import row_identity, spool
 from transforms.shards import shard_job
 
 Folder = pathlib.Path

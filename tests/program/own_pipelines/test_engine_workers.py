@@ -23,10 +23,10 @@ from transforms.core import this_worker
 from transforms.core.model import ReadFacts
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError, TargetError, WorkerError
-from transforms.gather.pieces import SpooledBundle
-from transforms.gather.spool import Spool
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
+from transforms.rows.pieces import SpooledBundle
+from transforms.rows.spool import Spool
 from transforms.stages import read
 from transforms.work import worker_check
 from transforms.work.worker_check import VersionRules, WorkerRules

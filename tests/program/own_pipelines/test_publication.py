@@ -35,10 +35,10 @@ from transforms.errors import (
     ConservationError,
     TargetError,
 )
-from transforms.gather.pieces import SpooledBundle
-from transforms.gather.spool import Spool
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
+from transforms.rows.pieces import SpooledBundle
+from transforms.rows.spool import Spool
 from transforms.shards import together
 from transforms.shards.together import ShardGroup
 from transforms.stages.commit import Facts, commit_dataset

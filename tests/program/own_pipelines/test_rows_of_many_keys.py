@@ -17,8 +17,8 @@ from tests.support.gathered_rows import gather
 from tests.support.own_pipelines import write_rows
 from transforms.core.reasons import Reason
 from transforms.errors import BeamTFRecordError
-from transforms.gather import row_batches, spool
-from transforms.gather.row_batches import batches_of
+from transforms.rows import row_batches, spool
+from transforms.rows.row_batches import batches_of
 
 Row = dict[str, Any]
 

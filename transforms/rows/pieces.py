@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from transforms.core import this_worker
 from transforms.core.model import RejectLog, Segment
-from transforms.gather.refused_rows import Refusals
-from transforms.gather.tally import Tally
+from transforms.rows.refused_rows import Refusals
+from transforms.rows.tally import Tally
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

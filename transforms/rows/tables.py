@@ -23,7 +23,7 @@ from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 from transforms.formats.tfrecord_files.features import composed, record_types
-from transforms.gather.row_types import check_name
+from transforms.rows.row_types import check_name
 
 # In the metadata of a batch: the columns that were mappings, as JSON.
 _MAPPINGS = b"mappings"

@@ -38,8 +38,8 @@ from transforms.core.rows.python_kinds import (
     shown,
 )
 from transforms.errors import EncodingError, bounded
-from transforms.gather.row_types import Row, as_mapping, check_name
-from transforms.gather.tables import NO_COLUMNS, UnusableValueError, flat
+from transforms.rows.row_types import Row, as_mapping, check_name
+from transforms.rows.tables import NO_COLUMNS, UnusableValueError, flat
 
 _NESTED = frozenset(["array", "list", "mapping"])
 MOST_CELLS = 1 << 22

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list
-from transforms.core.infer.typed import is_named_like_images
-from transforms.gather.row_identity import RowRule
-from transforms.gather.tally import ends_like_image, is_absolute
+from transforms.core.infer.image_names import is_named_like_images
+from transforms.rows.row_identity import RowRule
+from transforms.rows.tally import ends_like_image, is_absolute
 
 Longs = npt.NDArray[np.int64]
 

@@ -20,7 +20,7 @@ from transforms.core.model import Rejection
 from transforms.core.nesting import MAX_NESTING
 from transforms.core.reasons import Fault
 from transforms.errors import bounded
-from transforms.gather.row_types import as_mapping
+from transforms.rows.row_types import as_mapping
 
 # Larger ones are in the text by their checksum.
 _SHOWN_BYTES = 1 << 16

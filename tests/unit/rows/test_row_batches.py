@@ -7,7 +7,7 @@ import pytest
 
 from transforms.core.segment import CONTENT_COLUMN, PLACE_COLUMNS
 from transforms.errors import EncodingError
-from transforms.gather.row_batches import batches_of
+from transforms.rows.row_batches import batches_of
 
 
 class Point(NamedTuple):

@@ -24,7 +24,7 @@ from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.float32 import LargeNumbers
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import EncodingError, bounded
-from transforms.gather.tally import Counts, Tally
+from transforms.rows.tally import Counts, Tally
 
 _OF_100 = 99
 _PATHS_OF_100 = 95
