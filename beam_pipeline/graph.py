@@ -15,7 +15,7 @@ from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
 from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import ConservationError
-from transforms.rows.pieces import SpooledBundle
+from transforms.rows.tally import SpooledBundle
 from transforms.stages.commit import CommitDataset, commit_job
 from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.stages.leak_check import CheckLeaks

@@ -10,7 +10,7 @@ from beam_pipeline.own_pipelines.known_rows import Given
 from beam_pipeline.own_pipelines.parameters import raising_of_rows
 from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
 from transforms.publishing.shared_run import Seen, SharedRun
-from transforms.rows.pieces import SpooledBundle
+from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan
 
 _WORD_BYTES = 8

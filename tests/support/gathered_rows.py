@@ -25,8 +25,8 @@ from transforms.core.rows.record_columns import (
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import in_source_order
 from transforms.publishing.shared_run import Seen
-from transforms.rows.pieces import SpooledBundle
 from transforms.rows.spool import Spool
+from transforms.rows.tally import SpooledBundle
 from transforms.rows.typed_rows import read_piece
 from transforms.shards.shard_job import load_segments
 from transforms.stages.job_plan import JobPlan

@@ -24,7 +24,6 @@ from transforms.core.rows.python_kinds import OddValueError, family_of, python_v
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded, nearest
-from transforms.rows.pieces import SpooledBundle
 from transforms.rows.refused_rows import (
     RefusedRows,
     refuse,
@@ -32,11 +31,17 @@ from transforms.rows.refused_rows import (
 )
 from transforms.rows.row_batches import MOST_CELLS, batches_of
 from transforms.rows.row_identity import Bools, RowRule, identified, unplaced
-from transforms.rows.row_sizes import file_sizes, row_sizes
 from transforms.rows.row_types import NO_ROW, Row, as_mapping, how_to_map
 from transforms.rows.tables import UnusableValueError, mappings_in, rows_of_examples
 from transforms.rows.tables import table_batch as batch_of_table
-from transforms.rows.tally import Tally, count_values, merge_tallies
+from transforms.rows.tally import (
+    SpooledBundle,
+    Tally,
+    count_values,
+    file_sizes,
+    merge_tallies,
+    row_sizes,
+)
 
 # Elements become Arrow together, at most this many: they wait as Python objects. The
 # first ones show how large rows are; from then on _BATCH_BYTES is a limit too.

@@ -21,9 +21,9 @@ from transforms.core.model import (
 )
 from transforms.errors import ConservationError
 from transforms.publishing.shared_run import SharedRun
-from transforms.rows.pieces import SpooledBundle
 from transforms.rows.row_identity import RowRule
 from transforms.rows.spool import Spool
+from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.rejects import RejectGatherer
 

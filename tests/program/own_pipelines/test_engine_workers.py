@@ -25,8 +25,8 @@ from transforms.core.this_worker import Worker
 from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
-from transforms.rows.pieces import SpooledBundle
 from transforms.rows.spool import Spool
+from transforms.rows.tally import SpooledBundle
 from transforms.stages import read
 from transforms.work import worker_check
 from transforms.work.worker_check import VersionRules, WorkerRules

@@ -37,8 +37,8 @@ from transforms.errors import (
 )
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
-from transforms.rows.pieces import SpooledBundle
 from transforms.rows.spool import Spool
+from transforms.rows.tally import SpooledBundle
 from transforms.shards import together
 from transforms.shards.together import ShardGroup
 from transforms.stages.commit import Facts, commit_dataset
