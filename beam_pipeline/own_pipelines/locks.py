@@ -21,11 +21,12 @@ from transforms.core.placing.splitting import Assignments, check_lock
 from transforms.core.schema import Schema
 from transforms.errors import RaceError
 from transforms.work.held_files import HeldFile, hold, sha256_of
-from transforms.work.split_ids import SplitIds, read_split_ids
-from transforms.work.split_locks import (
+from transforms.work.split_tables import (
     NEW_LOCK,
+    SplitIds,
     install_lock,
     open_assignments,
+    read_split_ids,
     write_table,
 )
 from transforms.work.store import Store

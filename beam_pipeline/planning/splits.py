@@ -21,8 +21,13 @@ from transforms.core.placing.splitting import (
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
 from transforms.storage.paths import absolute
-from transforms.work.split_ids import SplitIds, read_split_ids
-from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
+from transforms.work.split_tables import (
+    NEW_LOCK,
+    SplitIds,
+    open_assignments,
+    read_split_ids,
+    write_table,
+)
 from transforms.work.store import Store
 
 # How much a share may be off by rounding.

@@ -44,7 +44,7 @@ from transforms.storage.object_clients import client_of
 from transforms.storage.paths import absolute, is_remote
 from transforms.work import lease
 from transforms.work.reports import Reports
-from transforms.work.split_locks import install_lock
+from transforms.work.split_tables import install_lock
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, store_variables
 

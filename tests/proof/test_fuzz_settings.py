@@ -25,8 +25,7 @@ from tests.support.fuzzing import (
 from tests.support.stress import CASES
 from transforms.core.manifest import Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, SpecError
-from transforms.work.split_ids import read_split_ids
-from transforms.work.split_locks import open_assignments
+from transforms.work.split_tables import open_assignments, read_split_ids
 
 Folder = pathlib.Path
 

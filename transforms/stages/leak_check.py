@@ -27,8 +27,12 @@ from transforms.core.placing.placement import UInt64s, usual_order
 from transforms.core.placing.splitting import Assignments
 from transforms.shards.placeless_rows import repeated_key
 from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput
-from transforms.work.split_ids import missing_keys
-from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
+from transforms.work.split_tables import (
+    NEW_LOCK,
+    missing_keys,
+    open_assignments,
+    write_table,
+)
 from transforms.work.store import Store
 
 # How many leaks are shown, and how many places of each.

@@ -42,7 +42,7 @@ from transforms.formats.source import Source
 from transforms.rows.typed_rows import read_piece
 from transforms.stages.job_plan import JobPlan, PlanInput
 from transforms.work.receipts import PieceDone, find_block, keep_piece
-from transforms.work.split_locks import open_assignments
+from transforms.work.split_tables import open_assignments
 from transforms.work.store import Store
 
 FACTS = "facts"

@@ -31,7 +31,7 @@ from transforms.core.placing.strata import (
     sum_counts,
     unpack,
 )
-from transforms.work.split_locks import open_assignments
+from transforms.work.split_tables import open_assignments
 from transforms.work.store import Store
 
 COUNTS = "counts"

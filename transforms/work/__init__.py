@@ -2,7 +2,7 @@
 
 store.py receipts.py    finished work, also for later runs
 rejects.py reject_files.py            rejected items
-split_ids.py split_locks.py held_files.py    tables that decide splits
+split_tables.py       tables that decide splits
 worker_check.py       what is asked of workers of an engine
 reports.py                            what they tell the submitter
 versions.py                           writes that require the version last seen

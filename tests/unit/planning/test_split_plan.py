@@ -14,7 +14,7 @@ from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.splitting import Assignments
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, UsageError
-from transforms.work.split_locks import open_assignments, write_table
+from transforms.work.split_tables import open_assignments, write_table
 from transforms.work.store import Store
 
 Folder = pathlib.Path

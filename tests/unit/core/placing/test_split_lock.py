@@ -20,8 +20,12 @@ from transforms.core.placing.splitting import (
     split_rows,
 )
 from transforms.errors import CommitError, SourceError, SpecError
-from transforms.work.split_ids import read_split_ids
-from transforms.work.split_locks import install_lock, open_assignments, write_table
+from transforms.work.split_tables import (
+    install_lock,
+    open_assignments,
+    read_split_ids,
+    write_table,
+)
 
 Folder = pathlib.Path
 NAMES = ("train", "test")
