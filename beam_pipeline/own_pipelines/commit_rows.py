@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
-from beam_pipeline.own_pipelines.locks import EarlierRuns
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
 from transforms.core.manifest import Manifest
 from transforms.core.model import ShardFile
 from transforms.core.placing.leakage import SplitFindings

@@ -23,6 +23,7 @@ import pyarrow as pa
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_pipeline.own_pipelines.earlier_runs import HeldFile, hold
 from beam_pipeline.own_pipelines.read_source import (
     ReadSource,
     with_source_features,
@@ -48,7 +49,6 @@ from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.publishing import target
 from transforms.rows.inferred import Declared, InferredColumn
 from transforms.storage.paths import absolute
-from transforms.work.held_files import HeldFile, hold
 
 _TYPES: Mapping[Any, pa.DataType] = {
     bool: pa.bool_(),

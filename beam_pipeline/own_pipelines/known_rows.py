@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Mapping
 
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns, HeldFile
 from beam_pipeline.own_pipelines.given_schema import (
     GivenSchema,
     example_features,
     like_dataset,
     root_of,
 )
-from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.settings.spec import Spec
@@ -18,7 +18,6 @@ from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.schema import Feature, Kind
 from transforms.rows.inferred import Declared
 from transforms.rows.row_identity import RowRule
-from transforms.work.held_files import HeldFile
 
 
 @dataclasses.dataclass(frozen=True)

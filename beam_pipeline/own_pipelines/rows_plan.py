@@ -11,8 +11,8 @@ from typing import Any
 
 from apache_beam.version import __version__ as beam_version
 
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
 from beam_pipeline.own_pipelines.given_schema import GivenSchema, schema_of
-from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.derived import derived_settings
 from beam_pipeline.planning.features.vocabularies import vocabularies_of

@@ -20,6 +20,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from beam_pipeline.engines.workers import version_rules
 from beam_pipeline.graph import build_rows
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns, read_earlier_runs
 from beam_pipeline.own_pipelines.engine_workers import check_seen, workers_of
 from beam_pipeline.own_pipelines.given_schema import (
     GivenSchema,
@@ -32,7 +33,6 @@ from beam_pipeline.own_pipelines.given_schema import (
     types_of_rows,
 )
 from beam_pipeline.own_pipelines.known_rows import Given, row_rule_of, split_rule
-from beam_pipeline.own_pipelines.locks import EarlierRuns, read_earlier_runs
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.plan_steps import (
     look_at_target,

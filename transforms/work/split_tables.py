@@ -15,7 +15,6 @@ import os
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from transforms import files
 from transforms.core.placing.identity import key_hashes
@@ -203,18 +202,20 @@ def _read(path: str) -> pa.Table:
             from pyarrow import parquet
 
             return parquet.read_table(_opened(path))
+        from pyarrow import csv
+
         delimiter = "\t" if suffix in (".tsv", ".tab") else ","
-        header = pyarrow.csv.open_csv(
+        header = csv.open_csv(
             _opened(path),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
+            parse_options=csv.ParseOptions(delimiter=delimiter),
         ).schema.names
-        return pyarrow.csv.read_csv(
+        return csv.read_csv(
             _opened(path),
-            parse_options=pyarrow.csv.ParseOptions(
+            parse_options=csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=True
             ),
             # As text: an id 007 is not 7.
-            convert_options=pyarrow.csv.ConvertOptions(
+            convert_options=csv.ConvertOptions(
                 column_types=dict.fromkeys(header, pa.string()),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,

@@ -22,7 +22,7 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from beam_pipeline.own_pipelines import commit_rows as committing
 from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
-from beam_pipeline.own_pipelines.locks import EarlierRuns
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert
