@@ -24,7 +24,7 @@ from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_pipeline.own_pipelines.earlier_runs import HeldFile, hold
-from beam_pipeline.own_pipelines.read_source import (
+from beam_pipeline.own_pipelines.read_rows import (
     ReadSource,
     with_source_features,
 )

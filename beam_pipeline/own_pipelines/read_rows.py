@@ -6,11 +6,12 @@ plan, when the pipeline is built: files, schema, splits
      -> rows, or Arrow batches                          Give rows
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import apache_beam as beam
@@ -22,21 +23,20 @@ from beam_pipeline.own_pipelines.engine_workers import (
     check_seen,
     workers_of,
 )
-from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
-from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
-from transforms.core.model import Batch, RejectLog
-from transforms.core.schema import Kind, Schema
+from transforms.core.arrays import is_bytes, is_list
+from transforms.core.model import Batch, ReadFacts, RejectLog
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, raising_in_python
 from transforms.formats.listing import HeldListing, InlineListing
 from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
 from transforms.work.store import Store
-from transforms.work.worker_check import WorkerRules
+from transforms.work.worker_check import VersionRules, WorkerRules
 
 # Three stages hold the listing, each in base 64: 1 MiB of the graph in all.
 _INLINE_BYTES = (1 << 20) // 4
@@ -53,6 +53,43 @@ _BESIDE = frozenset(
 )
 # It needs what a whole job has: someone who waits for its end.
 _OF_JOBS = "vocabulary_lock"
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadSource:
+    """What is known of a source before its rows are read.
+
+    Attributes:
+      root: the folder that paths of images are relative to.
+      schema: of its rows; every feature that is not derived is a column.
+      inputs: its files, as a manifest states them.
+      skipped: items left out before reading, by reason.
+      expected_rows: how many rows must be read; None if not known.
+      notes: what a person should know of how it was understood.
+      versions: that the workers of an engine must have to read it; None where threads
+        of the program do.
+    """
+
+    root: str
+    schema: Schema
+    inputs: Mapping[str, Any]
+    skipped: Mapping[str, int]
+    expected_rows: int | None
+    notes: tuple[str, ...]
+    versions: VersionRules | None = None
+
+
+class ReadAccounts(NamedTuple):
+    """What `ReadRows` has read, for `WriteDataset(..., accounts=read.accounts)`.
+
+    Attributes:
+      facts: a ReadFacts for each piece of the source, and a RejectLog for each with
+        rejects.
+      source: what is known of the source already.
+    """
+
+    facts: beam.PCollection[ReadFacts | RejectLog]
+    source: ReadSource
 
 
 class RowsRead(NamedTuple):
@@ -266,3 +303,66 @@ def _rows_of(batch: Batch, columns: list[str]) -> Iterable[dict[str, Any]]:
 def _rejects_of(log: RejectLog) -> Iterator[dict[str, Any]]:
     for line in read_lines(log):
         yield json.loads(line)
+
+
+def with_source_features(
+    features: Sequence[Feature],
+    types: Mapping[str, Sequence[pa.DataType]],
+    source: ReadSource,
+    *,
+    label: str | None,
+) -> list[Feature]:
+    """Returns inferred features, those of the source where columns are as they were.
+
+    Args:
+      features: a feature for each column.
+      types: that the values of each column join to.
+      source: that the rows were read from.
+      label: the column to predict, where the job says one.
+    """
+    known = _row_features(source.schema)
+    out = []
+    for feature in features:
+        found = known.pop(feature.name, None)
+        types_found = {_plain(kind) for kind in types[feature.name]}
+        if found is None or types_found - {pa.null(), found[1]}:
+            out.append(feature)
+        elif label is None:
+            out.append(found[0])
+        elif found[0].name == label and found[0].kind is Kind.TEXT:
+            # The source has not been told that its texts are class names.
+            out.append(feature)
+        else:
+            is_label = found[0].name == label
+            out.append(dataclasses.replace(found[0], is_label=is_label))
+    names = {feature.name for feature in out}
+    derived = (f for f in source.schema.features if f.derived and f.name not in names)
+    return [*out, *derived]
+
+
+def _row_features(schema: Schema) -> dict[str, tuple[Feature, pa.DataType]]:
+    """Returns the features as rows have them, each with the type of its values."""
+    types = schema.row_schema
+    return {
+        feature.name: (
+            dataclasses.replace(
+                feature, column="", pattern="", constant=None, separator=""
+            ),
+            _plain(types.field(feature.name).type),
+        )
+        for feature in schema.stored
+        if not feature.derived
+    }
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Returns the type that the values have as Python values."""
+    if is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_large_string(kind) or not is_bytes(kind):
+        return pa.string() if is_bytes(kind) else kind
+    return kind if pa.types.is_string(kind) else pa.large_binary()

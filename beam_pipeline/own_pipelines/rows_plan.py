@@ -11,15 +11,23 @@ from typing import Any
 
 from apache_beam.version import __version__ as beam_version
 
-from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
-from beam_pipeline.own_pipelines.given_schema import GivenSchema, schema_of
-from beam_pipeline.own_pipelines.read_source import ReadSource
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns, HeldFile
+from beam_pipeline.own_pipelines.given_schema import (
+    GivenSchema,
+    example_features,
+    like_dataset,
+    root_of,
+    schema_of,
+)
+from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.derived import derived_settings
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
+from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
+from transforms.core.manifest import Manifest
 from transforms.core.model import Segment
 from transforms.core.placing.placement import (
     Sharding,
@@ -27,7 +35,7 @@ from transforms.core.placing.placement import (
     SplitSource,
     usual_order,
 )
-from transforms.core.schema import Kind, Schema
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError, nearest
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.inferred import Declared, InferredColumn, infer
@@ -44,6 +52,89 @@ _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
 _MANY_PAIRS = 500_000
 # As long as the names of all folders of datasets in buckets have it.
 _DIGEST_BYTES = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What is known of rows before they are seen.
+
+    Attributes:
+      spec: of the job.
+      schema: of a `pa.Schema`.
+      earlier: the dataset that `like` names.
+      names: that have their class ids already.
+    """
+
+    spec: Spec
+    schema: GivenSchema | None
+    earlier: HeldFile[Manifest] | None
+    names: HeldFile[tuple[str, ...]] | None
+
+    @property
+    def read_by_workers(self) -> list[str]:
+        """The files that are too large for the graph."""
+        is_large = self.earlier is not None and self.earlier.inline is None
+        return [self.earlier.path] if self.earlier is not None and is_large else []
+
+    def whole(self) -> GivenSchema | None:
+        """Returns the whole schema; None where columns are inferred."""
+        if self.earlier is None:
+            return self.schema
+        return like_dataset(self.earlier.get(), self.spec.unknown_label)
+
+    def examples(self) -> tuple[Feature, ...]:
+        """Returns the features of elements that are serialised Examples."""
+        earlier = None if self.earlier is None else self.earlier.get()
+        return example_features(self.spec, self.whole(), earlier)
+
+
+def split_rule(spec: Spec) -> SplitRule:
+    """Returns how rows fall into splits, but for a table of splits."""
+    if spec.split_column:
+        return SplitRule(SplitSource.COLUMN)
+    return rule_of(spec)
+
+
+def row_rule_of(
+    spec: Spec,
+    declared: Mapping[str, Declared],
+    given: Given,
+    before: EarlierRuns,
+    source: ReadSource | None,
+) -> RowRule:
+    """Returns what rows are known by, and how they fall into splits."""
+    table = before.table()
+    rule = split_rule(spec)
+    if table is not None:
+        rule = SplitRule(SplitSource.TABLE, table.names)
+    kinds = {name: said.kind for name, said in declared.items()}
+    # Text that is to be predicted is a class.
+    labels = {name for name, kind in kinds.items() if kind is Kind.LABEL}
+    labels |= {spec.label_column} if spec.label_column else set()
+    labels |= {
+        said.column or name for name, said in spec.features.items() if said.label
+    }
+    images = {name for name, kind in kinds.items() if kind is Kind.IMAGE}
+    texts: frozenset[str] = frozenset()
+    if source is not None:
+        labels |= {feature.name for feature in source.schema.of_kind(Kind.LABEL)}
+        images |= {feature.name for feature in source.schema.of_kind(Kind.IMAGE)}
+        texts = frozenset(source.schema.names) - images
+    whole = (Kind.INT64, Kind.LABEL)
+    return RowRule(
+        split=rule,
+        split_column=spec.split_column or "",
+        key_column=spec.key_column or "",
+        group_column=spec.group_column or "",
+        images=frozenset(images),
+        texts=texts,
+        images_root=root_of(spec, source),
+        integers=frozenset(n for n, kind in kinds.items() if kind in whole),
+        scalars=frozenset(declared.keys() - {*spec.drop} | labels),
+        examples=given.examples if given.examples() else None,
+        table=before.table if table is not None else None,
+        lock=before.lock if before.splits is not None else None,
+    )
 
 
 def merge_bundles(bundles: Iterable[SpooledBundle]) -> SpooledBundle:

@@ -32,20 +32,22 @@ from beam_pipeline.own_pipelines.given_schema import (
     of_arrow_schema,
     types_of_rows,
 )
-from beam_pipeline.own_pipelines.known_rows import Given, row_rule_of, split_rule
 from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
-from beam_pipeline.own_pipelines.plan_steps import (
-    look_at_target,
-    plan_bundles,
-    without_rows,
+from beam_pipeline.own_pipelines.read_rows import ReadAccounts
+from beam_pipeline.own_pipelines.rows_plan import (
+    Given,
+    merge_bundles,
+    plan_rows,
+    row_rule_of,
+    split_rule,
 )
-from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
 from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
 from transforms.publishing.bucket.runs import this_run
-from transforms.publishing.shared_run import SharedRun
+from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.row_types import check_row_type
+from transforms.rows.tally import SpooledBundle
 from transforms.stages.commit import Facts
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.spool import SpoolRows
@@ -54,6 +56,10 @@ from transforms.storage.visibility import Witness
 from transforms.work.worker_check import WorkerRules, store_variables
 
 __all__ = ["Committed", "WriteDataset"]
+
+_WORD_BYTES = 8
+# Counts that wait until they are merged.
+_MERGED_AT_ONCE = 64
 
 
 class WriteDataset(beam.PTransform):
@@ -226,10 +232,10 @@ class WriteDataset(beam.PTransform):
         seen = (
             rows.pipeline
             | "Once" >> beam.Impulse()
-            | "Look at target" >> look_at_target(run, overwrite=spec.overwrite)
+            | "Look at target" >> _look_at_target(run, overwrite=spec.overwrite)
         )
         bundles = rows | "Spool" >> SpoolRows(rule, run, spec.overwrite)
-        counts = bundles | "Without rows" >> beam.Map(without_rows)
+        counts = bundles | "Without rows" >> beam.Map(_without_rows)
         plan = (
             # What was seen is always there, so that there is a plan of no rows, too.
             (seen, counts)
@@ -237,7 +243,7 @@ class WriteDataset(beam.PTransform):
             | "Group counts" >> beam.GroupByKey()
             | "Plan"
             >> beam.Map(
-                plan_bundles,
+                _plan_bundles,
                 spec=spec,
                 rule=rule,
                 run=run,
@@ -334,3 +340,59 @@ def _check_rows(rows: "beam.PCollection[Any]", *, examples: bool) -> None:
             "put beam.WindowInto(GlobalWindows()) before it."
         )
     check_row_type(rows.element_type, examples=examples)
+
+
+def _look_at_target(run: SharedRun, *, overwrite: bool) -> beam.PTransform:
+    """Returns the stage that gives, for any one element, what is at the target."""
+    look = _Look(_LookAtTarget(), run, overwrite)
+    return look.with_output_types(tuple[None, Seen | SpooledBundle])
+
+
+class _LookAtTarget(beam.DoFn):
+    @raising_of_rows()
+    def process(
+        self, _: bytes, run: SharedRun, overwrite: bool, word: str = ""
+    ) -> list[tuple[None, Seen]]:
+        return [(None, run.look(word, overwrite=overwrite))]
+
+
+class _Look(beam.ParDo):
+    """Looks at the target, with a word for the submission.
+
+    A second run of one pipeline object has another word; repeated attempts have the
+    same. It would not do to draw it where the function is pickled: workers do so too.
+    """
+
+    def to_runner_api_parameter(self, *arguments: Any, **options: Any) -> Any:
+        """Returns the stage as the runner gets it, each time that the pipeline runs."""
+        self.kwargs = {**self.kwargs, "word": secrets.token_hex(_WORD_BYTES)}
+        self.args[0].prepare()
+        return super().to_runner_api_parameter(*arguments, **options)
+
+
+def _without_rows(bundle: SpooledBundle) -> tuple[None, Seen | SpooledBundle]:
+    """Returns what `_plan_bundles` needs of a bundle."""
+    return None, bundle.without_rows()
+
+
+@raising_of_rows()
+def _plan_bundles(
+    element: tuple[None, Iterable[Seen | SpooledBundle]],
+    run: SharedRun,
+    given: Given,
+    **options: Any,
+) -> JobPlan:
+    """Returns all that is decided once all rows are counted; see `plan_rows`."""
+    # An engine may start a process for this step alone, and the plan names it.
+    run.check_worker()
+    parts: list[SpooledBundle] = []
+    for found in element[1]:
+        if isinstance(found, Seen):
+            seen = found
+            continue
+        parts.append(found)
+        if len(parts) == _MERGED_AT_ONCE:
+            parts = [merge_bundles(parts)]
+    return plan_rows(
+        merge_bundles(parts), seen=seen, run=run, given=given.whole(), **options
+    )

@@ -10,8 +10,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.own_pipelines.given_schema import types_of_rows
-from beam_pipeline.own_pipelines.known_rows import row_rule_of
-from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows
+from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows, row_rule_of
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder

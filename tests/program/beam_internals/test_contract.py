@@ -306,7 +306,7 @@ def test_given_schema_asks_types_of_rows() -> None:
     assert listed.inner_type is sequence.inner_type is int
 
 
-# own_pipelines/plan_steps.py
+# own_pipelines/write_dataset.py
 
 
 def test_plan_steps_ask_each_time_that_a_pipeline_runs() -> None:

@@ -8,14 +8,13 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.api import convert
-from beam_pipeline.own_pipelines import locks
+from beam_pipeline.own_pipelines import earlier_runs, locks
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.planning.features import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from tests.support.stress import sizes
 from transforms.core.example.messages import read_examples
 from transforms.errors import CommitError, InputError, RaceError, SpecError
-from transforms.work import held_files
 
 Folder = pathlib.Path
 HALVES = {"train": 0.5, "test": 0.5}
@@ -153,7 +152,7 @@ def test_ids_that_no_row_has_are_noted(tmp_path: Folder) -> None:
 
 @pytest.fixture
 def nothing_inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_files, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(earlier_runs, "_INLINE_BYTES", 0)
 
 
 @pytest.mark.usefixtures("nothing_inline")
@@ -168,7 +167,7 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     large, small, like = (tmp_path / name for name in ("large", "small", "like"))
     write_rows(rows, large, **given)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_files, "_INLINE_BYTES", 1 << 17)
+        patch.setattr(earlier_runs, "_INLINE_BYTES", 1 << 17)
         write_rows(rows, small, **given)
     assert digest_of(large) == digest_of(small)
     write_rows([{"id": 3, "pet": "cat"}], like, like=large, splits={"train": 1})
@@ -177,7 +176,7 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     held = WriteDataset(tmp_path / "more", **given)._before
     table.write_text("id,split\n2,train\n")
     # As in a process that starts now.
-    held_files._read.cache_clear()
+    earlier_runs._read.cache_clear()
     assert held.ids is not None
     with pytest.raises(InputError, match=r"ids\.csv' has changed or is gone"):
         held.table()
