@@ -3,8 +3,9 @@
 Types of elements that are no rows are refused when a pipeline is built.
 """
 
+import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -76,9 +77,10 @@ def check_name(name: object) -> None:
       EncodingError: it is no text, is empty, or is none that a column has.
     """
     if not isinstance(name, str) or not name:
+        shown = bounded(repr(name), _SHOWN_CHARS) if name else "an empty one"
         raise EncodingError(
-            f"Every value of a row must have a name, which is text; found "
-            f"{bounded(repr(name), _SHOWN_CHARS)}. Rename it."
+            f"Every value of a row must have a name, which is text; found {shown}. "
+            f"Rename it."
         )
     if "\0" in name:
         # Columns beside the rows have such names.
@@ -90,6 +92,17 @@ def check_name(name: object) -> None:
         check_key(name)
     except ValueError as error:
         raise EncodingError(f"{bounded(str(error), 400)}. Rename it.") from error
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Checks the names of the columns of a table; errors are those of `check_name`."""
+    for name, count in collections.Counter(names).items():
+        check_name(name)
+        if count > 1:
+            raise EncodingError(
+                f"Every column of a table must have a name of its own; {name!r:.80} "
+                f"occurs {count} times. Rename it."
+            )
 
 
 def check_row_type(kind: Any, *, examples: bool) -> None:

@@ -23,7 +23,7 @@ from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 from transforms.formats.tfrecord_files.features import composed, record_types
-from transforms.rows.row_types import check_name
+from transforms.rows.row_types import check_names
 
 # In the metadata of a batch: the columns that were mappings, as JSON.
 _MAPPINGS = b"mappings"
@@ -54,14 +54,7 @@ def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
     names = rows.schema.names
     if not names:
         raise EncodingError(NO_COLUMNS)
-    for name in names:
-        check_name(name)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise EncodingError(
-            f"Every column of a table must have a name of its own; {twice!r} is there "
-            f"{names.count(twice)} times. Rename it."
-        )
+    check_names(names)
     for name, column in zip(names, rows.columns, strict=True):
         _check_column(name, column)
     return flat(dict(zip(names, rows.columns, strict=True)))
