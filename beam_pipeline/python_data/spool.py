@@ -40,12 +40,6 @@ def odd_row(name: str, error: Exception, start: int = 0) -> InputError:
     )
 
 
-def odd_name(error: Exception, row: int = -1) -> InputError:
-    """Returns the error for a column's name; `row` from 0, or -1 if it is unknown."""
-    place = f"in row {row + 1:,}, " if row >= 0 else ""
-    return InputError(f"Names of features must be text; {place}{error}. Rename it.")
-
-
 def store_batches(batches: Iterable[pa.RecordBatch], path: str) -> int:
     """Writes batches as one Arrow IPC file at `path`; returns the number of rows.
 

@@ -21,7 +21,6 @@ width, channels) are stored as PNG, too, where the job declares the feature an i
 An exception that the source itself raises is passed on unchanged.
 """
 
-import collections
 import contextlib
 import itertools
 import os
@@ -32,19 +31,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.python_data.spool import odd_name, odd_row, store_batches
+from beam_pipeline.python_data.spool import odd_row, store_batches
 from transforms.core.nesting import (
     MAX_NESTING,
     TOO_DEEP,
-    check_key,
     has_arrays,
     type_nesting,
 )
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.foreign import converter_of, native_values
 from transforms.core.rows.python_kinds import OddValueError
-from transforms.errors import InputError, SourceError, bounded
-from transforms.rows.row_types import A_ROW, as_mapping
+from transforms.errors import EncodingError, InputError, SourceError, bounded
+from transforms.rows.row_types import A_ROW, as_mapping, check_names
 
 _PIECE_ROWS = 1 << 16
 # A batch of single rows ends at the first of these limits that is reached.
@@ -159,24 +157,17 @@ def _from_stream(source: Any) -> pa.RecordBatchReader:
         ) from error
 
 
-def _check_names(names: Sequence[str], what: str) -> None:
-    for name, count in collections.Counter(names).items():
-        if not name or count > 1:
-            found = f"{name!r} occurs {count} times" if name else "one has none"
-            raise InputError(
-                f"Every column of a {what} must have a name of its own; {found}. "
-                f"Rename it."
-            )
-        try:
-            check_key(name)
-        except ValueError as error:
-            raise odd_name(error) from error
+def _check_names(names: Iterable[str]) -> None:
+    try:
+        check_names(names)
+    except EncodingError as error:
+        raise InputError(str(error)) from error
 
 
 def _from_reader(
     reader: pa.RecordBatchReader, images: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    _check_names(reader.schema.names, "table")
+    _check_names(reader.schema.names)
     for field in reader.schema:
         if type_nesting(field.type) > MAX_NESTING:
             raise odd_row(field.name, OddValueError(TOO_DEEP))
@@ -208,7 +199,7 @@ def _with_images(
 
 def _from_columns(columns: Mapping[Any, Any], images: frozenset[str]) -> pa.Table:
     names = [str(name) for name in columns]
-    _check_names(names, "mapping")
+    _check_names(names)
     arrays = [_column(str(name), columns[name], images) for name in columns]
     lengths = dict(zip(names, map(len, arrays), strict=True))
     if len(set(lengths.values())) > 1:
@@ -247,7 +238,7 @@ def _from_pandas(frame: Any, images: frozenset[str]) -> pa.Table:
             f"frame.columns]."
         )
     names = [str(name) for name in frame.columns]
-    _check_names(names, "DataFrame")
+    _check_names(names)
     arrays = [
         _column(name, frame.iloc[:, index], images) for index, name in enumerate(names)
     ]
@@ -403,15 +394,9 @@ def _batch(
 ) -> pa.RecordBatch:
     """Returns rows of Python values as one Arrow batch, a column for each name."""
     names = list(dict.fromkeys(name for row in rows for name in row))
+    _check_names(names)
     arrays = []
     for name in names:
-        if not name:
-            raise InputError("Every feature must have a name; one is empty.")
-        try:
-            check_key(name)
-        except ValueError as error:
-            index = next(i for i, row in enumerate(rows) if name in row)
-            raise odd_name(error, start + index) from error
         values = [row.get(name) for row in rows]
         try:
             arrays.append(column_of(values, is_image=name in images))

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.api import convert
-from beam_pipeline.own_pipelines import earlier_runs, locks
+from beam_pipeline.own_pipelines import earlier_runs
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.planning.features import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
@@ -109,7 +109,7 @@ def test_a_lock_that_cannot_be_written_is_written_by_the_next_attempt(
             raise CommitError("out of order")
         real(*arguments)
 
-    monkeypatch.setattr(locks, "keep_names", fail)
+    monkeypatch.setattr(earlier_runs, "keep_names", fail)
     # The only local runner that repeats a bundle that has failed.
     with beam.Pipeline(runner="BundleBasedDirectRunner") as pipeline:
         made = pipeline | beam.Create(rows)
