@@ -31,8 +31,8 @@ from transforms.core.catalogue import (
     catalogue_schema,
     part_file,
     part_ranges,
+    write_part,
 )
-from transforms.core.catalogue_part import write_part
 from transforms.core.manifest import (
     DerivedFile,
     FileFacts,

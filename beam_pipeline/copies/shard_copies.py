@@ -17,7 +17,7 @@ import numpy as np
 
 from beam_pipeline.copies.chosen_rows import Mask
 from transforms import files
-from transforms.core.example.replaced_ids import replaced_ids
+from transforms.core.example.messages import replaced_ids
 from transforms.core.manifest import FeatureFacts, FileFacts, ShardFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature

@@ -23,7 +23,7 @@ from PIL import Image, ImageDraw
 
 from beam_pipeline.page.sample import ClassCounts, Sample, ends_of
 from beam_pipeline.reading.open_dataset import OpenDataset
-from transforms.core.image.choices import MAX_PIXELS
+from transforms.core.image.resize import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
 from transforms.core.schema import Feature, Kind
 

@@ -39,8 +39,7 @@ from transforms.core.nesting import (
     type_nesting,
 )
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.rows.foreign import converter_of, native_values
-from transforms.core.rows.python_kinds import OddValueError
+from transforms.core.rows.python_kinds import OddValueError, converter_of, native_values
 from transforms.errors import EncodingError, InputError, SourceError, bounded
 from transforms.rows.row_types import A_ROW, as_mapping, check_names
 

@@ -143,7 +143,7 @@ def _gather(
 
 
 def _read(piece: Segment, held: Mapping[str, bytes], plan: JobPlan) -> Reading:
-    message = pa.py_buffer(held[piece.path] if piece.path else piece.payload)
+    message = pa.py_buffer(held[piece.file] if piece.file else piece.payload)
     assert plan.spooled is not None
     layout = plan.layout
     return read_piece(piece, message, plan.spooled, layout.schema, layout.sharding.seed)

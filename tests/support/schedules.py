@@ -321,7 +321,7 @@ class Writers:
             input_digest = f"{writer.digest}-{number}"
             found = finished.find(input_digest)
             if found is None:
-                found = ShardDone(self._shard(writer, store, number), None, None)
+                found = ShardDone(self._shard(writer, store, number))
                 written.append((input_digest, found))
             shards.append(found.shard)
         keep_shards(store, written)

@@ -374,6 +374,7 @@ class RejectLog:
       item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
       payload: the log itself, or empty when it was spilled.
       path: the file that holds it, or empty when it is inline.
+      crc32c: of the file.
       worker: stamp of the worker that has made it; see `this_worker`.
     """
 
@@ -386,6 +387,7 @@ class RejectLog:
     item_bytes: int = 0
     payload: bytes = b""
     path: str = ""
+    crc32c: int = 0
     worker: str = dataclasses.field(
         default_factory=this_worker.stamp, repr=False, compare=False
     )
@@ -541,7 +543,9 @@ class Segment:
       rows: number of rows.
       size: bytes of the message.
       payload: the message if it travels inline, else empty.
-      path, offset: its place in a file otherwise.
+      file: the name of its file among the segments otherwise; see
+        `transforms.work.store`.
+      offset: of the message in the file.
       crc32c: of the message, if it is in a file.
       input_digest: digest of everything that decides the message: equal digests, equal
         messages. Empty for unknown.
@@ -552,7 +556,7 @@ class Segment:
     rows: int
     size: int
     payload: bytes = b""
-    path: str = ""
+    file: str = ""
     offset: int = 0
     crc32c: int = 0
     input_digest: str = ""

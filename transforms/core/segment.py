@@ -135,7 +135,7 @@ def spooled_piece(
       name: that no other piece has.
       rows: n rows in any order.
       contents: n hashes of what rows without keys hold; None for rows with keys.
-      store: writes buffers end to end into a file of a name; returns its path.
+      store: writes buffers end to end into a file; returns the name of that.
     """
     if contents is not None:
         rows = rows.append_column(CONTENT_COLUMN, pa.array(contents))
@@ -146,7 +146,7 @@ def spooled_piece(
         size, crc = size + message.size, google_crc32c.extend(crc, message)
     piece = Segment(name, 0, rows.num_rows, size, crc32c=crc)
     if size > _INLINE_BYTES:
-        return dataclasses.replace(piece, path=store(name, messages))
+        return dataclasses.replace(piece, file=store(name, messages))
     payload = b"".join(message.to_pybytes() for message in messages)
     return dataclasses.replace(piece, payload=payload)
 

@@ -21,7 +21,6 @@ from transforms.errors import BeamTFRecordError
 from transforms.shards.record_log import EncodedShard, RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask, most_rows, repeated_keys
 from transforms.shards.write_shard import (
-    Finished,
     ShardDraft,
     draft_shard,
     finished_drafts,
@@ -31,6 +30,7 @@ from transforms.storage.draft_group import (
     most_drafts,
     publish_together,
 )
+from transforms.work.receipts import ShardDone
 
 # A group of large files gains nothing, and keeps their names from appearing.
 _BYTES = 64 << 20
@@ -85,7 +85,7 @@ class ShardGroup:
             or self._bytes + self._waiting_bytes >= _BYTES
         )
 
-    def finish(self) -> list[tuple[ShardTask, Finished]]:
+    def finish(self) -> list[tuple[ShardTask, ShardDone]]:
         """Makes the shards durable and names them; the group is empty then.
 
         Returns:
@@ -125,7 +125,7 @@ class ShardGroup:
         for task, encoded in zip(tasks, self._encoded(tasks), strict=True):
             draft = draft_shard(task, self._job, encoded)
             self._drafts.append((task, draft))
-            self._bytes += draft.content.shard.bytes
+            self._bytes += draft.content.done.shard.bytes
 
     def _encoded(
         self, tasks: Sequence[ShardTask]

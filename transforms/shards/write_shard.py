@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from transforms import files
 from transforms.core.manifest import FileFacts
-from transforms.core.model import RejectLog, Segment, ShardFile
+from transforms.core.model import ShardFile
 from transforms.core.naming import ShardName
-from transforms.core.placing.leakage import Fingerprints
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import number_labels
 from transforms.core.schema import Kind
@@ -27,13 +26,11 @@ from transforms.shards.record_log import EncodedShard, RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask, repeated_keys
 from transforms.shards.shard_records import Written, write_images, write_rows
 from transforms.storage.retry import persistently, storing
+from transforms.work.receipts import ShardDone
 from transforms.work.store import Store
 
 # What is free in pieces is of no use to a shard of more rows, which takes new memory.
 _LARGE_BYTES = 32 << 20
-
-Finished = tuple[ShardFile, RejectLog | None, Fingerprints | None, Segment | None]
-"""What is known of a finished shard: see `transforms.work.receipts.ShardDone`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,10 +45,10 @@ class ShardDraft:
 
     files: Sequence[files.Draft]
     content: "_Content"
-    write_again: Callable[[], Finished]
+    write_again: Callable[[], ShardDone]
 
 
-def write_shard(task: ShardTask, job: ShardJob) -> Finished:
+def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
     """Writes one shard; returns the facts of its file and the rows that it refused.
 
     Raises:
@@ -80,19 +77,18 @@ def write_shard(task: ShardTask, job: ShardJob) -> Finished:
     return _finished([content], store)[0]
 
 
-def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[Finished]:
+def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
     """Stores what shards with names have beside their files; returns all facts."""
     return _finished([draft.content for draft in drafts], store)
 
 
-def _finished(contents: Sequence["_Content"], store: Store) -> list[Finished]:
+def _finished(contents: Sequence["_Content"], store: Store) -> list[ShardDone]:
     streams = [each.rows for each in contents if each.rows is not None]
     stored = iter(store.put_streams(streams))
     return [
-        (
-            *(each.shard, each.rejects, each.prints),
-            None if each.rows is None else next(stored),
-        )
+        each.done
+        if each.rows is None
+        else dataclasses.replace(each.done, rows=next(stored))
         for each in contents
     ]
 
@@ -156,16 +152,12 @@ class _Content(NamedTuple):
     """What the content of one shard comes to.
 
     Attributes:
-      shard: facts of its file.
-      rejects: the rows that it refused.
-      prints: fingerprints of its images.
+      done: its facts, but for those rows.
       indexes: by their names.
       rows: its rows of the catalogue, an Arrow stream; None for none.
     """
 
-    shard: ShardFile
-    rejects: RejectLog | None
-    prints: Fingerprints | None
+    done: ShardDone
     indexes: Mapping[str, pa.Buffer]
     rows: pa.Buffer | None
 
@@ -233,7 +225,8 @@ def _write_once(
             positions=np.array([position for _, position in out.prints]),
             store=store,
         )
-    return _Content(shard, rejects.log, prints, indexes, log.piece())
+    logs = () if rejects.log is None else (rejects.log,)
+    return _Content(ShardDone(shard, logs, prints), indexes, log.piece())
 
 
 def _loaded(task: ShardTask, job: ShardJob) -> ShardRows:

@@ -230,7 +230,7 @@ class CutByShard(beam.DoFn):
             counts[key] = rows.num_rows
             parts.append((rows.num_rows, segment.serialize(rows)))
         # What has come inside its descriptor goes on in it.
-        inline = isinstance(element, Segment) and not element.path
+        inline = isinstance(element, Segment) and not element.file
         at = dataclasses.replace(store, inline=True) if inline else store
         stored = at.put(block.origin, block.start, parts) if parts else []
         labels = [feature.name for feature in plan.layout.schema.of_kind(Kind.LABEL)]
@@ -263,7 +263,7 @@ class CutByShard(beam.DoFn):
             yield key, segment.pack(each)
         if piece is not None and strata is None and not store.inline:
             logs = tuple(each for each in (piece.rejects, log) if each is not None)
-            done = PieceDone(piece.facts, facts, logs, segments, prints)
+            done = PieceDone(piece.facts, facts, segments, logs, prints)
             keep_piece(store, piece, done)
 
 

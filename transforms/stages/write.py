@@ -148,11 +148,9 @@ class _WriteFile(beam.DoFn):
         """Finishes the group; leaves a receipt of its shards."""
         if self.group is None:
             return []
-        finished = self.group.finish()
-        shards = [(task.known_as, ShardDone(*facts)) for task, facts in finished]
+        shards = [(task.known_as, done) for task, done in self.group.finish()]
         for _, done in shards:
-            if done.rejects is not None:
-                self.rows_rejected.inc(done.rejects.items)
+            self.rows_rejected.inc(sum(log.items for log in done.rejects))
         keep_shards(
             self.store, [each for each in shards if each[0] and not _may_heal(each[1])]
         )
@@ -160,8 +158,8 @@ class _WriteFile(beam.DoFn):
 
     def _outputs(self, done: ShardDone) -> Iterator[Any]:
         self.rows_written.inc(done.shard.records)
-        if done.rejects is not None:
-            yield beam.pvalue.TaggedOutput(REJECTS, done.rejects)
+        for log in done.rejects:
+            yield beam.pvalue.TaggedOutput(REJECTS, log)
         if done.fingerprints is not None:
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
         if done.rows is not None:
@@ -172,7 +170,7 @@ class _WriteFile(beam.DoFn):
 
 
 def _may_heal(done: ShardDone) -> bool:
-    return bool(done.rejects and done.rejects.counts.keys() & _MAY_HEAL)
+    return any(log.counts.keys() & _MAY_HEAL for log in done.rejects)
 
 
 def _in_global_window(output: Any) -> Any:

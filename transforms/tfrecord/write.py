@@ -300,7 +300,7 @@ def _cut_by_shard(
     """Returns the records of a piece for each shard; `start` is their part of it."""
     piece, _ = spooled
     # What has come inside its descriptor goes on in it.
-    store = dataclasses.replace(target.store, inline=not piece.path)
+    store = dataclasses.replace(target.store, inline=not piece.file)
     with abandoning(target):
         rows, hashes = segment.open_piece(store.get(piece))
         assert hashes is not None, "records have no keys"

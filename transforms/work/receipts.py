@@ -25,7 +25,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import google_crc32c
@@ -59,18 +59,14 @@ class PieceDone:
 
     read: ReadFacts
     placed: PlaceFacts
-    rejects: tuple[RejectLog, ...]
     segments: tuple[tuple[ShardKey, Segment], ...]
-    fingerprints: Fingerprints | None
+    rejects: tuple[RejectLog, ...] = ()
+    fingerprints: Fingerprints | None = None
 
     def parts(self) -> list[Segment]:
         """Returns the parts of files that belong to it; those in memory too."""
         segments = (segment for _, segment in self.segments)
         return [*segments, *self.placed.labels.values(), *_prints(self)]
-
-    def logs(self) -> list[RejectLog]:
-        """Returns its rejects, in files or none."""
-        return [*self.rejects]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,40 +75,29 @@ class ShardDone:
 
     Attributes:
       shard: its file, and those of its indexes.
-      rejects: the rows that it refused.
+      rejects: the rows that it refused; one log at most.
       fingerprints: of its images, where splits are compared.
       rows: its rows of the catalogue, where there is one.
     """
 
     shard: ShardFile
-    rejects: RejectLog | None
-    fingerprints: Fingerprints | None
+    rejects: tuple[RejectLog, ...] = ()
+    fingerprints: Fingerprints | None = None
     rows: Segment | None = None
 
     def parts(self) -> list[Segment]:
         """Returns the parts of files that belong to it, beside the shard."""
         return [*_prints(self), *([] if self.rows is None else [self.rows])]
 
-    def logs(self) -> list[RejectLog]:
-        """Returns its rejects, in a file or none."""
-        return [] if self.rejects is None else [self.rejects]
 
-
-Done = PieceDone | ShardDone
-# Sizes and checksums of the logs that are in files; None where one cannot be read.
-_Sums = tuple[tuple[int, int] | None, ...]
-_PIECE = tuple[PieceDone, _Sums]
-_SHARD = tuple[ShardDone, _Sums]
-
-
-def _prints(done: Done) -> list[Segment]:
+def _prints(done: PieceDone | ShardDone) -> list[Segment]:
     return [] if done.fingerprints is None else [done.fingerprints.segment]
 
 
 def keep_piece(store: Store, piece: Piece, done: PieceDone) -> None:
     """Leaves the receipt of a piece whose segments are stored."""
     name = f"{piece.input_digest}-{piece.number}.piece"
-    _keep(store, name, (done, _sums(done.logs())))
+    _keep(store, name, done)
 
 
 def keep_block(store: Store, input_digest: str, pieces: int) -> None:
@@ -130,11 +115,9 @@ def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
         return None
     out = []
     for number in range(pieces):
-        found = _find(store, f"{input_digest}-{number}.piece", _PIECE)
-        if found is None:
-            return None
-        done, sums = _moved(found[0], store), found[1]
-        if not _whole(done.parts()) or _sums(done.logs()) != sums:
+        done = _find(store, f"{input_digest}-{number}.piece", PieceDone)
+        done = None if done is None else _whole(done, store)
+        if done is None:
             return None
         out.append(done)
     return out
@@ -151,9 +134,8 @@ def keep_shards(store: Store, shards: Sequence[tuple[str, ShardDone]]) -> None:
         return
     lines = []
     for input_digest, done in shards:
-        rejected = sum(log.items for log in done.logs())
-        text = to_json((done, _sums(done.logs())))
-        lines.append(b"%s %d %s" % (input_digest.encode(), rejected, text))
+        rejected = sum(log.items for log in done.rejects)
+        lines.append(b"%s %d %s" % (input_digest.encode(), rejected, to_json(done)))
     digests = "\n".join(input_digest for input_digest, _ in shards)
     name = hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
     _write(store, f"{name}-{len(shards)}.shards", b"\n".join(lines))
@@ -186,15 +168,16 @@ class FinishedShards:
         if text is None:
             return None
         try:
-            kept, sums = from_json(_SHARD, text)
+            done: ShardDone = from_json(ShardDone, text)
         except ValueError:
             return None
-        done: ShardDone = _moved(kept, store)
-        if not _whole_files(done.shard, store) or not _whole(done.parts()):
-            return None
-        if _sums(done.logs()) != sums:
-            return None
-        return done
+        named = {facts.file: facts.crc32c for facts in done.shard.indexes}
+        named[done.shard.name] = done.shard.crc32c
+        for name, crc32c in named.items():
+            if not _is_as_written(os.path.join(store.dataset, name), crc32c):
+                return None
+        whole: ShardDone | None = _whole(done, store)
+        return whole
 
 
 def keep_blocks(
@@ -226,8 +209,8 @@ def new_rejects(store: Store, seen: set[str]) -> int:
         kind = name.rpartition(".")[2]
         if kind == "shards":
             count += sum(rejected for _, rejected, _ in _lines(store, name))
-        elif kind == "piece" and (found := _find(store, name, _PIECE)):
-            count += sum(log.items for log in found[0].logs())
+        elif kind == "piece" and (done := _find(store, name, PieceDone)):
+            count += sum(log.items for log in done.rejects)
     return count
 
 
@@ -261,11 +244,9 @@ def _prune(store: Store, used: Sequence[str]) -> None:
             continue
         if kind == "shards" or stem.partition("-")[0] not in keep:
             store.remove_file(os.path.join(store.receipts, name))
-        elif kind == "piece" and (found := _find(store, name, _PIECE)):
-            done = found[0]
-            paths = [part.path for part in done.parts()]
-            paths += [log.path for log in done.logs()]
-            named.update(map(os.path.basename, paths))
+        elif kind == "piece" and (done := _find(store, name, PieceDone)):
+            named.update(part.file for part in done.parts())
+            named.update(os.path.basename(log.path) for log in done.rejects)
     for folder in (store.segments, store.rejects):
         # An object store has no empty folders.
         with contextlib.suppress(FileNotFoundError):
@@ -320,66 +301,36 @@ def _read(store: Store, name: str) -> bytes | None:
         return None
 
 
-def _moved(done: Any, store: Store) -> Any:
-    """Returns the facts with the paths of files as they are now."""
-    if isinstance(done, Segment):
-        folder = store.segments
-    elif isinstance(done, RejectLog):
-        folder = store.rejects
-    elif isinstance(done, tuple):
-        return tuple(_moved(item, store) for item in done)
-    elif isinstance(done, Mapping):
-        return {name: _moved(item, store) for name, item in done.items()}
-    elif isinstance(done, PieceDone | ShardDone | PlaceFacts | Fingerprints):
-        names = [field.name for field in dataclasses.fields(done)]
-        moved = {name: _moved(getattr(done, name), store) for name in names}
-        return dataclasses.replace(done, **moved)
-    else:
-        return done
-    if not done.path:
-        return done
-    path = os.path.join(folder, os.path.basename(done.path))
-    return dataclasses.replace(done, path=path)
+def _whole(done: PieceDone | ShardDone, store: Store) -> Any:
+    """Returns what a task gave; None where its files are not as they were written.
 
-
-def _whole(segments: Sequence[Segment]) -> bool:
-    for segment in segments:
-        if not segment.path:
-            continue
-        try:
-            data = files.read_range(
-                segment.path, segment.offset, segment.offset + segment.size
-            )
-        except OSError:
-            return False
-        if google_crc32c.value(data) != segment.crc32c:
-            return False
-    return True
-
-
-def _whole_files(shard: ShardFile, store: Store) -> bool:
-    """Whether a shard and its indexes are as they were written."""
-    stated = {facts.file: (facts.bytes, facts.crc32c) for facts in shard.indexes}
-    stated[shard.name] = shard.bytes, shard.crc32c
-    return all(
-        _checksum(os.path.join(store.dataset, name)) == facts
-        for name, facts in stated.items()
+    The work folder may have moved with its target since then.
+    """
+    rejects = tuple(
+        dataclasses.replace(log, path=_in(store.rejects, log.path))
+        for log in done.rejects
     )
-
-
-def _sums(logs: Sequence[RejectLog]) -> _Sums:
-    """Returns the checksums of the logs that are in files."""
-    return tuple(_checksum(log.path) for log in logs if log.path)
-
-
-def _checksum(path: str) -> tuple[int, int] | None:
-    """Returns the size and the CRC32C of a file; None where it cannot be read."""
-    try:
-        size, crc, offset = files.size_of(path), 0, 0
-        while offset < size:
-            stop = min(offset + _CHUNK_BYTES, size)
-            crc = google_crc32c.extend(crc, files.read_range(path, offset, stop))
-            offset = stop
-    except OSError:
+    parts = [
+        (_in(store.segments, part.file), part.crc32c, part.offset, part.size)
+        for part in done.parts()
+    ]
+    files_of = [*parts, *((log.path, log.crc32c, 0, -1) for log in rejects)]
+    if not all(_is_as_written(*each) for each in files_of if each[0]):
         return None
-    return size, crc
+    return dataclasses.replace(done, rejects=rejects)
+
+
+def _in(folder: str, path: str) -> str:
+    return os.path.join(folder, os.path.basename(path)) if path else ""
+
+
+def _is_as_written(path: str, crc32c: int, start: int = 0, size: int = -1) -> bool:
+    """Whether bytes of a file, by default all of them, have a checksum."""
+    try:
+        found, stop = 0, files.size_of(path) if size < 0 else start + size
+        for first in range(start, stop, _CHUNK_BYTES):
+            data = files.read_range(path, first, min(first + _CHUNK_BYTES, stop))
+            found = google_crc32c.extend(found, data)
+    except OSError:
+        return False
+    return found == crc32c

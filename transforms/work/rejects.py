@@ -19,6 +19,7 @@ made of these files at the end.
 import collections
 import contextlib
 import hashlib
+import itertools
 import operator
 import os
 import secrets
@@ -26,6 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -123,6 +125,7 @@ class RejectGatherer:
         # The end of the log, and the files that hold what comes before it.
         self._held: list[bytes] = []
         self._written: list[str] = []
+        self._crc = 0
 
     def add(self, rejections: Iterable[Rejection]) -> None:
         """Adds some rejections.
@@ -187,6 +190,7 @@ class RejectGatherer:
                 item_bytes=self._item_bytes,
                 payload=b"".join(self._held),
                 path=self._path if self._spills else "",
+                crc32c=self._crc,
             )
 
     @property
@@ -248,14 +252,18 @@ class RejectGatherer:
             persistently(lambda: self._join(held), path=self._path)
 
     def _join(self, held: Sequence[bytes]) -> None:
+        crc = 0
         with files.create(self._path, attempts=self._attempts, durable=False) as log:
-            for path in self._written:
-                size = files.size_of(path)
-                for start in range(0, size, _COPIED_BYTES):
-                    stop = min(start + _COPIED_BYTES, size)
-                    log.write(files.read_range(path, start, stop))
-            for data in held:
+            for data in itertools.chain(*map(_pieces_of, self._written), held):
                 log.write(data)
+                crc = google_crc32c.extend(crc, data)
+        self._crc = crc
+
+
+def _pieces_of(path: str) -> Iterator[bytes]:
+    size = files.size_of(path)
+    for start in range(0, size, _COPIED_BYTES):
+        yield files.read_range(path, start, min(start + _COPIED_BYTES, size))
 
 
 def _key(source: str, row: int) -> bytes:

@@ -265,33 +265,13 @@ class Store:
           parts: (rows, IPC message) in the order of their shards.
         """
         if self.inline:
-            return [
-                Segment(origin, start, rows, message.size, payload=message.to_pybytes())
-                for rows, message in parts
-            ]
+            return _inline(origin, start, parts)
         # The rows take part in the name. The commit refuses two batches of one block;
         # until then neither may overwrite the other.
         crc = google_crc32c.value(bytes(memoryview(parts[0][1])[:_NAMING_BYTES]))
         name = hashlib.blake2b(f"{start}\0{crc}\0{origin}".encode(), digest_size=16)
-        path = os.path.join(self.segments, f"{name.hexdigest()}.segments")
-        out = []
-        offset = 0
-        # Not synced, to save time: what a power loss damages differs from its checksum.
-        messages = [memoryview(message) for _, message in parts]
-        with self.at_work():
-            files.write_file(path, *messages, attempts=self.attempts, durable=False)
-        for rows, message in parts:
-            size, crc = message.size, google_crc32c.extend(0, message)
-            out.append(
-                Segment(
-                    *(origin, start, rows, size),
-                    path=path,
-                    offset=offset,
-                    crc32c=crc,
-                )
-            )
-            offset += size
-        return out
+        file = self._write(f"{name.hexdigest()}.segments", [m for _, m in parts])
+        return _in_file(file, origin, start, parts)
 
     def get(self, segment: Segment) -> pa.Buffer:
         """Returns the message of a segment; errors are those of `get_all`."""
@@ -309,13 +289,13 @@ class Store:
           DamageError: it is not what was written.
         """
         ranges = _ranges(segments)
-        read = functools.partial(_read, segments)
+        read = functools.partial(_read, segments, self.segments)
         far = is_remote(self.folder)
         found = read_ahead(read, ranges, far=far, threads=_FAR_READS)
         left = zip(ranges, found, strict=True)
         held: dict[int, pa.Buffer] = {}
         for place, each in enumerate(segments):
-            if not each.path:
+            if not each.file:
                 yield pa.py_buffer(each.payload)
                 continue
             while place not in held:
@@ -324,14 +304,17 @@ class Store:
             yield held.pop(place)
 
     def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
-        """Stores pieces of rows end to end; returns the path of their file.
+        """Stores pieces of rows end to end; returns the name of their file.
 
         Args:
           name: of an attempt that no other one has.
           pieces: as Arrow IPC messages.
         """
-        path = os.path.join(self.segments, f"{name}.rows")
-        views = [memoryview(piece) for piece in pieces]
+        return self._write(f"{name}.rows", pieces)
+
+    def _write(self, name: str, messages: Sequence[pa.Buffer]) -> str:
+        path = os.path.join(self.segments, name)
+        views = [memoryview(message) for message in messages]
 
         def write() -> None:
             # Not synced: what a power loss has damaged differs from its checksums.
@@ -339,7 +322,7 @@ class Store:
 
         with self.at_work():
             persistently(write, path=path)
-        return path
+        return name
 
     def put_pieces(self, pieces: Sequence[pa.Buffer]) -> str:
         """As `put_rows`, under a name that the bytes of the pieces decide."""
@@ -350,19 +333,10 @@ class Store:
 
     def put_streams(self, streams: Sequence[pa.Buffer]) -> list[Segment]:
         """Stores Arrow streams of one batch of shards; returns a segment for each."""
+        parts = [(0, stream) for stream in streams]
         if self.inline or not streams:
-            return [
-                Segment("", 0, 0, stream.size, payload=stream.to_pybytes())
-                for stream in streams
-            ]
-        path, offset, out = self.put_pieces(streams), 0, []
-        for stream in streams:
-            crc = google_crc32c.extend(0, stream)
-            out.append(
-                Segment("", 0, 0, stream.size, path=path, offset=offset, crc32c=crc)
-            )
-            offset += stream.size
-        return out
+            return _inline("", 0, parts)
+        return _in_file(self.put_pieces(streams), "", 0, parts)
 
     def gather_rejects(self, task: str) -> RejectGatherer:
         """Returns what takes the rejections of one task; a context.
@@ -394,31 +368,56 @@ class Store:
         return gatherer.log
 
 
+def _inline(
+    origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
+) -> list[Segment]:
+    return [
+        Segment(origin, start, rows, message.size, payload=message.to_pybytes())
+        for rows, message in parts
+    ]
+
+
+def _in_file(
+    file: str, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
+) -> list[Segment]:
+    """Returns the segments that are in a file, one after another."""
+    out, offset = [], 0
+    for rows, message in parts:
+        crc = google_crc32c.extend(0, message)
+        known = (origin, start, rows, message.size)
+        out.append(Segment(*known, file=file, offset=offset, crc32c=crc))
+        offset += message.size
+    return out
+
+
 def _ranges(segments: Sequence[Segment]) -> list[list[int]]:
     """Returns the places of segments in files, those together that one read gives.
 
     Ranges are in the order of their first segments, so that few messages are held.
     """
-    places = [place for place, each in enumerate(segments) if each.path]
-    places.sort(key=lambda place: (segments[place].path, segments[place].offset))
+    places = [place for place, each in enumerate(segments) if each.file]
+    places.sort(key=lambda place: (segments[place].file, segments[place].offset))
     ranges: list[list[int]] = []
-    path, stop, size = "", 0, 0
+    file, stop, size = "", 0, 0
     for place in places:
         each = segments[place]
-        if each.path == path and each.offset == stop and size < _READ_BYTES:
+        if each.file == file and each.offset == stop and size < _READ_BYTES:
             ranges[-1].append(place)
         else:
             ranges.append([place])
             size = 0
-        path, stop, size = each.path, each.offset + each.size, size + each.size
+        file, stop, size = each.file, each.offset + each.size, size + each.size
     return sorted(ranges, key=min)
 
 
-def _read(segments: Sequence[Segment], places: Sequence[int]) -> list[pa.Buffer]:
-    """Returns the messages of neighbours in a file."""
+def _read(
+    segments: Sequence[Segment], folder: str, places: Sequence[int]
+) -> list[pa.Buffer]:
+    """Returns the messages of neighbours in a file of a folder."""
     first, last = segments[places[0]], segments[places[-1]]
     stop = last.offset + last.size
-    data = pa.py_buffer(files.read_range(first.path, first.offset, stop))
+    path = os.path.join(folder, first.file)
+    data = pa.py_buffer(files.read_range(path, first.offset, stop))
     messages = []
     for place in places:
         each = segments[place]
@@ -426,7 +425,7 @@ def _read(segments: Sequence[Segment], places: Sequence[int]) -> list[pa.Buffer]
         if google_crc32c.value(message) != each.crc32c:
             raise DamageError(
                 f"A segment must be read as it was written; bytes {each.offset:,} "
-                f"to {each.offset + each.size:,} of {each.path!r} are others now. "
+                f"to {each.offset + each.size:,} of {path!r} are others now. "
                 f"Nothing was committed; look after the disk, and run again."
             )
         messages.append(message)

@@ -24,7 +24,6 @@ from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError, StorageError, TargetError, UsageError
-from transforms.formats.table_rejects import RejectedRows
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.storage import retry
 from transforms.work import rejects

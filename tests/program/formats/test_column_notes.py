@@ -14,7 +14,7 @@ from tests.support.outputs import contents, rejects, rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
 from transforms.core.infer.columns import infer_batches, infer_columns
-from transforms.core.infer.near_kind import NearKind
+from transforms.core.infer.evidence import NearKind
 from transforms.core.schema import Kind
 from transforms.publishing import target
 

@@ -586,7 +586,7 @@ def test_a_late_attempt_leaves_nothing(tmp_path: Folder) -> None:
     for late in (
         lambda: rows.put_rows("a1-0", [message]),
         lambda: first.put("a1-0", 0, [(1, message)]),
-        lambda: first.get(Segment("a1-0", 0, 1, 4, path=f"{rows.segments}/a1-0.rows")),
+        lambda: first.get(Segment("a1-0", 0, 1, 4, file="a1-0.rows")),
     ):
         with pytest.raises(CommitError):
             late()

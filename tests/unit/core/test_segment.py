@@ -97,7 +97,7 @@ def test_source_order_is_one_order(arrived: list[tuple[str, int]]) -> None:
         rows=st.integers(0, 2**40),
         size=st.integers(0, 2**40),
         payload=st.binary(),
-        path=st.text(),
+        file=st.text(),
         offset=st.integers(0, 2**62),
         crc32c=st.integers(0, 2**32 - 1),
         input_digest=st.text(),

@@ -102,7 +102,7 @@ def test_all_are_synced_before_any_has_its_name(
     steps = recorded(monkeypatch)
     found = group.group.finish()
     assert steps == ["sync"] * 20 + ["rename"] * 20
-    assert [finished[0].name for _, finished in found] == group.named
+    assert [finished.shard.name for _, finished in found] == group.named
     assert [task.source for task, _ in found] == [*range(20)]
     assert group.named == NAMES
     assert group.unfinished == []
@@ -120,7 +120,7 @@ def test_a_failed_write_back_fails_the_group(
     assert steps[-40:] == ["sync", "rename"] * 20
     assert set(steps[:-40]) == {"sync"}
     assert group.again == [*range(20)]
-    assert [finished[0].name for _, finished in found] == group.named == NAMES
+    assert [finished.shard.name for _, finished in found] == group.named == NAMES
     assert group.unfinished == []
     assert "the 20 shards of its group are written again" in caplog.text
     assert os.strerror(errno.EIO) in caplog.text

@@ -36,7 +36,7 @@ def done(store: Store, name: str, *, rejected: int = 0) -> ShardDone:
     crc = google_crc32c.value(content)
     shard = ShardFile(name, "train", 0, 2, len(content), 1, crc, facts)
     log = RejectLog({Reason.FIELD_COUNT: rejected}, payload=b"a\rb\nc \xff")
-    return ShardDone(shard, log if rejected else None, None)
+    return ShardDone(shard, (log,) if rejected else ())
 
 
 def group(store: Store, *names: str, rejected: int = 0) -> dict[str, ShardDone]:

@@ -30,7 +30,7 @@ class NameStore(Protocol):
         """Returns the message of a segment."""
 
     def put_pieces(self, pieces: Sequence[pa.Buffer], /) -> str:
-        """Stores pieces end to end in a file; returns its path."""
+        """Stores pieces end to end in a file; returns its name."""
 
 
 def put_names(
@@ -48,7 +48,7 @@ def put_names(
         return Segment("", 0, len(names), message.size, payload=payload)
     return Segment(
         *("", 0, len(names), message.size),
-        path=write([message]),
+        file=write([message]),
         crc32c=google_crc32c.value(message),
     )
 
@@ -91,10 +91,10 @@ def add_names(held: list[Segment], more: Iterable[Segment], store: NameStore) ->
     """Adds lists to others; those that travel become one before they are many."""
     for part in more:
         held.append(part)
-        inline = [each for each in held if not each.path]
+        inline = [each for each in held if not each.file]
         if sum(each.size for each in inline) > _MOST_HELD_BYTES:
             names = distinct_names(inline, store.get)
-            held[:] = [each for each in held if each.path]
+            held[:] = [each for each in held if each.file]
             held.append(put_names(names, store.put_pieces))
 
 

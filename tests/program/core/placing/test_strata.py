@@ -15,18 +15,7 @@ from tests.support.strata import (
     strata_of,
 )
 from transforms.core.model import Batch, Block
-from transforms.core.placing.identity import LOCK, unit_hashes
-from transforms.core.placing.placement import (
-    Sharding,
-)
-from transforms.core.placing.split_lock import Assignments
-from transforms.core.placing.splitting import SplitTables
-from transforms.core.segment import unpack
-from transforms.stages import place
-from transforms.stages.job_plan import LeakRule
-from transforms.stages.leak_check import CheckLeaks
-from transforms.stages.stratify import AwaitStrata, TakeStrata
-from transforms.work.split_tables import open_assignments, write_table
+from transforms.stages.stratify import TakeStrata
 from transforms.work.store import Store
 
 Folder = pathlib.Path

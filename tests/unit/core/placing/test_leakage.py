@@ -189,7 +189,7 @@ def test_warnings_are_bounded() -> None:
 
 def test_a_descriptor_is_small() -> None:
     """The elements carry the places of fingerprints, not the fingerprints."""
-    piece = Segment("a", 0, rows=10**6, size=10**7, path="/w/s", offset=0)
+    piece = Segment("a", 0, rows=10**6, size=10**7, file="s", offset=0)
     found = Fingerprints(Subject.UNIT, NAMES, many_origins=False, segment=piece)
     assert len(beam.coders.registry.get_coder(Fingerprints).encode(found)) < 1_000
 
