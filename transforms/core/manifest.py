@@ -23,7 +23,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from transforms.core.json_text import json_pieces
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import DamageError, bounded
@@ -142,7 +141,7 @@ class FeatureFacts:
 
     feature: Feature
     statistics: Statistics
-    classes: Sequence[str] = ()
+    classes: tuple[str, ...] = ()
     always_present: bool | None = None
 
     @property
@@ -387,7 +386,8 @@ class Manifest:
         if self.derived:
             data["derived"] = [facts.to_json() for facts in self.derived]
         out = io.BytesIO()
-        for piece in json_pieces(data, pretty=True):
+        # Piece by piece: `json.dumps` keeps a text for each of a million class names.
+        for piece in json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(data):
             # Paths that are not UTF-8 have lone surrogates, which JSON can escape.
             out.write(piece.encode("utf-8", "backslashreplace"))
         out.write(b"\n")
@@ -487,7 +487,8 @@ def _fault(error: Exception) -> str:
 
 def _digest(dataset: Mapping[str, Any]) -> str:
     digest = hashlib.sha256()
-    for piece in json_pieces(dataset, pretty=False):
+    encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+    for piece in encoder.iterencode(dataset):
         digest.update(piece.encode())
     return digest.hexdigest()
 

@@ -15,12 +15,10 @@ TFDS 4.9.10; all of it tried out by the tests.
 
 import collections
 import json
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
-from transforms.core.names import in_groups
 from transforms.core.schema import Kind
 from transforms.sidecars.sidecar import Rendered, Sidecar
 from transforms.sidecars.tfds_features import show_features, typed
@@ -61,9 +59,9 @@ def render(manifest: Manifest) -> Rendered:
         ),
     }
     for facts in listed:
-        files[_labels_file(facts.feature.name)] = b"".join(
-            "\n".join((*group, "")).encode() for group in in_groups(facts.classes)
-        )
+        files[_labels_file(facts.feature.name)] = "".join(
+            f"{name}\n" for name in facts.classes
+        ).encode()
     notes = [
         f"TFDS will show {name!r} as plain integers, because {reason}; its class names "
         f"are in the manifest."
@@ -121,16 +119,11 @@ def _file_names(name: str, split: SplitFacts) -> list[str]:
 
 def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
     """Returns why a labels file cannot hold the class names, "" if it can."""
-    last, ordered = "", True
-    for names in in_groups(facts.classes):
-        for name in names:
-            # TFDS reads in text mode, where \n, \r and \r\n end a line.
-            if name != name.strip() or not name or "\n" in name or "\r" in name:
-                return f"its labels files cannot hold the class name {name[:80]!r}"
-        ordered = ordered and all(map(operator.lt, (last, *names), names))
-        last = names[-1]
-    # A set of a million names would take 100 MB; usually they are sorted.
-    if not ordered and len(set(facts.classes)) < len(facts.classes):
+    for name in facts.classes:
+        # TFDS reads in text mode, where \n, \r and \r\n end a line.
+        if name != name.strip() or not name or "\n" in name or "\r" in name:
+            return f"its labels files cannot hold the class name {name[:80]!r}"
+    if len(set(facts.classes)) < len(facts.classes):
         name, count = collections.Counter(facts.classes).most_common(1)[0]
         return f"{count} of its classes have the name {name[:80]!r}"
     feature = facts.feature

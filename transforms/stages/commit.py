@@ -33,7 +33,6 @@ from transforms.core.model import (
     added_rows,
     task_of,
 )
-from transforms.core.names import Names
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.name_lists import get_names
 from transforms.core.placing.shard_rows import ShardCounts
@@ -174,7 +173,7 @@ def commit_dataset(
         # Nothing says what became of the parts of rows that own steps have changed.
         account = dataclasses.replace(account, parts={})
     classes = {
-        feature: Names.of_arrow(get_names(part, store.get))
+        feature: tuple(get_names(part, store.get).to_pylist())
         for feature, part in shard_counts.classes.items()
     }
     manifest = _manifest(shards, account, classes, publication)
@@ -553,7 +552,7 @@ def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
 def _manifest(
     shards: Sequence[ShardFile],
     account: Account,
-    classes: Mapping[str, Names],
+    classes: Mapping[str, tuple[str, ...]],
     publication: Publication,
 ) -> Manifest:
     layout, known = publication.layout, publication.layout.sharding.rule.names
@@ -569,7 +568,7 @@ def _manifest(
     features = []
     for feature in layout.schema.stored:
         facts = merged.get(feature.name, Statistics())
-        names = classes.get(feature.name, Names())
+        names = classes.get(feature.name, ())
         always = facts.present == records
         features.append(FeatureFacts(feature, facts, names, always))
     return Manifest(
@@ -597,7 +596,9 @@ def _manifest(
 
 
 def _class_counts(
-    merged: Mapping[str, Statistics], schema: Schema, classes: Mapping[str, Names]
+    merged: Mapping[str, Statistics],
+    schema: Schema,
+    classes: Mapping[str, tuple[str, ...]],
 ) -> dict[str, dict[str, int]]:
     """Returns label feature -> class name (or integer, as text) -> records."""
     out = {}
@@ -606,7 +607,7 @@ def _class_counts(
         if counts is None:
             continue
         if feature.kind is Kind.LABEL:
-            names = classes.get(feature.name, Names())
+            names = classes.get(feature.name, ())
             out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
         elif counts:
             out[feature.name] = {str(value): n for value, n in counts.items()}
