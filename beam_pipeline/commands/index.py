@@ -37,7 +37,7 @@ from transforms.formats.tfrecord_files.shards import Shard
 from transforms.publishing import target, work_folder
 from transforms.publishing.derived_files import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
-from transforms.sidecars.table import render_sidecars
+from transforms.sidecars.render import render_sidecars
 from transforms.storage import folders
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import absolute, is_remote, plain

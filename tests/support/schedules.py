@@ -412,7 +412,7 @@ def check_dataset(read: Callable[[str], bytes], *, pointers: bool) -> Manifest:
         found = len(data), google_crc32c.value(data)
         assert found == (facts.bytes, facts.crc32c), (facts.file, manifest.run)
     if pointers and manifest.folder:
-        expected: Mapping[str, bytes] = tfds.point_to(manifest.folder, manifest)
+        expected: Mapping[str, bytes] = tfds.pointers_to(manifest.folder, manifest)
         found_there = {name: read(name) for name in manifest.root_names}
         assert found_there == expected
     return manifest

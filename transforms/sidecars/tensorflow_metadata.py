@@ -23,12 +23,11 @@ Source: `tensorflow_metadata/proto/v0/schema.proto` 1.21.0; tried with tfx_bsl 1
 and TFDV 1.16.1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from transforms.core.label_map import quoted
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind
-from transforms.sidecars.sidecar import Rendered, Sidecar
 
 SCHEMA_NAME = "schema.pbtxt"
 _TYPES = {Kind.FLOAT: "FLOAT", Kind.BOX: "FLOAT"} | dict.fromkeys(
@@ -109,10 +108,3 @@ def _domain(facts: FeatureFacts) -> Iterator[str]:
         yield "  image_domain { }"
     elif feature.kind is Kind.TIMESTAMP:
         yield f"  time_domain {{ integer_format: {_TIMES[feature.unit]} }}"
-
-
-def _render(manifest: Manifest, _: Mapping[int, str]) -> Rendered:
-    return Rendered({}, derived={SCHEMA_NAME: render_schema(manifest)})
-
-
-SIDECAR = Sidecar(_render)

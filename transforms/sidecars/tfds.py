@@ -14,13 +14,13 @@ TFDS 4.9.10; all of it tried out by the tests.
 """
 
 import collections
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind
-from transforms.sidecars.sidecar import Rendered, Sidecar
 from transforms.sidecars.tfds_features import show_features, typed
 
 _INFO_NAME = "dataset_info.json"
@@ -33,6 +33,21 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MAX_FILE_NAME_BYTES = 255
 
 _Json = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rendered:
+    """Files beside the shards, and notes for the user.
+
+    Attributes:
+      files: file name -> content.
+      notes: sentences, each about something that readers of the files will not see.
+      derived: files that the dataset's digest does not cover.
+    """
+
+    files: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
+    derived: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
 
 def render(manifest: Manifest) -> Rendered:
@@ -82,7 +97,7 @@ def _is_label(facts: FeatureFacts) -> bool:
     return facts.feature.kind is Kind.LABEL and not facts.feature.internal
 
 
-def point_to(folder: str, manifest: Manifest) -> dict[str, bytes]:
+def pointers_to(folder: str, manifest: Manifest) -> dict[str, bytes]:
     """Returns TFDS's files for a directory whose shards are in a folder below it."""
     files = dict(render(manifest).files)
     if files:
@@ -188,6 +203,3 @@ def _supervised_keys(manifest: Manifest) -> tuple[str, str] | None:
 
 def _to_json(data: _Json) -> bytes:
     return (json.dumps(data, indent=2) + "\n").encode()
-
-
-SIDECAR = Sidecar(lambda manifest, _: render(manifest), point_to)

@@ -59,7 +59,8 @@ from transforms.errors import (
     RejectLimitError,
 )
 from transforms.publishing import target, work_folder
-from transforms.sidecars.table import pointers_to, render_sidecars
+from transforms.sidecars.render import render_sidecars
+from transforms.sidecars.tfds import pointers_to
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication
 from transforms.storage import folders
 from transforms.storage.retry import storing

@@ -21,7 +21,7 @@ from typing import Self
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import RaceError
-from transforms.sidecars.table import pointers_to
+from transforms.sidecars.tfds import pointers_to
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import work_folder
 from transforms.work.versions import put_if
