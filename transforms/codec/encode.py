@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from transforms.codec.plain_row import plain_example
-from transforms.codec.row_error import Row, RowError
-from transforms.codec.schemas import Coding, SchemaLike, coding_of
+from transforms.codec.schemas import Coding, Row, RowError, SchemaLike, coding_of
 from transforms.codec.typed import encode_typed
 from transforms.codec.untyped import encode_untyped
 from transforms.core.nesting import check_key

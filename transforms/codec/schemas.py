@@ -30,6 +30,9 @@ SchemaLike: TypeAlias = (
     Schema | pa.Schema | Sequence[Feature] | Mapping[str, str | Mapping[str, Any]]
 )
 
+Row: TypeAlias = Mapping[str, Any]
+# An Example without features.
+NOTHING = b"\n\x00"
 # Words of a spec that `Feature` calls otherwise, and those that it shares.
 _RENAMED = {"label": "is_label"}
 _WORDS = (
@@ -53,6 +56,18 @@ _PLAIN = {
     Kind.BYTES: bytes,
 }
 _UNITS = ("s", "ms", "us", "ns")
+
+
+class RowError(Exception):
+    """What is wrong with one row.
+
+    Attributes:
+      index: of the row.
+    """
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.codec.row_error import NOTHING, Row, RowError
-from transforms.codec.schemas import Coding, CodingFeature
+from transforms.codec.schemas import NOTHING, Coding, CodingFeature, Row, RowError
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
 from transforms.core.example.encoder import encode_examples
 from transforms.core.rows.column import complaint, decoded

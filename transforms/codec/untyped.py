@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.codec.row_error import NOTHING, Row, RowError
+from transforms.codec.schemas import NOTHING, Row, RowError
 from transforms.core.example.encoder import encode_examples
 from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
 from transforms.core.rows.values import fitted_column, misfit
