@@ -28,9 +28,6 @@ LIBRARY = {
     "transforms.formats.archive": (
         "errors files storage core core.image core.tfrecord formats"
     ),
-    "transforms.formats.automl": (
-        "errors files storage core core.placing formats formats.detection"
-    ),
     "transforms.formats.columnar": "errors files storage core core.rows formats",
     "transforms.formats.csv": "errors files storage core core.rows core.infer formats",
     "transforms.formats.detection": (

@@ -26,7 +26,7 @@ from beam_pipeline.settings.spec import make_spec
 from transforms import files
 from transforms.core.model import Batch
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
-from transforms.formats.automl.reader import AutomlReader
+from transforms.formats.detection.automl import AutomlReader
 from transforms.formats.source import Source
 
 __all__ = [

@@ -165,11 +165,11 @@ _FILES: Mapping[str, Format] = {
     # Before images: a manifest says what they are.
     "automl": Format(
         "AutoML manifests",
-        "automl.reader.AutomlReader",
+        "detection.automl.AutomlReader",
         suffixes=(".csv",),
         compressed=True,
         companions=rf"({_IMAGE})$",
-        content_check="automl.manifest.recognise",
+        content_check="detection.automl_manifest.recognise",
         options=("bad_box",),
     ),
     "images": Format("images", names=rf"[^/]({_IMAGE})$"),

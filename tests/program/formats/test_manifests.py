@@ -28,11 +28,11 @@ from tests.support.outputs import account, dataset, rejects, rows
 from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
-from transforms.formats.automl import reader as automl
-from transforms.formats.automl.boxes import judge
-from transforms.formats.automl.manifest import load_manifest, recognise
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
+from transforms.formats.detection import automl as automl
+from transforms.formats.detection.automl import judge
+from transforms.formats.detection.automl_manifest import load_manifest, recognise
 from transforms.formats.split_words import split_of_table
 from transforms.formats.table import InputFile
 

@@ -1,1 +1,1 @@
-"""COCO and Pascal VOC: images with boxes, as the TF Object Detection API names them."""
+"""COCO, Pascal VOC and AutoML manifests: images with boxes, as rows of images."""

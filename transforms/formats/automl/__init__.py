@@ -1,1 +1,0 @@
-"""Manifests of AutoML, and of tfrecorder without a header."""
