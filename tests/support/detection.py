@@ -16,7 +16,7 @@ from transforms.core.boxes import BoxPolicy
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
-from transforms.formats.detection.fields import BOXES
+from transforms.formats.detection.boxed_rows import BOXES
 from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableReader

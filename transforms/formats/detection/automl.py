@@ -38,16 +38,14 @@ from transforms.formats.detection.automl_manifest import (
     load_manifest,
 )
 from transforms.formats.detection.boxed_rows import (
-    Judged,
-    place_boxes,
-    row_ranges,
-    sample_of,
-)
-from transforms.formats.detection.fields import (
     BOXES,
+    Judged,
     box_policy,
     detection_features,
     list_of,
+    place_boxes,
+    row_ranges,
+    sample_of,
 )
 from transforms.formats.table import (
     Complaint,

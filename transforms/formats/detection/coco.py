@@ -40,8 +40,13 @@ from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import (
+    BOXES,
+    box_policy,
+    detection_features,
     even_rows,
+    list_of,
     place_boxes,
+    root_of,
     row_ranges,
     sample_of,
     size_of_image,
@@ -54,13 +59,6 @@ from transforms.formats.detection.coco_images import (
     whole_pixels,
 )
 from transforms.formats.detection.coco_json import CocoFile, load_coco
-from transforms.formats.detection.fields import (
-    BOXES,
-    box_policy,
-    detection_features,
-    list_of,
-    root_of,
-)
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
     Complaint,

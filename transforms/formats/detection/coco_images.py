@@ -13,9 +13,9 @@ from transforms import files
 from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
+from transforms.formats.detection.boxed_rows import root_of
 from transforms.formats.detection.coco_annotations import Annotations
 from transforms.formats.detection.coco_json import CocoFile
-from transforms.formats.detection.fields import root_of
 from transforms.formats.table import InputFile
 from transforms.storage.paths import spellings
 

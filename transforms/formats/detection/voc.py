@@ -37,17 +37,15 @@ from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason, Skipped
 from transforms.errors import InputError, SpecError
 from transforms.formats.detection.boxed_rows import (
-    BoxedRows,
-    even_rows,
-    place_boxes,
-    sample_of,
-    size_of_image,
-)
-from transforms.formats.detection.fields import (
     BOXES,
+    BoxedRows,
     box_policy,
     detection_features,
+    even_rows,
+    place_boxes,
     root_of,
+    sample_of,
+    size_of_image,
 )
 from transforms.formats.detection.voc_objects import Objects, judge
 from transforms.formats.detection.voc_places import image_path, image_sets
