@@ -51,14 +51,15 @@ from transforms.formats.detection.boxed_rows import (
     sample_of,
     size_of_image,
 )
-from transforms.formats.detection.coco_annotations import Annotations, judge
-from transforms.formats.detection.coco_images import (
+from transforms.formats.detection.coco_json import CocoFile, load_coco
+from transforms.formats.detection.coco_rows import (
+    Annotations,
     image_folder,
+    judge,
     sized,
     unusable,
     whole_pixels,
 )
-from transforms.formats.detection.coco_json import CocoFile, load_coco
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
     Complaint,
