@@ -47,9 +47,15 @@ from transforms.formats.detection.boxed_rows import (
     sample_of,
     size_of_image,
 )
-from transforms.formats.detection.voc_objects import Objects, judge
-from transforms.formats.detection.voc_places import image_path, image_sets
-from transforms.formats.detection.voc_xml import IS_CVAT, VocImage, parse_voc
+from transforms.formats.detection.voc_files import (
+    IS_CVAT,
+    Objects,
+    VocImage,
+    image_path,
+    image_sets,
+    judge,
+    parse_voc,
+)
 from transforms.formats.file_runs import FileRunReader
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.split_words import split_in_path

@@ -251,7 +251,7 @@ def test_deep_and_large_files(root: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     deep = b"<annotation>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</annotation>"
     (root / "Annotations/a.xml").write_bytes(deep)
     assert read(root).rows[0]["image/object/bbox"] == []
-    monkeypatch.setattr("transforms.formats.detection.voc_xml._MAX_BYTES", 10_000)
+    monkeypatch.setattr("transforms.formats.detection.voc_files._MAX_BYTES", 10_000)
     assert "at most 10000" in read(root).rejections[0].message
 
 

@@ -1,0 +1,373 @@
+"""The files of a Pascal VOC folder: XML, an image each, its objects, images, splits.
+
+    VOC2012/Annotations/2007_000027.xml
+    VOC2012/JPEGImages/2007_000027.jpg
+    VOC2012/ImageSets/Main/{train,val,trainval,test}.txt    ids, one a line
+
+Images may also be in `images` beside the folder of the XML files, or among them. An
+XML file has the size and the objects of one image:
+
+    <annotation>
+      <filename>000001.jpg</filename>
+      <size><width>353</width><height>500</height><depth>3</depth></size>
+      <object>
+        <name>dog</name> <pose>Left</pose> <truncated>1</truncated>
+        <difficult>0</difficult>
+        <bndbox><xmin>48</xmin><ymin>240</ymin><xmax>195</xmax><ymax>371</ymax></bndbox>
+        <part>...</part>
+      </object>
+    </annotation>
+
+A document type is refused before anything of it is read: entities declared there may
+expand without end, or name other files.
+
+Source: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html
+"""
+
+import dataclasses
+import functools
+import math
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Self
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.boxes import BoxFault, BoxForm, check_boxes, describe
+from transforms.core.reasons import Fault, Reason
+from transforms.errors import InputError
+from transforms.formats.detection.boxed_rows import Judged
+
+IS_CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
+"""Of a file whose root is `<annotations>`."""
+
+# Real files have a few KB; a larger one is no annotation.
+_MAX_BYTES = 16 << 20
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+_BOOLS = {"0": 0, "1": 1, "false": 0, "true": 1}
+# Faults of objects in addition to those of `BoxFault`, well above its numbers.
+_NO_NAME = 101
+_UNKNOWN_NAME = 102
+_NOT_A_FLAG = 103
+
+# The most names that a message lists.
+_SHOWN_NAMES = 10
+_FOLDERS = ("JPEGImages", "images")
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".bmp", ".webp")
+_SETS = {"train": "train", "val": "validation", "test": "test"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VocObject:
+    """One object.
+
+    Attributes:
+      name: of its class; empty if not stated.
+      pose: its view; empty if not stated.
+      truncated, difficult: 0 or 1; 0 where not stated, None where neither.
+      box: xmin, ymin, xmax, ymax in pixels; NaN for what is no number.
+      stated: the box as it is written.
+    """
+
+    name: str
+    pose: str
+    truncated: int | None
+    difficult: int | None
+    box: tuple[float, float, float, float]
+    stated: tuple[str | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VocImage:
+    """One file.
+
+    Attributes:
+      filename: of the image; empty where not stated.
+      width, height: in pixels; None where they are no positive whole numbers.
+      stated: width and height as they are written.
+      objects: in the file's order.
+    """
+
+    filename: str
+    width: int | None
+    height: int | None
+    stated: tuple[str | None, str | None]
+    objects: tuple[VocObject, ...]
+
+    @property
+    def lacks_size(self) -> bool:
+        """Whether no size is stated: a side is absent, zero, or no number."""
+        numbers = [_number(text) for text in self.stated]
+        return any(number == 0 or math.isnan(number) for number in numbers)
+
+    def with_size(self, width: int, height: int) -> Self:
+        """Returns the image with this size."""
+        return dataclasses.replace(self, width=width, height=height)
+
+
+def parse_voc(data: bytes) -> VocImage:
+    """Returns the content of a file.
+
+    Raises:
+      ValueError: it is not XML, has a document type, or is no annotation.
+    """
+    root = _parse(data)
+    if root.tag != "annotation":
+        hint = f": {IS_CVAT}" if root.tag == "annotations" else ""
+        raise ValueError(
+            f"its root must be <annotation>, it is <{root.tag[:60]}>{hint}"
+        )
+    width, height = root.findtext("size/width"), root.findtext("size/height")
+    return VocImage(
+        (root.findtext("filename") or "").strip(),
+        _pixels(width),
+        _pixels(height),
+        (width, height),
+        tuple(map(_object, root.iterfind("object"))),
+    )
+
+
+def _parse(data: bytes) -> Element:
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"it has {len(data)} bytes; at most {_MAX_BYTES} are read")
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _refuse
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError) as error:
+        raise ValueError(f"it is not well-formed XML: {error}") from error
+    return builder.close()
+
+
+def _refuse(*_: object) -> None:
+    raise ValueError("a document type (<!DOCTYPE ...>) is not allowed in it")
+
+
+def _object(item: Element) -> VocObject:
+    # One pass over the children is far faster than a search for each name. Reversed,
+    # so that the first of several children with one name wins, as in `find`.
+    fields = {child.tag: child for child in reversed(item)}
+    corners = {side.tag: side.text or "" for side in reversed(fields.get("bndbox", ()))}
+    stated = tuple(map(corners.get, _SIDES))
+    xmin, ymin, xmax, ymax = map(_number, stated)
+
+    def text(tag: str) -> str:
+        found = fields.get(tag)
+        return "" if found is None else (found.text or "").strip()
+
+    return VocObject(
+        text("name"),
+        text("pose"),
+        _flag(text("truncated")),
+        _flag(text("difficult")),
+        (xmin, ymin, xmax, ymax),
+        stated,
+    )
+
+
+def _number(text: str | None) -> float:
+    # float() reads 1_0 as ten.
+    if text is None or "_" in text:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _pixels(text: str | None) -> int | None:
+    number = _number(text)
+    return int(number) if 0 < number < 2**31 and number.is_integer() else None
+
+
+def _flag(text: str) -> int | None:
+    return _BOOLS.get(text.lower()) if text else 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Objects(Judged):
+    """The n objects of some images.
+
+    Attributes:
+      items: as they are written.
+      numbers: of each its number in its file, from 1.
+      sizes: float64 array (n, 2), width and height of each one's image.
+      unsized: why an image that has objects and no size is no row, by position.
+      classes: the class names by id, from 1.
+    """
+
+    items: Sequence[VocObject]
+    numbers: Sequence[int]
+    sizes: npt.NDArray[np.float64]
+    unsized: Mapping[int, Fault]
+    classes: tuple[str, ...]
+
+    def complaint(self, index: int) -> Fault:
+        """Returns why the object at `index` is bad, with its values."""
+        item, fault = self.items[index], int(self.faults[index])
+        found = f"object {self.numbers[index]}"
+        if fault == _NO_NAME:
+            return Fault(Reason.MISSING_VALUE, f"{found} has no <name>")
+        found += f", {item.name[:60]!r}: "
+        if fault == _UNKNOWN_NAME:
+            known = ", ".join(map(repr, self.classes[:_SHOWN_NAMES]))
+            more = ", ..." if len(self.classes) > _SHOWN_NAMES else ""
+            return Fault(Reason.UNKNOWN_LABEL, f"{found}the names are {known}{more}")
+        if fault == _NOT_A_FLAG:
+            wrong = "truncated" if item.truncated is None else "difficult"
+            return Fault(Reason.NOT_A_BOOL, f"{found}<{wrong}> must be 0 or 1")
+        if fault == BoxFault.NOT_NUMBERS:
+            words = "bndbox must hold xmin, ymin, xmax and ymax as finite numbers"
+            return Fault(Reason.BAD_BOX, f"{found}{words}; found {list(item.stated)}")
+        words = describe(BoxFault(fault), item.box, self.sizes[index], BoxForm.XYXY)
+        return Fault(Reason.BAD_BOX, found + words)
+
+
+def judge(
+    images: Sequence[VocImage],
+    classes: tuple[str, ...],
+    *,
+    first_pixel: int,
+    clip: bool,
+) -> Objects:
+    """Returns the objects of some images, judged.
+
+    Args:
+      images: m of them.
+      classes: their names by id, from 1.
+      first_pixel: the number of the first pixel of a row or column.
+      clip: see `check_boxes`.
+    """
+    items = [item for image in images for item in image.objects]
+    sizes = np.array(
+        # An image without a size is refused as a whole: any size will do here.
+        [(i.width or 1, i.height or 1) for i in images for _ in i.objects],
+        np.float64,
+    ).reshape(-1, 2)
+    boxes = np.array([item.box for item in items], np.float64).reshape(-1, 4)
+    boxes[:, :2] -= first_pixel
+    checked = check_boxes(boxes, sizes, form=BoxForm.XYXY, clip=clip)
+    ids = {name: number for number, name in enumerate(classes, start=1)}
+    labels = np.array([ids.get(item.name, 0) for item in items], np.int64)
+    flags = [None in (item.truncated, item.difficult) for item in items]
+    # An object has one fault: each rule overrides those above it.
+    faults = checked.faults.astype(np.uint8)
+    faults[np.array(flags, bool)] = _NOT_A_FLAG
+    faults[labels == 0] = _UNKNOWN_NAME
+    faults[np.array([not item.name for item in items], bool)] = _NO_NAME
+    return Objects(
+        items=items,
+        numbers=[n for image in images for n in range(1, len(image.objects) + 1)],
+        faults=faults,
+        relative=checked.relative,
+        names=pa.array([item.name for item in items], pa.string()),
+        labels=labels,
+        sizes=sizes,
+        unsized={i: _unsized(im) for i, im in enumerate(images) if _lacks_size(im)},
+        classes=classes,
+    )
+
+
+def _lacks_size(image: VocImage) -> bool:
+    return bool(image.objects) and (image.width is None or image.height is None)
+
+
+def _unsized(image: VocImage) -> Fault:
+    width, height = image.stated
+    message = (
+        f"its boxes in pixels need the image's size, two positive whole numbers; "
+        f"stated are width {width!r}, height {height!r}"
+    )
+    return Fault(Reason.OUT_OF_RANGE, message)
+
+
+def image_path(root: str, origin: str, filename: str, images_root: str = "") -> str:
+    """Returns where the image of an XML file is, relative to the root if it can be.
+
+    The stated file name comes before the XML file's own with another suffix. Where
+    nothing is found, the likeliest path is returned.
+
+    Args:
+      root: the source's.
+      origin: of the XML file, relative to it.
+      filename: as the XML file states it; empty for none.
+      images_root: the folder of all images; empty to look where they usually are.
+    """
+    folder, name = posixpath.split(origin)
+    above = posixpath.dirname(folder)
+    places = [posixpath.join(above, inner) for inner in _FOLDERS if folder]
+    places.append(folder)
+    if images_root:
+        places = [images_root]
+    stem = name.rpartition(".")[0]
+    # Some tools write whole paths, some of them those of Windows.
+    stated = posixpath.basename(filename.replace("\\", "/"))
+    names = [stated] if stated else []
+    names += [stem + suffix for suffix in _SUFFIXES]
+    for name in names:
+        for place in places:
+            path = posixpath.join(place, name)
+            if files.exists(os.path.join(root, path)):
+                return path
+    return posixpath.join(places[0], names[0])
+
+
+def image_sets(root: str, folder: str) -> Mapping[str, str] | None:
+    """Returns the split of each id, as the image sets beside a folder say it.
+
+    Args:
+      root: the source's.
+      folder: of XML files, relative to it.
+
+    Returns:
+      id -> split; None where there are no image sets.
+
+    Raises:
+      InputError: an id is in the lists of two splits.
+      OSError: a list cannot be read.
+    """
+    main = os.path.join(root, posixpath.dirname(folder), "ImageSets", "Main")
+    stamps: list[tuple[str, int]] = []
+    for name in (*_SETS, "trainval"):
+        path = os.path.join(main, f"{name}.txt")
+        try:
+            with files.open_input(path) as file:
+                stamps.append((name, files.stamp_of(file)))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return _read_sets(main, tuple(stamps)) if folder and stamps else None
+
+
+@functools.lru_cache(maxsize=4)
+def _read_sets(main: str, stamps: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
+    """Reads the lists; the stamps make the cache miss when one has changed."""
+    splits: dict[str, str] = {}
+    for name, _ in stamps:
+        path = os.path.join(main, f"{name}.txt")
+        try:
+            ids = files.read_bytes(path).decode("utf-8-sig").split("\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"Lists of ids must be UTF-8; {path!r} is not.") from error
+        for line in ids:
+            item = line.strip()
+            if not item:
+                continue
+            # An id of `trainval` that is in neither half belongs to the larger one.
+            split = _SETS.get(name) or splits.get(item, "train")
+            if splits.setdefault(item, split) != split:
+                raise InputError(
+                    f"An image must be in one split; {path!r} lists {item!r}, which is "
+                    f"in {splits[item]!r} too. Take it out of one of the lists."
+                )
+    return splits
