@@ -1,31 +1,79 @@
-"""Parse a piece of JSON lines: with Arrow where that is exact, else line by line."""
+"""Parse a piece of JSON lines: with Arrow where that is exact, else line by line.
 
+Arrow's parser reads a whole block; where it fails, or where its values might not be
+exact, Python's parser reads the lines, which is slow. Both give the same values. Lines
+are refused one by one:
+
+| the line                                             | reason           |
+| ---------------------------------------------------- | ---------------- |
+| is no JSON, or no object                             | malformed        |
+| has values nested more than 62 levels deep           | malformed        |
+| has a member twice where a wanted column is          | malformed        |
+| is not UTF-8, or has half a surrogate pair in a key  | invalid_encoding |
+| or in a wanted column                                |                  |
+| has a value that is not of its column's type         | wrong_type,      |
+|                                                      | not_an_integer,  |
+|                                                      | not_a_number,    |
+|                                                      | not_a_bool       |
+| has a number that its column's type cannot hold      | out_of_range     |
+
+Source: RFC 8259; NaN, Infinity and -Infinity are taken as Python writes them.
+"""
+
+import json
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from transforms.core.nesting import json_nesting, openings
+from transforms.core.model import Reason
+from transforms.core.nesting import (
+    MAX_NESTING,
+    check_json_nesting,
+    check_key,
+    json_nesting,
+    openings,
+)
+from transforms.core.reasons import FaultError
+from transforms.errors import shortened
 from transforms.formats.columnar.arrow_batches import (
     flat_columns,
 )
 from transforms.formats.json_lines.cut import Lines, lines_of
-from transforms.formats.json_lines.exact import ROW_NESTING, objects_of, typed_rows
 from transforms.formats.json_lines.types import (
     EXACT,
     JsonType,
+    Token,
     largest,
     merged,
     of_column,
     of_value,
+    whole_number,
 )
 from transforms.formats.table import Complaint
 
 # Arrow's parser takes this word for a number; Python's parser does not.
 _SHORT_INFINITY = re.compile(rb"[:\[,]\s*-?Inf(?!inity)")
+# The object of a line, and the levels of its values.
+ROW_NESTING = 1 + MAX_NESTING
+
+_REASONS = {
+    "bool": (Reason.NOT_A_BOOL, "not true or false"),
+    "int64": (Reason.NOT_AN_INTEGER, "not an integer"),
+    "uint64": (Reason.NOT_AN_INTEGER, "not an integer"),
+    "float": (Reason.NOT_A_NUMBER, "not a number"),
+    "number": (Reason.NOT_A_NUMBER, "not a number"),
+    "text": (Reason.WRONG_TYPE, "not a text"),
+    "null": (Reason.WRONG_TYPE, "not a text"),
+    "object": (Reason.WRONG_TYPE, "not an object"),
+    "list": (Reason.WRONG_TYPE, "not a list"),
+}
+_SAMPLED = "as all values of the sample are; see --infer full"
 
 
 def learned(data: bytes) -> JsonType:
@@ -138,3 +186,215 @@ def _each(data: bytes, lines: Lines) -> Iterator[bytes]:
 def leaves_of(kind: JsonType) -> list[tuple[str, JsonType]]:
     """Returns the flat columns of rows: names and types."""
     return [leaf for name, inner in kind.members for leaf in inner.leaves(name)]
+
+
+class _Integer(Token):
+    __slots__ = ()
+    is_integer = True
+
+
+class _Doubled(dict[str, Any]):
+    """An object in which some names occur twice; `names` has these names."""
+
+    names: frozenset[str] = frozenset()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    for name in found:
+        try:
+            check_key(name)
+        except ValueError as error:
+            raise FaultError(Reason.INVALID_ENCODING, str(error)) from error
+    if len(found) == len(pairs):
+        return found
+    doubled = _Doubled(found)
+    names = [name for name, _ in pairs]
+    doubled.names = frozenset(name for name in found if names.count(name) > 1)
+    return doubled
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_Integer,
+    parse_float=Token,
+    parse_constant=Token,
+)
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Returns the object of a line; its numbers are tokens.
+
+    Raises:
+      FaultError: the line holds no object.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise FaultError(
+            Reason.INVALID_ENCODING,
+            f"byte {error.start + 1} of the line, {line[error.start]:#04x}, is not "
+            f"valid UTF-8",
+        ) from error
+    try:
+        check_json_nesting(line, ROW_NESTING)
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise FaultError(
+            Reason.MALFORMED, f"no JSON at character {error.pos + 1}: {error.msg}"
+        ) from error
+    except ValueError as error:
+        raise FaultError(Reason.MALFORMED, str(error)) from error
+    if not isinstance(value, dict):
+        raise FaultError(
+            Reason.MALFORMED, f"an object is needed; found {_shown(value)}"
+        )
+    return value
+
+
+def objects_of(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
+    """Yields the objects of lines; lines without an object are left out."""
+    for line in lines:
+        try:
+            yield parse_line(line)
+        except FaultError:
+            continue
+
+
+def typed_rows(
+    lines: Iterable[bytes], kind: JsonType
+) -> tuple[list[dict[str, Any]], list[int], list[tuple[int, Reason, str]]]:
+    """Returns the objects of lines with values as `kind.arrow` takes them.
+
+    Returns:
+      The objects, the index of each one's line, and of the other lines the index, the
+      reason and the message.
+    """
+    rows: list[dict[str, Any]] = []
+    places: list[int] = []
+    refused: list[tuple[int, Reason, str]] = []
+    for index, line in enumerate(lines):
+        try:
+            rows.append(_members(parse_line(line), kind, ""))
+            places.append(index)
+        except FaultError as error:
+            refused.append((index, *error.fault))
+    return rows, places, refused
+
+
+def _members(found: dict[str, Any], kind: JsonType, path: str) -> dict[str, Any]:
+    out = {}
+    doubled = found.names if isinstance(found, _Doubled) else ()
+    for name, inner in kind.members:
+        where = f"{path}/{name}" if path else name
+        if name in doubled:
+            raise FaultError(Reason.MALFORMED, f"the member {where!r} stands twice")
+        value = found.get(name)
+        out[name] = None if value is None else _typed(value, inner, where)
+    return out
+
+
+def _typed(value: Any, kind: JsonType, path: str) -> Any:
+    """Returns a value as its type's column takes it; raises FaultError."""
+    name = kind.name
+    if name == "object":
+        if not isinstance(value, dict):
+            _no(value, kind, path)
+        return _members(value, kind, path)
+    if kind.item is not None:
+        if not isinstance(value, list):
+            _no(value, kind, path)
+        item = kind.item
+        return [None if each is None else _typed(each, item, path) for each in value]
+    if name in ("text", "null"):
+        if isinstance(value, Token) or not isinstance(value, str):
+            _no(value, kind, path)
+        return _text(value, path)
+    if name == "bool":
+        return value if isinstance(value, bool) else _no(value, kind, path)
+    if name == "any":
+        return _any(value, path)
+    if not isinstance(value, Token):
+        _no(value, kind, path)
+    return str(value) if name == "number" else _number(value, kind, path)
+
+
+def _number(token: Token, kind: JsonType, path: str) -> int | float:
+    if kind.name == "float":
+        number = float(token)
+        if token.is_integer:
+            if not math.isfinite(number) or (
+                abs(number) >= EXACT and int(number) != _integer(token)
+            ):
+                _out(token, path, "a double cannot hold this integer exactly")
+        elif math.isinf(number) and "nf" not in token:
+            _out(token, path, "outside double, at most 1.7976931348623157e308")
+        elif kind.is_whole and EXACT <= abs(number) < 2**63:
+            _check_exact(token, int(number), path)
+        return number
+    whole = _integer(token) if token.is_integer else whole_number(token)
+    if whole is None:
+        _no(token, kind, path)
+    low, high = (0, 2**64) if kind.name == "uint64" else (-(2**63), 2**63)
+    if not low <= whole < high:
+        _out(token, path, f"outside {kind.name}")
+    return whole
+
+
+def _check_exact(token: Token, double: int, path: str) -> None:
+    """Raises FaultError if the double of a whole number is another number."""
+    if whole_number(token) not in (None, double):
+        _out(token, path, "a double cannot hold this integer exactly")
+
+
+def _integer(token: Token) -> int:
+    # Python refuses to read thousands of digits; no such number is in range.
+    return int(token) if len(token) < 400 else 10**400
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise FaultError(
+            Reason.INVALID_ENCODING,
+            f"column {path!r} holds half a surrogate pair, which is no text",
+        ) from error
+    return value
+
+
+def _any(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return _text(value, path)
+    return _text(_dumped(value), path)
+
+
+def _dumped(value: Any) -> str:
+    """Returns JSON with the numbers as they were written."""
+    if isinstance(value, Token):
+        return str(value)
+    if isinstance(value, dict):
+        members = (f"{json.dumps(k)}: {_dumped(v)}" for k, v in value.items())
+        return "{" + ", ".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_dumped, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _no(value: Any, kind: JsonType, path: str) -> NoReturn:
+    reason, what = _REASONS[kind.name]
+    raise FaultError(
+        reason, f"column {path!r} holds {_shown(value)}: {what}, {_SAMPLED}"
+    )
+
+
+def _out(token: Token, path: str, what: str) -> NoReturn:
+    message = f"column {path!r} holds {_shown(token)}: {what}"
+    raise FaultError(Reason.OUT_OF_RANGE, message)
+
+
+def _shown(value: Any) -> str:
+    is_text = isinstance(value, str) and not isinstance(value, Token)
+    text = json.dumps(value, ensure_ascii=False) if is_text else _dumped(value)
+    text = text.encode(errors="backslashreplace").decode()
+    return shortened(text)

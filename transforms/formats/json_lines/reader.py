@@ -2,7 +2,7 @@
 
 cut.py          bytes -> pieces of whole lines, and which lines are rows
 types.py        values -> the type of each column
-exact.py        lines -> typed values one by one, and the lines that are refused
+parse.py        lines -> columns, and the lines that are refused
 reader.py       all of this as the reader of a table format
 
 Objects are flattened to columns `outer/inner`, lists are kept. A key that is missing
