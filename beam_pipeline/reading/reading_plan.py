@@ -26,10 +26,13 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError, SpecError, bounded, nearest
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_files.columns import learn
-from transforms.formats.tfrecord_files.dataset import dataset_beside, row_feature
+from transforms.formats.tfrecord_files.dataset import (
+    check_all_there,
+    dataset_beside,
+    row_feature,
+)
 from transforms.formats.tfrecord_files.sampling import sampled
 from transforms.formats.tfrecord_files.shards import Edition, Shard
-from transforms.formats.tfrecord_files.stated import check_all_there
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue import CatalogueFiles
 from transforms.storage.paths import absolute, plain

@@ -53,7 +53,18 @@ from transforms.formats.tfrecord_files.cut import (
     payloads_between,
     unpacked,
 )
-from transforms.formats.tfrecord_files.dataset import Dataset, dataset_beside
+from transforms.formats.tfrecord_files.dataset import (
+    Dataset,
+    check_all_known,
+    check_all_there,
+    check_stated,
+    dataset_beside,
+    known_features,
+    label_maps_beside,
+    stated,
+    stated_rows,
+    stated_splits,
+)
 from transforms.formats.tfrecord_files.features import (
     composed,
     is_image_column,
@@ -65,16 +76,6 @@ from transforms.formats.tfrecord_files.sampling import (
     learned_from,
     refuse,
     sampled,
-)
-from transforms.formats.tfrecord_files.stated import (
-    check_all_known,
-    check_all_there,
-    check_stated,
-    known_features,
-    label_maps_beside,
-    stated,
-    stated_rows,
-    stated_splits,
 )
 
 

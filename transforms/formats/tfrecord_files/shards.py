@@ -11,7 +11,7 @@ from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError, InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files.cut import in_pieces
-from transforms.formats.tfrecord_files.stated import check_stated
+from transforms.formats.tfrecord_files.dataset import check_stated
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
 # Rows of about this many bytes are decoded at a time.

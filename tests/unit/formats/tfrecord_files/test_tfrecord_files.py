@@ -21,9 +21,8 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
-from transforms.formats.tfrecord_files.dataset import Dataset
+from transforms.formats.tfrecord_files.dataset import Dataset, known_features
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
-from transforms.formats.tfrecord_files.stated import known_features
 
 
 def example(**features: Any) -> bytes:
