@@ -22,7 +22,7 @@ from beam_pipeline.reading.reading_plan import (
     plan_reading,
 )
 from transforms.errors import InputError, SpecError, nearest, raising_in_python
-from transforms.formats.tfrecord_files.shards import read_shard
+from transforms.formats.tfrecord_files.typed_rows import read_shard
 from transforms.storage.paths import Access, plain
 
 # A larger plan is not part of the pipeline: engines take descriptions of some MB only.

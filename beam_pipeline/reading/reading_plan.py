@@ -32,9 +32,8 @@ from transforms.formats.tfrecord_files.dataset import (
     row_feature,
 )
 from transforms.formats.tfrecord_files.sampling import sampled
-from transforms.formats.tfrecord_files.shards import Edition, Shard
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
-from transforms.reading.catalogue import CatalogueFiles
+from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
+from transforms.reading.catalogue_rows import CatalogueFiles
 from transforms.storage.paths import absolute, plain
 
 if TYPE_CHECKING:

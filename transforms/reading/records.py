@@ -36,7 +36,7 @@ from transforms.errors import (
     SpecError,
     TFRecordError,
 )
-from transforms.formats.tfrecord_files.shards import Edition, Shard
+from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
 from transforms.storage.read_ahead import read_ahead

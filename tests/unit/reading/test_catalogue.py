@@ -19,8 +19,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import DamageError, SpecError, TFRecordError
-from transforms.formats.tfrecord_files.shards import Shard
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.formats.tfrecord_files.typed_rows import Shard, TypedRows
 from transforms.reading import catalogue_of_shards
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_catalogue
