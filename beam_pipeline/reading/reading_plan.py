@@ -26,12 +26,12 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError, SpecError, bounded, nearest
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_files.columns import learn
+from transforms.formats.tfrecord_files.cut import sampled
 from transforms.formats.tfrecord_files.dataset import (
     check_all_there,
     dataset_beside,
     row_feature,
 )
-from transforms.formats.tfrecord_files.sampling import sampled
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
 from transforms.reading.catalogue_rows import CatalogueFiles
 from transforms.storage.paths import absolute, plain

@@ -47,10 +47,14 @@ from transforms.formats.table import (
 )
 from transforms.formats.tfrecord_files.columns import Learned, decode, learn
 from transforms.formats.tfrecord_files.cut import (
+    MAX_FILES,
     compression_of,
     cut,
     damage_of,
+    learned_from,
     payloads_between,
+    refuse,
+    sampled,
     unpacked,
 )
 from transforms.formats.tfrecord_files.dataset import (
@@ -70,12 +74,6 @@ from transforms.formats.tfrecord_files.features import (
     is_image_column,
     raw_type,
     record_types,
-)
-from transforms.formats.tfrecord_files.sampling import (
-    MAX_FILES,
-    learned_from,
-    refuse,
-    sampled,
 )
 
 
