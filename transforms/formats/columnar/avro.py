@@ -1,19 +1,36 @@
 """Avro object container files as a table format, decoded by fastavro.
 
-`avro_file` reads the blocks of a file, and `avro_schema` its types.
+    "Obj" 1                     4 bytes
+    metadata                    a map: avro.schema (JSON), avro.codec, any others
+    sync marker                 16 bytes, of the file's own
+    block, any number of times:
+      rows                      long
+      size in bytes             long
+      rows, maybe compressed    as many bytes as that
+      sync marker               16 bytes
+
+Longs are zigzag varints. Only the sizes are read to cut a file into blocks. A sample
+starts behind sync markers in the middle of a file. A block counts as damaged unless
+its rows end where its bytes do. `avro_schema` reads the types of a file.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/
 """
 
+import bz2
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.errors import InputError
+from transforms.errors import InputError, UsageError, bounded
 from transforms.formats.columnar.arrow_batches import (
     flat_columns,
     joined_sample,
@@ -22,7 +39,7 @@ from transforms.formats.columnar.arrow_batches import (
     runs_of,
 )
 from transforms.formats.columnar.arrow_types import CommonColumns, flat_types
-from transforms.formats.columnar.avro_file import AvroFile
+from transforms.formats.columnar.avro_schema import MAX_BLOCK_BYTES, row_type
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -34,6 +51,14 @@ from transforms.formats.table import (
 _TITLE = "Avro"
 _SAMPLE_BYTES = 16 << 20
 _PLACES = 64
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_MAX_HEADER_BYTES = 16 << 20
+# Small blocks are joined up to this size, unpacked, before they are decoded.
+_PIECE_BYTES = 4 << 20
+_SEARCHED_BYTES = 64 << 10
+# What fastavro raises where bytes are not of their schema.
+_FAULTS = (EOFError, IndexError, ValueError, OverflowError, TypeError, MemoryError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +147,313 @@ class AvroReader(TableReader):
 
 
 @contextlib.contextmanager
-def _opened(file: SourceFile) -> Iterator[AvroFile]:
+def _opened(file: SourceFile) -> Iterator["AvroFile"]:
     with readable(file.origin, _TITLE), file.open() as stream:
         yield AvroFile(stream, file.origin)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Frame:
+    """One block of a file, or several that follow each other.
+
+    Attributes:
+      start, stop: its bytes in the file.
+      rows: as the block states.
+      data: of its rows, unpacked; empty where only the sizes were asked for.
+    """
+
+    start: int
+    stop: int
+    rows: int
+    data: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Some:
+    """Rows of a file, and of how many of its bytes; `complete` for all of them."""
+
+    batches: list[pa.RecordBatch]
+    stored_bytes: int
+    complete: bool
+
+
+class AvroFile:
+    """An open file, whose header is read.
+
+    Attributes:
+      schema: of the rows, nested as in the file.
+      start, size: where its blocks start, and where they end.
+    """
+
+    def __init__(self, stream: BinaryIO, origin: str) -> None:
+        self._stream = stream
+        self._origin = origin
+        self.size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        if (found := stream.read(len(_MAGIC))) != _MAGIC:
+            raise self._damaged(f"it must start with 'Obj' and 1; found {found!r}")
+        metadata = self._metadata()
+        self._sync = self._exactly(_SYNC_BYTES, "the sync marker")
+        self.start = stream.tell()
+        codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
+        if codec not in _UNPACKED:
+            raise self._damaged(
+                f"its codec must be one of {', '.join(_UNPACKED)}; found {codec[:40]!r}"
+            )
+        self._unpacked = _UNPACKED[codec]
+        self._codec = codec
+        self._rows = row_type(metadata.get("avro.schema", b""), origin)
+        self.schema = pa.schema(list(self._rows.type))
+        self._plain: Any = None
+
+    def frames(self, start: int, stop: int, *, data: bool = False) -> Iterator[_Frame]:
+        """Yields the blocks of a part of the file; with or without their rows."""
+        self._stream.seek(start)
+        while start < stop:
+            rows = self._long("the number of rows of a block")
+            size = self._long("the size of a block")
+            if rows < 0 or size < 0:
+                raise self._damaged(f"the block at byte {start:,} has {rows:,} rows")
+            packed = self._exactly(size, f"the block at byte {start:,}", skip=not data)
+            if self._exactly(_SYNC_BYTES, "a sync marker") != self._sync:
+                raise self._damaged(
+                    f"the block at byte {start:,} does not end with the sync marker"
+                )
+            at = self._stream.tell()
+            yield _Frame(start, at, rows, self._unpack(packed, start) if data else b"")
+            start = at
+
+    def pieces(self, start: int, stop: int) -> Iterator[_Frame]:
+        """Yields the rows of blocks, small ones together."""
+        waiting: list[_Frame] = []
+        size = 0
+        for frame in self.frames(start, stop, data=True):
+            waiting.append(frame)
+            size += len(frame.data)
+            if size >= _PIECE_BYTES:
+                yield _joined(waiting)
+                waiting, size = [], 0
+        if any(frame.rows for frame in waiting):
+            yield _joined(waiting)
+
+    def some(self, budget: int, places: int) -> _Some:
+        """Returns rows of about `budget` bytes, from this many places of a large file.
+
+        Args:
+          budget: of unpacked content.
+          places: to start at.
+        """
+        batches = []
+        stored = total = 0
+        if self.size - self.start <= budget:
+            for frame in self.pieces(self.start, self.size):
+                batches.append(self.decoded(frame))
+                stored += frame.stop - frame.start
+                total += len(frame.data)
+                if total >= budget and frame.stop < self.size:
+                    return _Some(batches, stored, False)
+            return _Some(batches, stored, True)
+        seen = 0
+        for place in range(places):
+            at = self.start + (self.size - self.start) * place // places
+            begin = self.start if place == 0 else self._behind_sync(max(at, seen))
+            if begin >= self.size:
+                break
+            frame = next(self.frames(begin, self.size, data=True))
+            seen = frame.stop
+            batch = self.decoded(frame)
+            step = max(-(-len(frame.data) * places // budget), 1)
+            kept = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+            batches.append(kept)
+            size = frame.stop - frame.start
+            stored += size * kept.num_rows // max(batch.num_rows, 1)
+        return _Some(batches, max(stored, 1), False)
+
+    def decoded(self, frame: _Frame) -> pa.RecordBatch:
+        """Returns the rows of a frame.
+
+        Raises:
+          InputError: its bytes are not rows of the schema, or not this many.
+        """
+        # A block takes a byte or more for each row, or the count is damaged.
+        if frame.rows * self._rows.least_bytes > len(frame.data):
+            raise self._damaged(
+                f"the block at byte {frame.start:,} must have {frame.rows:,} rows; its "
+                f"{len(frame.data):,} bytes cannot hold them"
+            )
+        library = _fastavro()
+        if self._plain is None:
+            rows = {"type": "array", "items": self._rows.plain}
+            self._plain = library.parse_schema(rows)
+        # An array ends with an array of no items.
+        stream = io.BytesIO(b"".join((_long_bytes(frame.rows), frame.data, b"\0")))
+        if not frame.rows:
+            return pa.RecordBatch.from_pylist([], self.schema)
+        try:
+            values = library.schemaless_reader(stream, self._plain, None)
+        except _FAULTS as error:
+            raise self._not_rows(frame, str(error) or type(error).__name__) from error
+        if (
+            len(values) != frame.rows
+            or stream.tell() != len(frame.data) + len(_long_bytes(frame.rows)) + 1
+        ):
+            raise self._not_rows(frame, "they end elsewhere than the block")
+        raw = pa.array(values, self._rows.raw)
+        return pa.RecordBatch.from_struct_array(self._rows.finish(raw))
+
+    def _damaged(self, what: str) -> InputError:
+        return InputError(
+            f"{self._origin} cannot be read as Avro: {what}. Fetch or write it again."
+        )
+
+    def _not_rows(self, frame: _Frame, why: str) -> InputError:
+        return self._damaged(
+            f"the bytes from {frame.start:,} to {frame.stop:,} are not {frame.rows:,} "
+            f"rows of its schema: {bounded(why, 200)}"
+        )
+
+    def _metadata(self) -> dict[str, bytes]:
+        """Returns the map at the start of a file."""
+        out: dict[str, bytes] = {}
+        while count := self._long("the metadata"):
+            if count < 0:
+                # A negative count is followed by the size in bytes, for skipping.
+                count = -count
+                self._long("the metadata")
+            for _ in range(count):
+                key = self._exactly(self._long("the metadata"), "the metadata")
+                value = self._exactly(self._long("the metadata"), "the metadata")
+                out[key.decode("utf-8", "replace")] = value
+                if self._stream.tell() > _MAX_HEADER_BYTES:
+                    raise self._damaged(
+                        f"its header must have at most {_MAX_HEADER_BYTES:,} bytes"
+                    )
+        return out
+
+    def _behind_sync(self, at: int) -> int:
+        """Returns where the first sync marker from `at` on ends; else the end."""
+        tail = b""
+        self._stream.seek(at)
+        while chunk := self._stream.read(_SEARCHED_BYTES):
+            text = tail + chunk
+            if (found := text.find(self._sync)) >= 0:
+                return self._stream.tell() - len(text) + found + _SYNC_BYTES
+            tail = text[1 - _SYNC_BYTES :]
+        return self.size
+
+    def _unpack(self, packed: bytes, start: int) -> bytes:
+        try:
+            data = self._unpacked(packed)
+        except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
+            raise self._damaged(
+                f"the block at byte {start:,} is not {self._codec}: {error}"
+            ) from error
+        if len(data) > MAX_BLOCK_BYTES:
+            raise self._damaged(
+                f"blocks must unpack to {MAX_BLOCK_BYTES:,} bytes at most, and the "
+                f"one at byte {start:,} unpacks to more; that is taken for a bomb"
+            )
+        return data
+
+    def _exactly(self, size: int, what: str, *, skip: bool = False) -> bytes:
+        left = self.size - self._stream.tell()
+        if not 0 <= size <= left:
+            raise self._damaged(
+                f"{what} must have {size:,} bytes; {left:,} are left in the file"
+            )
+        if not skip:
+            return self._stream.read(size)
+        self._stream.seek(size, os.SEEK_CUR)
+        return b""
+
+    def _long(self, what: str) -> int:
+        value = shift = 0
+        while True:
+            (byte,) = self._exactly(1, what)
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            if shift > 63:
+                raise self._damaged(f"{what} is no number of 64 bits")
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise UsageError(
+            "Avro needs the library fastavro, which is not installed: pip install "
+            "'beam-tfrecord[avro]'."
+        ) from error
+    return fastavro
+
+
+def _joined(frames: Sequence[_Frame]) -> _Frame:
+    if len(frames) == 1:
+        return frames[0]
+    return _Frame(
+        frames[0].start,
+        frames[-1].stop,
+        sum(frame.rows for frame in frames),
+        b"".join(frame.data for frame in frames),
+    )
+
+
+def _long_bytes(value: int) -> bytes:
+    """Returns the encoding of a number that is not negative."""
+    value <<= 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _decompressor(start: Callable[[], Any]) -> Callable[[bytes], bytes]:
+    """Returns a function that unpacks one block, at most `MAX_BLOCK_BYTES` of it."""
+
+    def unpack(packed: bytes) -> bytes:
+        unpacker = start()
+        data: bytes = unpacker.decompress(packed, MAX_BLOCK_BYTES + 1)
+        if not unpacker.eof and len(data) <= MAX_BLOCK_BYTES:
+            raise ValueError("its end is missing")
+        return data
+
+    return unpack
+
+
+def _unzstd(packed: bytes) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+        return bytes(stream.read(MAX_BLOCK_BYTES + 1))
+
+
+def _unsnapped(packed: bytes) -> bytes:
+    """Returns the content of Snappy's raw format: its size, data, then its CRC-32."""
+    size = shift = 0
+    for byte in packed[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise ValueError("its size is no varint")
+    if size > MAX_BLOCK_BYTES:
+        # Too large: let the caller refuse it without unpacking it.
+        return bytes(MAX_BLOCK_BYTES + 1)
+    data = pa.Codec("snappy").decompress(packed[:-4], size, asbytes=True)
+    if zlib.crc32(data) != int.from_bytes(packed[-4:], "big"):
+        raise ValueError("its checksum differs")
+    return bytes(data)
+
+
+# Codec -> what unpacks a block, to one byte more than may be at most.
+_UNPACKED: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": lambda packed: packed,
+    "deflate": _decompressor(lambda: zlib.decompressobj(-zlib.MAX_WBITS)),
+    "snappy": _unsnapped,
+    "zstandard": _unzstd,
+    "bzip2": _decompressor(bz2.BZ2Decompressor),
+    "xz": _decompressor(lzma.LZMADecompressor),
+}
