@@ -10,10 +10,11 @@ so do tables with a column a year. That is worth a note.
 So are cells that suggest another delimiter, decimal character, quote or `--trim`.
 """
 
+import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from transforms.core.rows.coerce import (
     with_points,
 )
 from transforms.core.schema import Feature, Kind
-from transforms.errors import InputError, first_few
+from transforms.errors import MAX_MESSAGE_BYTES, InputError, bounded, first_few
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.header import equal_to
 
@@ -56,6 +57,10 @@ _IN_QUOTES = r'"[^"]*"'
 _NUMBER_AMONG_BLANKS = r"(^|[ \t])[+-]?[0-9][0-9.]*([ \t]|$)"
 # Cells with line ends are few up to 1 in 100.
 _FEW_IN_100 = 1
+# Files that are looked at again, and how many of the bad ones a message names.
+_MOST_FILES = 1000
+_MOST_NAMED = 20
+_MOST_BYTES = 120
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -317,3 +322,54 @@ def _are_consecutive(fields: Sequence[str]) -> bool:
 
 def _shown(fields: Sequence[str]) -> str:
     return first_few([repr(field[:_SHOWN_CHARS]) for field in fields], _SHOWN_NAMES)
+
+
+def naming_others(
+    error: InputError, files: Iterable[tuple[str, Callable[[], tuple[str, ...]]]]
+) -> InputError:
+    """Returns the error of the first bad file, or one that names the others too.
+
+    The columns that most files have are taken for those of the source.
+
+    Args:
+      error: of the first one.
+      files: (origin, function) of each; the function returns the names of the file's
+        columns, or raises InputError.
+    """
+    faults: dict[str, str] = {}
+    columns: dict[str, tuple[str, ...]] = {}
+    for origin, names_of in itertools.islice(files, _MOST_FILES):
+        try:
+            columns[origin] = names_of()
+        except InputError as fault:
+            faults[origin] = str(fault).split("; ")[0].split(". ")[0]
+        except OSError:
+            return error
+    if not columns:
+        # All are alike: what is wrong is likely the job.
+        return error
+    (usual, count), *_ = collections.Counter(columns.values()).most_common(1)
+    for origin, names in columns.items():
+        if names != usual:
+            faults[origin] = f"{origin}: other columns than most files"
+    looked_at = len(columns) + sum(origin not in columns for origin in faults)
+    if len(faults) < 2 or 2 * count <= len(columns):
+        return error
+    head = f"{len(faults):,} of {looked_at:,} files do not fit the others: "
+    tail = (
+        ". Correct them, or leave them out with --exclude. Where only the delimiter or "
+        "the encoding differs, convert them by themselves and join the datasets with "
+        "'beam-tfrecord merge'."
+    )
+    room = MAX_MESSAGE_BYTES - len(head) - len(tail) - len("; and 1,000 more")
+    named: list[str] = []
+    for _, text in sorted(faults.items()):
+        shown = bounded(text, _MOST_BYTES)
+        room -= len(shown.encode()) + len("; ")
+        if room < 0 or len(named) == _MOST_NAMED:
+            break
+        named.append(shown)
+    more = len(faults) - len(named)
+    return InputError(
+        f"{head}{'; '.join(named)}{f'; and {more:,} more' if more else ''}{tail}"
+    )

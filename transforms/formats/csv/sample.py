@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.errors import InputError
-from transforms.formats.csv.bad_files import naming_others
 from transforms.formats.csv.dialect import (
     CsvDialect,
     bom_length,
@@ -36,6 +35,7 @@ from transforms.formats.csv.header_check import (
     cell_notes,
     cells_with_line_ends,
     line_end_note,
+    naming_others,
 )
 from transforms.formats.csv.joined import Joined, join_files, may_join
 from transforms.formats.csv.records import Records, parse, trimmed

@@ -6,8 +6,8 @@ import io
 import pytest
 
 from transforms.errors import MAX_MESSAGE_BYTES, InputError
-from transforms.formats.csv.bad_files import naming_others
 from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.header_check import naming_others
 from transforms.formats.csv.sample import SampleInput, sample_blocks
 
 GOOD = b"id,v\n1,2\n3,4\n"
