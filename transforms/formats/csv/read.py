@@ -19,7 +19,6 @@ from transforms.formats.csv.dialect import (
     to_utf8,
     whole_to_utf8,
 )
-from transforms.formats.csv.floats import parse_floats
 from transforms.formats.csv.header import equal_to, repeats_header
 from transforms.formats.csv.records import (
     END_MARK,
@@ -28,6 +27,7 @@ from transforms.formats.csv.records import (
     malformed,
     parse,
     parse_bytes,
+    parse_floats,
     trimmed,
 )
 from transforms.formats.table import Complaint, RawRows, rejection_of

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
+from transforms.core.arrays import raw_values
+from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.scan import Scan, pieces_of, with_tabs
 
@@ -20,6 +22,9 @@ _LOOKED_AT_BYTES = 512 << 10
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
+_ZERO, _POINT = ord("0"), ord(".")
+# A text without an exponent that becomes 0, and is not, has more zeros in a row.
+_MANY_ZEROS = b"0" * 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -309,3 +314,82 @@ def _parse_options(dialect: CsvDialect, handler: Any = None) -> arrow_csv.ParseO
         newlines_in_values=True,
         invalid_row_handler=handler,
     )
+
+
+def parse_floats(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    floats: tuple[str, ...],
+    dialect: CsvDialect,
+) -> Records | None:
+    """Parses whole records of UTF-8 text, some columns as float32.
+
+    None where `parse`, and the rules for texts, may find something else in a column of
+    floats than a plain number, or a record that is no row.
+
+    Args:
+      data: the records; no header, no byte order mark.
+      names: the names of the file's columns.
+      wanted: the distinct columns to return, in this order.
+      floats: those of them that are to be float32.
+      dialect: how the file is written.
+    """
+    if 2 * len(floats) < len(names) or len(names) < 2 or dialect.trim:
+        # The look at all bytes would cost more than what it saves.
+        return None
+    if all(map(_is_number, floats)):
+        # A record that repeats the header could pass for numbers.
+        return None
+    if _has_leading_zeros(np.frombuffer(data, np.uint8)):
+        return None
+    try:
+        kinds = dict.fromkeys(wanted, pa.string())
+        kinds |= dict.fromkeys(floats, pa.float32())
+        records = parse_plain(data, names, kinds, dialect)
+    except pa.ArrowInvalid:
+        return None
+    return records if _are_plain(_values_of(records), data) else None
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_leading_zeros(data: npt.NDArray[np.uint8]) -> bool:
+    """Tells whether some digits may start with a 0: 007 or -01, not 0.5 or 1e-07."""
+    digits = (data - np.uint8(_ZERO)) < 10
+    led = (data[:-1] == _ZERO) & digits[1:]
+    led[1:] &= ~(digits[:-2] | (data[:-2] == _POINT))
+    places = np.flatnonzero(led)
+    if not len(places):
+        return False
+    # The digits of an exponent may.
+    before = data.take(places - 1, mode="clip")
+    signed = (before == ord("-")) | (before == ord("+"))
+    before = np.where(signed, data.take(places - 2, mode="clip"), before)
+    exponents = (before | 0x20 == ord("e")) & (places > 0)
+    return not bool(exponents.all())
+
+
+def _values_of(records: Records) -> npt.NDArray[np.float32]:
+    """Returns the values of all floats that are there."""
+    columns = [c for c in records.columns if pa.types.is_float32(c.type)]
+    numbers = pa.concat_arrays(columns)
+    return raw_values(numbers.drop_null() if numbers.null_count else numbers)
+
+
+def _are_plain(values: npt.NDArray[np.float32], data: bytes | pa.Buffer) -> bool:
+    """Tells whether all values are finite, below 2^24, and 0 only where the text is."""
+    sizes = np.abs(values)
+    # NaN and infinities are not below it.
+    if not (sizes < FLOAT32_EXACT).all():
+        return False
+    if sizes.all():
+        return True
+    text = bytes(data)
+    return b"e" not in text and b"E" not in text and _MANY_ZEROS not in text

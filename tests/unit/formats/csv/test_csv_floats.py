@@ -13,8 +13,8 @@ from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Schema
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.floats import parse_floats
 from transforms.formats.csv.read import read_raw
+from transforms.formats.csv.records import parse_floats
 from transforms.formats.csv.scan import Scan
 
 NAMES = ("a", "b", "1", "c")
