@@ -35,7 +35,6 @@ from transforms.formats.choose_files import (
 )
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.json_lines.cut import begins_as
-from transforms.formats.listing import HeldListing
 from transforms.formats.registry import (
     FORMATS,
     METADATA_NAMES,
@@ -43,7 +42,7 @@ from transforms.formats.registry import (
     claimed_by,
     table_format,
 )
-from transforms.formats.source import Source
+from transforms.formats.source import HeldListing, Source
 from transforms.formats.split_words import is_split_word
 from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
 from transforms.storage.file_list import (

@@ -37,7 +37,7 @@ from transforms.errors import (
     StorageError,
     UsageError,
 )
-from transforms.formats.listing import write_listing
+from transforms.formats.source import write_listing
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.storage.object_clients import client_of

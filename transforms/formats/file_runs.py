@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError
-from transforms.formats.listing import opened
-from transforms.formats.source import run_facts
+from transforms.formats.source import opened, run_facts
 from transforms.formats.table import (
     InputFile,
     RawRows,

@@ -1,21 +1,46 @@
-"""The interface of an input format to the stages: blocks, and their rows.
+"""The interface of an input format to the stages: blocks, their rows, a listing.
 
 A new format is one module beside this one and one entry in `registry.FORMATS`.
 Sources travel to the workers: frozen, small, and without open files.
+
+A listing of the inputs is in a file of the work folder, or held by the source itself.
+The file is an Arrow IPC file whose batches have equal numbers of rows, but for the
+last: who wants some rows reads the batches that hold them.
 """
 
 import abc
+import contextlib
 import dataclasses
+import functools
 import hashlib
+import io
 import pickle
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from transforms import files
 from transforms.core.model import Block, Reading
 from transforms.core.schema import Schema
-from transforms.formats.listing import HeldListing
+from transforms.storage.paths import is_remote
+from transforms.storage.retry import persistently, storing
+from transforms.storage.row_spool import BATCH_ROWS, RowSpool
+
+# In the file's schema: how many rows each batch has but the last.
+_BATCH_ROWS = b"rows_a_batch"
+# Up to this size, a worker that asks again and again has it in memory.
+_HELD_BYTES = 16 << 20
+# A longer one in a store is not fetched whole.
+_WHOLE_BYTES = 64 << 20
+
+
+class HeldListing(abc.ABC):
+    """A listing that needs no file in a work folder; small, and sent to the workers."""
+
+    @abc.abstractmethod
+    def table(self) -> pa.Table:
+        """Returns the listing as the format draws it."""
 
 
 class Source(abc.ABC):
@@ -89,3 +114,158 @@ def run_facts(run: pa.Table, *, by_position: bool) -> bytes:
         run = run.drop_columns("position")
     (rows,) = run.combine_chunks().to_batches() or [None]
     return b"" if rows is None else rows.serialize().to_pybytes()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InlineListing(HeldListing):
+    """A listing within the source itself.
+
+        >>> listing = InlineListing.of(pa.table({"path": ["a.csv"]}))
+        >>> listing.table().to_pylist()
+        [{'path': 'a.csv'}]
+
+    Attributes:
+      data: an Arrow IPC stream, compressed.
+    """
+
+    data: bytes
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Self:
+        """Returns the listing that gives this table."""
+        out = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(out, table.schema, options=options) as writer:
+            writer.write_table(table)
+        return cls(out.getvalue().to_pybytes())
+
+    def table(self) -> pa.Table:
+        """Returns the listing as the format draws it."""
+        return pa.ipc.open_stream(self.data).read_all()
+
+
+class OpenListing:
+    """A listing whose rows are read as they are asked for.
+
+    Attributes:
+      count: how many rows it has.
+    """
+
+    def __init__(self, table: pa.Table | None, reader: Any) -> None:
+        """Takes a listing that is held, or the reader of one that is stored."""
+        self._table = table
+        self._reader = reader
+        if table is not None:
+            self._size = self.count = table.num_rows
+            return
+        stored = (reader.schema.metadata or {}).get(_BATCH_ROWS)
+        if stored is None:
+            self._table = reader.read_all()
+            self._size = self.count = self._table.num_rows
+            return
+        self._size = int(stored)
+        self._batches = reader.num_record_batches
+        self.count = 0
+        if self._batches:
+            last = reader.get_batch(self._batches - 1)
+            self.count = (self._batches - 1) * self._size + last.num_rows
+
+    def rows(self, start: int, stop: int) -> pa.Table:
+        """Returns the rows [start, stop)."""
+        if self._table is not None:
+            return self._table.slice(start, stop - start)
+        first = start // self._size
+        batches = [
+            self._reader.get_batch(number)
+            for number in range(first, min(-(-stop // self._size), self._batches))
+        ]
+        found = pa.Table.from_batches(batches, self._reader.schema)
+        return found.slice(start - first * self._size, stop - start)
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """Yields all rows, some at a time."""
+        for start in range(0, self.count, max(self._size, 1)):
+            yield self.rows(start, start + self._size)
+
+
+@contextlib.contextmanager
+def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
+    """Opens a listing: one that is held, or the path of one that is stored.
+
+    Raises:
+      OSError, StorageError: it cannot be read.
+    """
+    if isinstance(listing, HeldListing):
+        yield OpenListing(listing.table(), None)
+        return
+    entry = files.stat_entry(listing, "")
+    if entry.size <= _HELD_BYTES:
+        yield _held(listing, entry.size, entry.modified_ns)
+        return
+    is_long = is_remote(listing) and entry.size > _WHOLE_BYTES
+    source = files.open_unbuffered(listing) if is_long else files.mapped(listing)
+    with source:
+        yield OpenListing(None, pa.ipc.open_file(source))
+
+
+@functools.lru_cache(maxsize=2)
+def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
+    """Returns a listing that is read into memory.
+
+    A mapped file would keep the work folder from being removed, on NFS.
+    """
+    stored = pa.ipc.open_file(pa.py_buffer(files.read_bytes(path)))
+    return OpenListing(stored.read_all(), None)
+
+
+def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
+    """Writes a listing to a file, batch by batch.
+
+    Args:
+      rows: of the listing.
+      path, attempts: see `transforms.files.create`.
+
+    Raises:
+      StorageError: it could not be written; nothing has appeared.
+    """
+    schema = rows.schema.with_metadata({_BATCH_ROWS: str(BATCH_ROWS)})
+
+    def once() -> None:
+        with (
+            files.create(path, attempts=attempts, durable=False) as sink,
+            pa.ipc.new_file(_Writable(sink), schema) as writer,
+        ):
+            for batch in _equal_batches(rows):
+                writer.write_batch(batch)
+
+    with storing(path):
+        persistently(once, path=path)
+
+
+class _Writable(io.RawIOBase):
+    """A file that Arrow can write to, but not close."""
+
+    def __init__(self, sink: files.Sink) -> None:
+        super().__init__()
+        self._sink = sink
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        return self._sink.write(data)
+
+
+def _equal_batches(rows: RowSpool) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in batches of `BATCH_ROWS`, and a last one."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in rows.batches():
+        waiting.append(batch)
+        count += batch.num_rows
+        while count >= BATCH_ROWS:
+            (joined,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            yield joined.slice(0, BATCH_ROWS)
+            waiting, count = [joined.slice(BATCH_ROWS)], count - BATCH_ROWS
+    if count:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()

@@ -9,7 +9,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.gathered import gathered, run_files_of, run_stop
 from transforms.formats.input_files import InputFiles
-from transforms.formats.listing import InlineListing
+from transforms.formats.source import InlineListing
 from transforms.formats.table import SMALL_BYTES, InputFile, RawRows
 from transforms.formats.table_source import TableSource
 

@@ -20,7 +20,7 @@ from transforms.formats.choose_files import choose_files
 from transforms.formats.file_runs import RunSource
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import ImageListReader, Listing
-from transforms.formats.listing import write_listing
+from transforms.formats.source import write_listing
 from transforms.storage.file_list import FileList
 
 Folder = pathlib.Path
