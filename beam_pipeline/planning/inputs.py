@@ -33,7 +33,7 @@ from transforms.formats.choose_files import (
     other_suffixes,
     unmatched,
 )
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import (
     FORMATS,
@@ -43,8 +43,7 @@ from transforms.formats.registry import (
     table_format,
 )
 from transforms.formats.source import HeldListing, Source
-from transforms.formats.split_words import is_split_word
-from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
+from transforms.formats.unpacked import is_packed, open_unpacked
 from transforms.storage.file_list import (
     FileList,
     Order,

@@ -24,10 +24,9 @@ from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import BeamTFRecordError, SourceError, SpecError, source_error
 from transforms.files import FileEntry
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.registry import TABLE_FORMATS, claimed_by
-from transforms.formats.split_words import is_split_word
 from transforms.formats.table import Complaint
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.file_list import FileList

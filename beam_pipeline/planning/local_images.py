@@ -11,7 +11,7 @@ from transforms import files
 from transforms.core.arrays import is_list
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableSample
 from transforms.storage.local_paths import first_local

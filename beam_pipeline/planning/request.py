@@ -26,7 +26,7 @@ from transforms.core.placing.vocabulary import parse_lock
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError, bounded
 from transforms.files import FileEntry
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.storage.file_list import FileList, lines_of
 from transforms.storage.paths import absolute, is_remote
 

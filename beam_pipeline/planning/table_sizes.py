@@ -17,7 +17,7 @@ from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.table import TableSample
 from transforms.storage.paths import spellings
 

@@ -30,7 +30,7 @@ from transforms.core.model import Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, SourceError
 from transforms.formats import table
-from transforms.formats.split_words import split_in_path
+from transforms.formats.file_names import split_in_path
 from transforms.formats.unpacked import Unpacked, is_packed, open_unpacked
 
 _Names = Mapping[str, tuple[str, ...]]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Skipped
-from transforms.formats.image_suffixes import IMAGE_SUFFIXES
+from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.storage.file_list import FileList
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from transforms.core.model import Reason
 from transforms.errors import InputError
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.storage.file_list import FileList
 
 

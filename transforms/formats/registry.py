@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from transforms.formats.image_suffixes import IMAGE_SUFFIXES
+from transforms.formats.file_names import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from transforms.formats.table import TableFormat

@@ -39,7 +39,7 @@ from transforms.errors import (
     first_few,
 )
 from transforms.files import fetched, open_input
-from transforms.formats.split_words import split_at_start, split_of_table
+from transforms.formats.file_names import split_at_start, split_of_table
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import unseen
 

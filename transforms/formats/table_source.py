@@ -37,9 +37,9 @@ from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
+from transforms.formats.file_names import split_of_stem
 from transforms.formats.gathered import LONGEST, gathered, run_stop
 from transforms.formats.source import HeldListing, Source, opened, run_facts
-from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
     InputFile,
     RawRows,

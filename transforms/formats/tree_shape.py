@@ -32,7 +32,7 @@ from transforms.core.image.check import check_image
 from transforms.core.image.foreign import name_format
 from transforms.core.reasons import Fault
 from transforms.errors import InputError, bounded, first_few
-from transforms.formats.split_words import is_split_word
+from transforms.formats.file_names import is_split_word
 from transforms.storage.file_list import FileList
 
 # Stems that stand for all of a folder. Of two folders so many files each are looked at:

@@ -15,19 +15,9 @@ from transforms import files
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import InputError, TFRecordError
 
-PACKED_SUFFIXES = (".gz", ".zst", ".zz")
-
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PIECE_BYTES = 1 << 20
-
-
-def plain_name(path: str) -> str:
-    """Returns a path without the suffix of its compression, if it has one."""
-    for suffix in PACKED_SUFFIXES:
-        if path.lower().endswith(suffix):
-            return path[: -len(suffix)]
-    return path
 
 
 def is_packed(path: str) -> bool:

@@ -17,7 +17,7 @@ from transforms.core.infer.typed import (
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
-from transforms.formats.image_suffixes import IMAGE_SUFFIXES
+from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.formats.images import PRESETS, image_schema
 from transforms.storage.paths import SCHEMES
 

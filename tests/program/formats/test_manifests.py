@@ -33,7 +33,7 @@ from transforms.formats.csv import sample as csv_sample
 from transforms.formats.detection import automl as automl
 from transforms.formats.detection.automl import judge
 from transforms.formats.detection.automl_manifest import load_manifest, recognise
-from transforms.formats.split_words import split_of_table
+from transforms.formats.file_names import split_of_table
 from transforms.formats.table import InputFile
 
 # The stages' own code: what is tested here is not up to Beam.

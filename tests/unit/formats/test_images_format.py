@@ -17,8 +17,8 @@ from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats import images
 from transforms.formats.choose_files import choose_files
+from transforms.formats.file_names import is_image_name
 from transforms.formats.file_runs import RunSource
-from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import ImageListReader, Listing
 from transforms.formats.source import write_listing
 from transforms.storage.file_list import FileList

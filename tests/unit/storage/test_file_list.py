@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from transforms.files import FileEntry
 from transforms.formats.choose_files import are_plain_images
-from transforms.formats.image_suffixes import IMAGE_SUFFIXES, is_image_name
+from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.registry import FORMATS
 from transforms.storage import file_list
 from transforms.storage.file_list import (

@@ -18,7 +18,7 @@ from transforms.formats.archive.listing import (
 )
 from transforms.formats.archive.members import iter_members
 from transforms.formats.archive.model import Found, Member, bounded_image
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
 
 # A block of an archive that can be read at any place, and a piece of any block.

@@ -42,7 +42,7 @@ from transforms.formats.archive.model import (
     is_litter,
 )
 from transforms.formats.choose_files import only_texts
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.images import SPLIT_WORDS, arrange
 from transforms.formats.table import (
     Complaint,

@@ -19,7 +19,7 @@ from transforms.formats.archive.model import is_litter, shown_name
 from transforms.formats.archive.tables import ArchiveTables
 from transforms.formats.archive.webdataset import WebDataset
 from transforms.formats.archive.webdataset_samples import key_and_column
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
     InputFile,

@@ -53,7 +53,7 @@ from transforms.formats.archive.webdataset_samples import (
     skip_reason,
     type_of_column,
 )
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.table import (
     Complaint,
     InputFile,

@@ -25,6 +25,7 @@ from transforms.formats.csv.joined import (
 )
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.file_names import plain_name
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import (
     SMALL_BYTES,
@@ -41,7 +42,6 @@ from transforms.formats.unpacked import (
     begins_packed,
     is_packed,
     open_unpacked,
-    plain_name,
 )
 from transforms.storage.paths import is_remote
 from transforms.storage.read_ahead import read_ahead

@@ -1,4 +1,11 @@
-"""Records of a CSV file as text columns, and the positions of given records."""
+"""Records of a CSV file as columns, and the positions of given records.
+
+Columns are of text. Those of floats may be parsed as numbers, without texts between:
+Arrow reads a text to float32 in the same way from a file and from a column of texts. So
+the values are those of `transforms.core.rows.coerce`, but where its rules refuse what
+Arrow takes (`007`, `nan(1)`), or count what float32 rounds: blocks with such cells are
+read as text.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -111,7 +118,7 @@ def parse(
     return Records(_columns(table), indices, tuple(miscounted), tuple(end_marks))
 
 
-def parse_plain(
+def _parse_plain(
     data: bytes | pa.Buffer,
     names: Sequence[str],
     types: Mapping[str, pa.DataType],
@@ -346,7 +353,7 @@ def parse_floats(
     try:
         kinds = dict.fromkeys(wanted, pa.string())
         kinds |= dict.fromkeys(floats, pa.float32())
-        records = parse_plain(data, names, kinds, dialect)
+        records = _parse_plain(data, names, kinds, dialect)
     except pa.ArrowInvalid:
         return None
     return records if _are_plain(_values_of(records), data) else None

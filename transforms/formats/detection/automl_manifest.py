@@ -27,7 +27,7 @@ from transforms import files
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import InputError
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.parsed_files import kept_in_memory
 from transforms.formats.unpacked import is_packed, open_unpacked
 

@@ -60,7 +60,7 @@ from transforms.formats.detection.coco_rows import (
     unusable,
     whole_pixels,
 )
-from transforms.formats.split_words import split_in_path
+from transforms.formats.file_names import split_in_path
 from transforms.formats.table import (
     Complaint,
     InputFile,

@@ -56,9 +56,8 @@ from transforms.formats.detection.voc_files import (
     judge,
     parse_voc,
 )
+from transforms.formats.file_names import is_image_name, split_in_path
 from transforms.formats.file_runs import FileRunReader
-from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
     Complaint,
     InputFile,

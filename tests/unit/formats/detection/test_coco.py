@@ -28,7 +28,7 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.formats.detection import boxed_rows, coco_json
 from transforms.formats.detection.coco import CocoReader
-from transforms.formats.split_words import split_in_path
+from transforms.formats.file_names import split_in_path
 
 Folder = pathlib.Path
 Json = dict[str, Any]

@@ -1,4 +1,6 @@
-"""Words in file and folder names that denote a split.
+"""What the names of files say: a split, an image, a compressed file.
+
+Words that denote a split:
 
     instances_train2017.json    train         valid/_annotations.coco.json  validation
     person_keypoints_val.json   validation    image_info_test-dev2017.json  test
@@ -18,11 +20,11 @@ say their splits too: `split_of_stem`. One alone may be called so for any reason
 Source of the words: Hugging Face datasets, `data_files.py`.
 """
 
+import os
 import posixpath
 import re
 
-from transforms.formats.unpacked import plain_name
-
+_PACKED_SUFFIXES = (".gz", ".zst", ".zz")
 _SPLITS = {
     "train": "train",
     "training": "train",
@@ -37,6 +39,13 @@ _SPLITS = {
 }
 _NUMBERED = re.compile(r"([a-z]+)-\d+-of-\d+[-.]")
 _LETTERS = re.compile(r"[^\W\d_]+")
+# Of images, whatever they hold.
+IMAGE_SUFFIXES = tuple(
+    (
+        ".jpg .jpeg .jpe .jfif .png .bmp .dib .gif .webp .tif .tiff .jp2 .j2k .avif "
+        ".heic .heif .ppm .pgm .pbm .pnm .ico .tga .psd .svg"
+    ).split()
+)
 
 
 def is_split_word(name: str) -> bool:
@@ -71,3 +80,16 @@ def split_at_start(path: str) -> str:
     """Returns the split whose word a file's name begins with; empty for none."""
     words = _LETTERS.findall(posixpath.basename(path.lower()))
     return _SPLITS.get(words[0], "") if words else ""
+
+
+def is_image_name(path: str) -> bool:
+    """Whether a path ends like that of an image."""
+    return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
+
+
+def plain_name(path: str) -> str:
+    """Returns a path without the suffix of its compression, if it has one."""
+    for suffix in _PACKED_SUFFIXES:
+        if path.lower().endswith(suffix):
+            return path[: -len(suffix)]
+    return path
