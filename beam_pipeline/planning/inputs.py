@@ -43,7 +43,7 @@ from transforms.formats.registry import (
     table_format,
 )
 from transforms.formats.source import HeldListing, Source
-from transforms.formats.unpacked import is_packed, open_unpacked
+from transforms.formats.whole_files import is_packed, open_unpacked
 from transforms.storage.file_list import (
     FileList,
     Order,

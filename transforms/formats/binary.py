@@ -31,7 +31,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, SourceError
 from transforms.formats import table
 from transforms.formats.file_names import split_in_path
-from transforms.formats.unpacked import Unpacked, is_packed, open_unpacked
+from transforms.formats.whole_files import Unpacked, is_packed, open_unpacked
 
 _Names = Mapping[str, tuple[str, ...]]
 _Arrays = Mapping[str, npt.NDArray[Any]]

@@ -38,7 +38,7 @@ from transforms.formats.table import (
     read_in_turn,
     unreadable,
 )
-from transforms.formats.unpacked import (
+from transforms.formats.whole_files import (
     begins_packed,
     is_packed,
     open_unpacked,

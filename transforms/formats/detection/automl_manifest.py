@@ -28,8 +28,7 @@ from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name
-from transforms.formats.parsed_files import kept_in_memory
-from transforms.formats.unpacked import is_packed, open_unpacked
+from transforms.formats.whole_files import is_packed, kept_in_memory, open_unpacked
 
 # A million rows, about; their Python objects take sixteen times that.
 MAX_BYTES = 64 << 20

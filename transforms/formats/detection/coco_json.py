@@ -41,7 +41,7 @@ from transforms import files
 from transforms.core.arrays import numpy_mask
 from transforms.core.nesting import parse_json
 from transforms.errors import InputError
-from transforms.formats.parsed_files import kept_in_memory
+from transforms.formats.whole_files import kept_in_memory
 
 _IMAGE = {
     "id": pa.int64(),

@@ -46,7 +46,7 @@ from transforms.formats.table import (
     rejection_of,
     unreadable,
 )
-from transforms.formats.unpacked import begins_packed, is_packed, open_unpacked
+from transforms.formats.whole_files import begins_packed, is_packed, open_unpacked
 
 # Places at which a larger source is sampled, and the most files of a smaller one that
 # are looked into: each takes 2 ms.

@@ -21,8 +21,8 @@ from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
 from transforms.core.nesting import parse_json
 from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import InputError, SpecError, TFRecordError
-from transforms.formats.parsed_files import kept_in_memory
 from transforms.formats.table import InputFile, SourceFile
+from transforms.formats.whole_files import kept_in_memory
 
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
