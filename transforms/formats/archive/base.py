@@ -10,13 +10,12 @@ from typing import BinaryIO, ClassVar, Generic, Protocol, TypeVar
 from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Block, Skipped
 from transforms.files import size_of
-from transforms.formats.archive.listing import (
+from transforms.formats.archive.members import (
     ArchiveListing,
     is_sequential,
+    iter_members,
     list_archive,
-    piece_of,
 )
-from transforms.formats.archive.members import iter_members
 from transforms.formats.archive.model import Found, Member, bounded_image
 from transforms.formats.file_names import is_image_name
 from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
@@ -119,7 +118,7 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
 
         def part() -> Block:
             count = len(piece)
-            return piece_of(block, start, count, whole, numbered=self.is_numbered)
+            return _piece_of(block, start, count, whole, numbered=self.is_numbered)
 
         for row, row_bytes in self.rows_of(file, block, skipped):
             # A full piece waits for another row. What is skipped comes with the last
@@ -161,3 +160,28 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
         return file.block(
             start, stop, rows=stop - start, before=before, first_row=first_row
         )
+
+
+def _piece_of(
+    block: Block, start: int, rows: int, archive_bytes: int, *, numbered: bool = False
+) -> Block:
+    """Returns a piece of a block whose `start` and `stop` count rows.
+
+    Args:
+      block: of an archive.
+      start: its first row.
+      rows: how many it has.
+      archive_bytes: size of an archive that is one block; else 0.
+      numbered: whether rows have the numbers that `start` counts.
+    """
+    position = block.position
+    if archive_bytes:
+        position += archive_bytes * (start - block.start) // max(block.rows, 1)
+    return dataclasses.replace(
+        block,
+        start=start,
+        stop=start + rows,
+        first_row=start if numbered else 0,
+        rows=rows,
+        position=position,
+    )

@@ -25,14 +25,14 @@ from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.files import FileEntry
 from transforms.formats.archive.base import RowArchive
-from transforms.formats.archive.listing import (
+from transforms.formats.archive.member_list import MemberList
+from transforms.formats.archive.members import (
     is_sequential,
     list_archive,
-    stem_of,
+    read_member,
 )
-from transforms.formats.archive.member_list import MemberList
-from transforms.formats.archive.members import read_member
 from transforms.formats.archive.model import (
+    ARCHIVE_SUFFIXES,
     Content,
     Found,
     Member,
@@ -128,7 +128,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
         def sound() -> Iterator[FileEntry]:
             for file in files:
                 counts.append(0)
-                above = f"{stem_of(file.origin)}/" if reader.by_archive else ""
+                above = f"{_stem_of(file.origin)}/" if reader.by_archive else ""
                 for name in self.listing(file).members.names():
                     if not is_image_name(name) and name.isprintable():
                         others.add(above, [name], [0], [0])
@@ -296,14 +296,14 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
 
     def _path(self, archive: str, member: Member) -> str:
         if self.by_archive:
-            return f"{stem_of(archive)}/{member.origin}"
+            return f"{_stem_of(archive)}/{member.origin}"
         return member.origin
 
     def _planned(self, archive: str, entry: FileEntry) -> "_PlannedImage":
         """Returns what a sample needs of a sound member, by its path and size."""
         name = entry.path
         if self.by_archive:
-            name = archive + entry.path.removeprefix(stem_of(archive))
+            name = archive + entry.path.removeprefix(_stem_of(archive))
         return _PlannedImage(entry.path, name, entry.size)
 
     def _sample_of(
@@ -375,3 +375,12 @@ def _shared_folders(paths: Sequence[str]) -> int:
             break
         strip += 1
     return strip
+
+
+def _stem_of(origin: str) -> str:
+    """Returns the path of an archive without its suffix, `.tar.gz` included."""
+    suffixes = sorted(ARCHIVE_SUFFIXES, key=len, reverse=True)
+    for suffix in suffixes:
+        if origin.lower().endswith(suffix):
+            return origin[: -len(suffix)]
+    return origin

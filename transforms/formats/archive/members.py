@@ -11,10 +11,13 @@ member is a value, a `MemberFault`; what casts doubt on the rest of the archive 
 error that names the member before it.
 """
 
+import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from transforms import files
 from transforms.core.model import Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError, bounded
 from transforms.formats.archive.member_list import MemberList, identity_of, repeated
@@ -254,3 +257,44 @@ def _damaged(member: Member, damage: MemberError) -> MemberFault:
             f"the archive's directory states; {damage}. Fetch or write it again."
         ),
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArchiveListing:
+    """What an archive holds.
+
+    Attributes:
+      is_sequential: whether a member can only be reached through those before it.
+      members: see `MemberList`.
+    """
+
+    is_sequential: bool
+    members: MemberList
+
+
+# A worker mostly reads blocks of one archive, one after the other. A listing of
+# millions of members is too large to keep many.
+@functools.lru_cache(maxsize=2)
+def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveListing:
+    """Returns the listing of an archive; of a packed tar by unpacking all of it.
+
+    Args:
+      path: where it is.
+      origin: what messages call it.
+      stamp: of the archive as it was listed.
+      encoding: of names; see `list_members`.
+
+    Raises:
+      OSError: it cannot be read, or has another stamp.
+      DamageError, InputError: see `list_members`.
+    """
+    with files.open_input(path, stamp=stamp) as file:
+        kind = kind_of(file, origin)
+        members = list_members(file, origin, name_encoding=encoding)
+        return ArchiveListing(kind.is_sequential, members)
+
+
+def is_sequential(path: str) -> bool:
+    """Whether members of an archive can only be reached through those before them."""
+    with files.open_input(path) as file:
+        return kind_of(file, path).is_sequential

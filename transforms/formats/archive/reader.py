@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from transforms.core.image.resize import MAX_BYTES
 from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages
-from transforms.formats.archive.listing import list_archive
+from transforms.formats.archive.members import list_archive
 from transforms.formats.archive.model import is_litter, shown_name
 from transforms.formats.archive.tables import ArchiveTables
 from transforms.formats.archive.webdataset import WebDataset

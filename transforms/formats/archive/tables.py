@@ -28,13 +28,14 @@ from transforms import files
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.base import ArchiveReaderBase
-from transforms.formats.archive.listing import (
+from transforms.formats.archive.member_list import MemberList
+from transforms.formats.archive.members import (
     ArchiveListing,
     is_sequential,
+    iter_members,
     list_archive,
+    stream_member,
 )
-from transforms.formats.archive.member_list import MemberList
-from transforms.formats.archive.members import iter_members, stream_member
 from transforms.formats.archive.model import (
     Content,
     Member,

@@ -26,11 +26,11 @@ from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.formats.archive.base import RowArchive
-from transforms.formats.archive.listing import (
+from transforms.formats.archive.members import (
     is_sequential,
     list_archive,
+    read_member,
 )
-from transforms.formats.archive.members import read_member
 from transforms.formats.archive.model import (
     Content,
     Found,
