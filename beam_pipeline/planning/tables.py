@@ -64,8 +64,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.file_runs import FileRunReader, RunSource
-from transforms.formats.gathered import run_files_of
-from transforms.formats.input_files import InputFiles
+from transforms.formats.input_files import InputFiles, run_files_of
 from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
 from transforms.formats.table import (
     InputFile,

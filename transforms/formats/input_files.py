@@ -6,8 +6,17 @@ The listing, which workers read as well, is in source order:
     size      int64   bytes
     position  int64   bytes of the files before it
     stamp     int64   of the file as it was listed; see `transforms.files.stamp`
+
+Small files are gathered: a block is a run of the listing, with rows of many files. A
+block, its segments and its receipts have a fixed cost that pays for thousands of rows:
+for each small file it would be most of the work.
+
+Runs are cut by content: after a file whose path's hash says so, with a least and a most
+number of files, and a most of bytes. So a file that is added or removed changes the run
+that it is in, and seldom the next one: those further on begin and end where they did.
 """
 
+import math
 import operator
 import os
 from collections.abc import Iterator, Sequence
@@ -16,11 +25,21 @@ from typing import SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from transforms.core.placing.placement import origin_bases
 from transforms.errors import InputError
-from transforms.formats.table import InputFile
+from transforms.formats.table import SMALL_BYTES, InputFile
 from transforms.storage.file_list import FileList, stamps_of
 
+# Fewer files than these are no worse off each by itself.
+_FEWEST_FILES = 16
+# About how many runs there are: then a change touches less than 1 in 100 files.
+_RUNS = 256
+# Files of a run on average, where a run of 1 / `_RUNS` would be shorter.
+_LEAST_MEAN = 8
+# A run has at most this many times its mean: cut sooner, it would move the next ones.
+LONGEST = 4
 _LISTING = pa.schema(
     {
         "path": pa.string(),
@@ -150,3 +169,60 @@ def _is_text(path: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def run_files_of(
+    origins: pa.Array | pa.ChunkedArray,
+    sizes: npt.NDArray[np.int64],
+    *,
+    block_bytes: int,
+) -> int:
+    """Returns about how many files a run has, a power of two; 0 for no runs.
+
+        >>> origins = pa.array([f"{i:05}.csv" for i in range(10_000)])
+        >>> run_files_of(origins, np.full(10_000, 4_000), block_bytes=8 << 20)
+        32
+
+    Args:
+      origins: of the files, in source order.
+      sizes: their bytes.
+      block_bytes: the most that a run holds.
+    """
+    count = len(origins)
+    mean = int(sizes.sum()) // max(count, 1)
+    if count < _FEWEST_FILES or mean > SMALL_BYTES:
+        return 0
+    # Rows of one shard go by the origin of their block first, which must be their own
+    # order.
+    if pc.any(pc.less_equal(origins.slice(1), origins.slice(0, count - 1))).as_py():
+        return 0
+    wanted = 1 << round(math.log2(max(count / _RUNS, _LEAST_MEAN)))
+    # Runs that end because they are full would all move where a file is added.
+    roomy = max(block_bytes // (LONGEST * max(mean, 1)), 1)
+    return min(wanted, 1 << (roomy.bit_length() - 1))
+
+
+def run_stop(
+    origins: Sequence[str], sizes: Sequence[int], *, run_files: int, block_bytes: int
+) -> int:
+    """Returns how many of the first files are the run that begins with them.
+
+    It ends before a file that is not small; 0 where the first one is not.
+
+    Args:
+      origins: of the files that follow, in source order; `LONGEST` times `run_files`
+        of them, or all.
+      sizes: their bytes.
+      run_files: about how many files a run has; a power of two.
+      block_bytes: the most that a run of more than one file holds.
+    """
+    ends = origin_bases(origins, "run", 0) & np.uint64(run_files - 1) == 0
+    total = 0
+    most = LONGEST * run_files
+    for index, (size, is_end) in enumerate(zip(sizes, ends.tolist(), strict=True)):
+        total += size
+        if size > SMALL_BYTES or index == most or (index and total > block_bytes):
+            return index
+        if is_end and index + 1 >= run_files // 8:
+            return index + 1
+    return len(origins)

@@ -38,7 +38,8 @@ from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
 from transforms.formats.file_names import split_of_stem
-from transforms.formats.gathered import LONGEST, gathered, run_stop
+from transforms.formats.input_files import LONGEST, run_stop
+from transforms.formats.raw_rows import gathered, rejections_of
 from transforms.formats.source import HeldListing, Source, opened, run_facts
 from transforms.formats.table import (
     InputFile,
@@ -48,7 +49,6 @@ from transforms.formats.table import (
     TableReader,
     unreadable,
 )
-from transforms.formats.table_rejects import rejections_of
 from transforms.storage.local_paths import first_local
 from transforms.storage.paths import without_access
 from transforms.storage.visibility import unseen
@@ -354,7 +354,7 @@ class TableSource(RowSource):
     Attributes:
       block_bytes: least size of a block.
       run_files: about how many small files a block has; 0 for one at most. See
-        `transforms.formats.gathered`.
+        `transforms.formats.input_files`.
     """
 
     reader: TableReader

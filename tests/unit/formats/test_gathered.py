@@ -7,8 +7,8 @@ import pytest
 from transforms.core.model import Block
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.gathered import gathered, run_files_of, run_stop
-from transforms.formats.input_files import InputFiles
+from transforms.formats.input_files import InputFiles, run_files_of, run_stop
+from transforms.formats.raw_rows import gathered
 from transforms.formats.source import InlineListing
 from transforms.formats.table import SMALL_BYTES, InputFile, RawRows
 from transforms.formats.table_source import TableSource

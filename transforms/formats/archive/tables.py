@@ -42,7 +42,7 @@ from transforms.formats.archive.model import (
     is_litter,
     shown_name,
 )
-from transforms.formats.gathered import gathered
+from transforms.formats.raw_rows import gathered
 from transforms.formats.registry import table_format
 from transforms.formats.table import (
     SMALL_BYTES,

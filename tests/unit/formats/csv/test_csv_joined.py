@@ -19,7 +19,7 @@ from transforms.formats.csv.header import check_same_columns, read_header
 from transforms.formats.csv.joined import Joined, join_files
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.csv.sample import SampleInput, sample_blocks
-from transforms.formats.gathered import gathered
+from transforms.formats.raw_rows import gathered
 from transforms.formats.table import InputFile, RawRows, TableReader
 
 NAMES = ("a", "b")

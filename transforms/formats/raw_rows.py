@@ -1,93 +1,86 @@
-"""Small files gathered: a block is a run of the listing, with rows of many files.
-
-A block, its segments and its receipts have a fixed cost that pays for thousands of
-rows: for each small file it would be most of the work.
-
-Runs are cut by content: after a file whose path's hash says so, with a least and a most
-number of files, and a most of bytes. So a file that is added or removed changes the run
-that it is in, and seldom the next one: those further on begin and end where they did.
-"""
+"""Raw rows of several files joined, and rejections of raw rows, built on demand."""
 
 import dataclasses
 import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from transforms.core.model import Rejection
-from transforms.core.placing.placement import origin_bases
-from transforms.formats.table import SMALL_BYTES, Complaint, RawRows
-from transforms.formats.table_rejects import reject_typed
+from transforms.core.model import Block, Rejection
+from transforms.core.rejected_rows import RejectedRows
+from transforms.core.rows.conform import Misfit
+from transforms.core.rows.python_value import python_value
+from transforms.formats.table import Complaint, RawRows, rejection_of
 
-# Fewer files than these are no worse off each by itself.
-_FEWEST_FILES = 16
-# About how many runs there are: then a change touches less than 1 in 100 files.
-_RUNS = 256
-# Files of a run on average, where a run of 1 / `_RUNS` would be shorter.
-_LEAST_MEAN = 8
-# A run has at most this many times its mean: cut sooner, it would move the next ones.
-LONGEST = 4
+# Above this count, rejections are built only when needed.
+_MADE_AT_ONCE = 4096
 
 
-def run_files_of(
-    origins: pa.Array | pa.ChunkedArray,
-    sizes: npt.NDArray[np.int64],
-    *,
-    block_bytes: int,
-) -> int:
-    """Returns about how many files a run has, a power of two; 0 for no runs.
-
-        >>> origins = pa.array([f"{i:05}.csv" for i in range(10_000)])
-        >>> run_files_of(origins, np.full(10_000, 4_000), block_bytes=8 << 20)
-        32
+def rejections_of(
+    raw: RawRows, misfits: Sequence[Misfit], blamed: npt.NDArray[np.int64]
+) -> Sequence[Rejection]:
+    """Returns a rejection for each row that was refused or has a cell to blame.
 
     Args:
-      origins: of the files, in source order.
-      sizes: their bytes.
-      block_bytes: the most that a run holds.
+      raw: n rows, and those that could not be read.
+      misfits: columns with cells that do not fit.
+      blamed: for each of the n rows an index into `misfits`; below 0 for none.
     """
-    count = len(origins)
-    mean = int(sizes.sum()) // max(count, 1)
-    if count < _FEWEST_FILES or mean > SMALL_BYTES:
-        return 0
-    # Rows of one shard go by the origin of their block first, which must be their own
-    # order.
-    if pc.any(pc.less_equal(origins.slice(1), origins.slice(0, count - 1))).as_py():
-        return 0
-    wanted = 1 << round(math.log2(max(count / _RUNS, _LEAST_MEAN)))
-    # Runs that end because they are full would all move where a file is added.
-    roomy = max(block_bytes // (LONGEST * max(mean, 1)), 1)
-    return min(wanted, 1 << (roomy.bit_length() - 1))
+    refused = raw.refused
+    positions = np.flatnonzero(blamed >= 0)
+    if not len(refused) and not len(positions):
+        return []
+    places = raw.numbers if raw.places is None else raw.places
+    unread = np.fromiter((place for place, _, _ in refused), np.int64, len(refused))
+    found = np.concatenate([unread, places[positions]])
+    order = np.argsort(found, kind="stable")
+    reject = raw.reject or reject_typed(raw.block, raw.numbers, raw.columns)
+
+    def complaint(index: int) -> Complaint:
+        if index < len(refused):
+            return refused[index]
+        position = int(positions[index - len(refused)])
+        return int(places[position]), *misfits[blamed[position]].complaint(position)
+
+    def make(chosen: npt.NDArray[np.int64]) -> list[Rejection]:
+        return reject([complaint(index) for index in order[chosen].tolist()])
+
+    if len(found) <= _MADE_AT_ONCE or raw.places is not None or raw.origins is not None:
+        return make(np.arange(len(found)))
+    return RejectedRows(len(found), make)
 
 
-def run_stop(
-    origins: Sequence[str], sizes: Sequence[int], *, run_files: int, block_bytes: int
-) -> int:
-    """Returns how many of the first files are the run that begins with them.
+def reject_typed(
+    block: Block, numbers: npt.NDArray[np.int64], columns: Mapping[str, pa.Array]
+) -> "Callable[[Sequence[Complaint]], list[Rejection]]":
+    """Returns what makes rejections of complaints where rows have no text form.
 
-    It ends before a file that is not small; 0 where the first one is not.
-
-    Args:
-      origins: of the files that follow, in source order; `LONGEST` times `run_files`
-        of them, or all.
-      sizes: their bytes.
-      run_files: about how many files a run has; a power of two.
-      block_bytes: the most that a run of more than one file holds.
+    The sha256 is that of the row's values as canonical JSON.
     """
-    ends = origin_bases(origins, "run", 0) & np.uint64(run_files - 1) == 0
-    total = 0
-    most = LONGEST * run_files
-    for index, (size, is_end) in enumerate(zip(sizes, ends.tolist(), strict=True)):
-        total += size
-        if size > SMALL_BYTES or index == most or (index and total > block_bytes):
-            return index
-        if is_end and index + 1 >= run_files // 8:
-            return index + 1
-    return len(origins)
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        wanted = np.array([number for number, _, _ in complaints], np.int64)
+        places = np.searchsorted(numbers, wanted)
+        out = []
+        for place, complaint in zip(places.tolist(), complaints, strict=True):
+            raw = None
+            if place < len(numbers) and numbers[place] == complaint[0]:
+                row = {name: _plain(column[place]) for name, column in columns.items()}
+                text = json.dumps(row, sort_keys=True, default=repr)
+                raw = text.encode(errors="replace")
+            out.append(rejection_of(block.origin, complaint, raw))
+        return out
+
+    return reject
+
+
+def _plain(value: pa.Scalar) -> Any:
+    found = python_value(value)
+    return found.hex() if isinstance(found, bytes) else found
 
 
 def gathered(raws: Iterable[RawRows], *, most_bytes: int) -> Iterator[RawRows]:
