@@ -13,13 +13,13 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from beam_pipeline.planning.features.vocabularies import (
+from beam_pipeline.planning.plan import check_locks
+from beam_pipeline.planning.splits import identity_of
+from beam_pipeline.planning.vocabularies import (
     keep_names,
     read_names,
     vocabularies_of,
 )
-from beam_pipeline.planning.plan import check_locks
-from beam_pipeline.planning.splits import identity_of
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.manifest import Manifest

@@ -21,9 +21,8 @@ from beam_pipeline.own_pipelines.given_schema import (
 )
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.derived import derived_settings
-from beam_pipeline.planning.features.vocabularies import vocabularies_of
-from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.planning.sizes import shards_of
+from beam_pipeline.planning.vocabularies import vocabularies_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions

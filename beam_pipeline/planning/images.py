@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.features.column_notes import column_notes
-from beam_pipeline.planning.features.declare import declare, merged
-from beam_pipeline.planning.features.evidence import rounding_notes
+from beam_pipeline.planning.column_notes import column_notes
+from beam_pipeline.planning.evidence import rounding_notes
+from beam_pipeline.planning.features import declare, merged
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,

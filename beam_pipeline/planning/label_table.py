@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_pipeline.planning.features.declare import declare
+from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.inputs import Inputs, head_in, named_entry
 from beam_pipeline.settings.spec import Spec
 from transforms import files

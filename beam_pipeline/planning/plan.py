@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from beam_pipeline.planning.features.vocabularies import resolve, vocabularies_of
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
@@ -30,6 +29,7 @@ from beam_pipeline.planning.splits import (
     share_notes,
     with_splits,
 )
+from beam_pipeline.planning.vocabularies import resolve, vocabularies_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions

@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.features.column_notes import column_notes
-from beam_pipeline.planning.features.declare import declare
-from beam_pipeline.planning.features.evidence import (
+from beam_pipeline.planning.column_notes import column_notes
+from beam_pipeline.planning.evidence import (
     evidence_of,
     rounding_notes,
     with_classes,
 )
-from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
@@ -47,6 +46,7 @@ from beam_pipeline.planning.table_sizes import (
     number_of_rows,
     part_of,
 )
+from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from transforms.core.infer.columns import infer_batches, infer_columns

@@ -81,26 +81,24 @@ PROGRAM = {
     "beam_pipeline.engines": "version beam_internals",
     "beam_pipeline.settings": "engines",
     "beam_pipeline.python_data": "",
-    "beam_pipeline.planning": "version settings terminal planning.features",
-    "beam_pipeline.planning.features": "settings terminal",
+    "beam_pipeline.planning": "version settings terminal",
     "beam_pipeline.job": "version planning",
     "beam_pipeline.graph": "job",
     "beam_pipeline.running": (
         "shared_change version settings terminal beam_internals engines planning "
-        "planning.features job graph"
+        "job graph"
     ),
     "beam_pipeline.own_pipelines": (
-        "version settings beam_internals engines planning planning.features datasets "
-        "reading graph"
+        "version settings beam_internals engines planning datasets reading graph"
     ),
     "beam_pipeline.datasets": "",
-    "beam_pipeline.reading": "settings planning.features datasets",
+    "beam_pipeline.reading": "settings planning datasets",
     "beam_pipeline.copies": "version terminal reading datasets",
     "beam_pipeline.comparison": "reading datasets",
     "beam_pipeline.reader_programs": "terminal",
     "beam_pipeline.page": "terminal datasets reading reader_programs",
     "beam_pipeline.commands": (
-        "settings terminal beam_internals engines planning planning.features running "
+        "settings terminal beam_internals engines planning running "
         "datasets reading reader_programs page copies "
         "comparison"
     ),

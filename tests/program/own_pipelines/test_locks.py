@@ -10,7 +10,7 @@ import pytest
 from beam_pipeline.api import convert
 from beam_pipeline.own_pipelines import earlier_runs
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from beam_pipeline.planning.features import vocabularies
+from beam_pipeline.planning import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
 from tests.support.stress import sizes
 from transforms.core.example.messages import read_examples

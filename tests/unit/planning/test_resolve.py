@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from beam_pipeline.planning.features.vocabularies import resolve
 from beam_pipeline.planning.plan import make_plan, plan_source
+from beam_pipeline.planning.vocabularies import resolve
 from beam_pipeline.settings.spec import make_spec
 from transforms import files
 from transforms.core.schema import Kind

@@ -5,19 +5,19 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
-from beam_pipeline.planning.features.checks import (
+from beam_pipeline.planning.checks import (
     check_declarations,
     check_keys,
     check_schema,
 )
-from beam_pipeline.planning.features.image_columns import (
+from beam_pipeline.planning.image_columns import (
     with_file_paths,
     with_images,
     with_roles,
     without_orphans,
 )
-from beam_pipeline.planning.features.override import override
-from beam_pipeline.planning.features.vocabularies import class_names, read_names
+from beam_pipeline.planning.override import override
+from beam_pipeline.planning.vocabularies import class_names, read_names
 from beam_pipeline.settings.spec import Spec
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import SpecError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.features.image_columns import is_inline
-from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.planning.image_columns import is_inline
+from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.spec import FeatureSpec
 from transforms.core.arrays import numpy_type
 from transforms.core.rows.tensors import DATA_TYPES

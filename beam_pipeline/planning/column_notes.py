@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from beam_pipeline.planning.features.image_columns import unread_images
+from beam_pipeline.planning.image_columns import unread_images
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
 from transforms.core.infer.evidence import Evidence, NearKind

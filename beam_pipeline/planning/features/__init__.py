@@ -1,1 +1,0 @@
-"""The features of a job: inferred from columns, overridden by the spec."""
