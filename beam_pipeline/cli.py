@@ -454,9 +454,9 @@ def subset(target: str, output: str, **choice: Any) -> int:
       beam-tfrecord subset out/rows out/rows-2 --drop-keys erased.txt --key-feature id
       beam-tfrecord subset out/photos out/photos-2 --relabel names.csv
     """
-    from beam_pipeline.commands import subset as subset_command
+    from beam_pipeline.commands import copies
 
-    return subset_command.run(target, output, **choice)
+    return copies.subset(target, output, **choice)
 
 
 @cli.command()
@@ -472,9 +472,9 @@ def merge(paths: tuple[str, ...], overwrite: bool, quiet: bool) -> int:
     \b
       beam-tfrecord merge out/photos out/new-photos out/all-photos
     """
-    from beam_pipeline.commands import merge as merge_command
+    from beam_pipeline.commands import copies
 
-    return merge_command.run(paths, overwrite=overwrite, quiet=quiet)
+    return copies.merge(paths, overwrite=overwrite, quiet=quiet)
 
 
 @cli.command(epilog="Exit codes: 0 nothing differs; 1 something does; 2 wrong usage.")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -10,7 +9,13 @@ from rich.text import Text
 from beam_pipeline.planning.column_notes import label_notes
 from beam_pipeline.planning.disk_need import free_bytes, need_text
 from beam_pipeline.planning.plan import Plan
-from beam_pipeline.terminal.console import new_table, open_console, print_table
+from beam_pipeline.terminal.console import (
+    new_table,
+    open_console,
+    print_next,
+    print_table,
+    splits_table,
+)
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,
@@ -38,14 +43,7 @@ def show_result(
 ) -> None:
     """Prints the summary of a committed dataset, with notes beside its own."""
     console = open_console()
-    table = new_table("split", *_COUNTS, right=_COUNTS)
-    for split in manifest.splits:
-        table.add_row(
-            split.name,
-            f"{split.records:,}",
-            f"{len(split.shards):,}",
-            size_text(split.bytes),
-        )
+    table = splits_table(manifest.splits)
     if len(manifest.splits) > 1:
         table.add_row(
             "total",
@@ -85,10 +83,7 @@ def show_result(
             f"digest {manifest.digest[:12]})",
         ),
     )
-    place = shlex.quote(output)
-    console.say(f"next: beam-tfrecord inspect {place}", style="dim")
-    program = f"beam-tfrecord schema {place} --as tensorflow  # or keras, torch, ..."
-    console.say(f"      {program}", style="dim")
+    print_next(console, output)
 
 
 def show_submitted(what: str, output: str, seconds: float) -> None:

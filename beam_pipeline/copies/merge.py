@@ -16,6 +16,7 @@ import numpy as np
 
 from beam_pipeline.copies.publication import (
     CopiedShard,
+    Made,
     look_at,
     publish_copy,
     with_sidecars,
@@ -42,20 +43,6 @@ from transforms.work.store import Store
 _Ids = Mapping[str, Mapping[int, int]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Merged:
-    """Datasets that were published as one.
-
-    Attributes:
-      manifest: of the new dataset.
-      whole, changed: how many shards stayed as they were, and how many got class ids.
-    """
-
-    manifest: Manifest
-    whole: int
-    changed: int
-
-
 def join_datasets(
     datasets: Sequence[Dataset],
     directory: str,
@@ -64,7 +51,7 @@ def join_datasets(
     opened: Callable[[str], BinaryIO],
     read: Callable[[int], None] = lambda _bytes: None,
     say: Callable[[str], None] = lambda _text: None,
-) -> Merged:
+) -> Made:
     """Writes several datasets as one; says which images several splits have.
 
     Args:
@@ -99,7 +86,7 @@ def join_datasets(
 
     decides = ["merge", [each.manifest.digest for each in datasets]]
     manifest = publish_copy(place, decides, build, say)
-    return Merged(manifest, counts[False], counts[True])
+    return Made(manifest, counts[False], counts[True])
 
 
 def _sources(manifest: Manifest, datasets: Sequence[Dataset]) -> dict[str, CopiedShard]:

@@ -266,6 +266,21 @@ _MAKER = "beam-tfrecord"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Made:
+    """A dataset that was made of others and published.
+
+    Attributes:
+      manifest: of the new dataset.
+      whole, changed: how many of its shards are as they were, and how many were written
+        again.
+    """
+
+    manifest: Manifest
+    whole: int
+    changed: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Place:
     """Where a dataset is to be published.
 

@@ -14,7 +14,12 @@ from beam_pipeline.copies.chosen_rows import (
     relabelling_of,
 )
 from beam_pipeline.copies.kept_shards import KeptShards
-from beam_pipeline.copies.publication import look_at, publish_copy, with_sidecars
+from beam_pipeline.copies.publication import (
+    Made,
+    look_at,
+    publish_copy,
+    with_sidecars,
+)
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import open_dataset
@@ -29,23 +34,6 @@ from transforms.work.store import Store
 _SHOWN = 10
 # The column of a catalogue with the key of each record.
 _KEY = "_key"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Made:
-    """A subset that was published.
-
-    Attributes:
-      manifest: of the subset.
-      whole, changed: how many of its shards are those of the dataset, and how many
-        were written again.
-      unknown_keys: how many keys no record has.
-    """
-
-    manifest: Manifest
-    whole: int
-    changed: int
-    unknown_keys: int
 
 
 def make_subset(
@@ -98,7 +86,7 @@ def make_subset(
 
     decides = [dataset.manifest.digest, request.to_json()]
     manifest = publish_copy(place, decides, build, say)
-    return Made(manifest, shards.whole, shards.changed, chosen.unknown_keys)
+    return Made(manifest, shards.whole, shards.changed)
 
 
 def _with_key(request: Request, manifest: Manifest, columns: Columns) -> Request:

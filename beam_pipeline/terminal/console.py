@@ -6,6 +6,7 @@ seconds. So it draws only those that are too wide for the terminal.
 """
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from beam_pipeline.terminal.printing import STDOUT, broken, printable
+from beam_pipeline.terminal.words import size_text
+from transforms.core.manifest import SplitFacts
 from transforms.storage.retry import naming
 
 # Wider than any table: what goes into a pipe is never wrapped or cut.
@@ -129,6 +132,24 @@ def print_table(console: Console, table: Table, *, apart: bool = True) -> None:
             _print_bold(console, line)
         else:
             console.file.write(f"{line}\n")
+
+
+def splits_table(splits: Sequence[SplitFacts]) -> Table:
+    """Returns a table of splits with their records, shards and size."""
+    numbers = ("records", "shards", "size")
+    table = new_table("split", *numbers, right=numbers)
+    for split in splits:
+        shards = f"{len(split.shards):,}"
+        table.add_row(split.name, f"{split.records:,}", shards, size_text(split.bytes))
+    return table
+
+
+def print_next(console: Console, output: str) -> None:
+    """Prints commands that show a dataset."""
+    place = shlex.quote(output)
+    console.say(f"next: beam-tfrecord inspect {place}", style="dim")
+    program = f"beam-tfrecord schema {place} --as tensorflow  # or keras, torch, ..."
+    console.say(f"      {program}", style="dim")
 
 
 def _print_bold(console: Console, line: str) -> None:

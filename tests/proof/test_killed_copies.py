@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_pipeline.commands import merge, subset
+from beam_pipeline.commands import copies
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset
 from tests.support.direct_run import COMMITTED, REFUSED, forked
@@ -60,10 +60,10 @@ class Place:
             folders.exchange = lambda source, target: False
         if self.case == "merged":
             paths = [str(self.work / name) for name in ("set", "more", "out")]
-            merge.run(paths, overwrite=True, quiet=True)
+            copies.merge(paths, overwrite=True, quiet=True)
             return
         where = "id != 3 and id != 51"
-        subset.run(
+        copies.subset(
             str(self.work / "set"),
             str(self.out),
             where=where,

@@ -1,0 +1,151 @@
+"""The commands `subset` and `merge`: a dataset that is made of others."""
+
+from collections.abc import Sequence
+
+from beam_pipeline.copies.chosen_rows import Request, read_keys, read_relabelling
+from beam_pipeline.copies.merge import join_datasets
+from beam_pipeline.copies.subset import make_subset
+from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.reading.reading_plan import check_examples
+from beam_pipeline.terminal import printing
+from beam_pipeline.terminal.console import (
+    open_console,
+    print_next,
+    print_table,
+    splits_table,
+)
+from beam_pipeline.terminal.printing import print_prose, printable
+from beam_pipeline.terminal.reading_progress import shown_reading
+from beam_pipeline.terminal.words import count_text
+from transforms.core.manifest import Manifest
+from transforms.errors import UsageError
+from transforms.formats.tfrecord_files.shards import Shard
+from transforms.storage.paths import plain
+
+
+def subset(
+    path: str,
+    output: str,
+    *,
+    split: str = "",
+    label: str = "",
+    where: str = "",
+    drop_keys: str = "",
+    key_feature: str = "",
+    relabel: str = "",
+    relabel_feature: str = "",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Writes the chosen records of a dataset as another dataset; returns 0.
+
+    Args:
+      path: of the dataset.
+      output: where the subset goes.
+      split, label, where: see `beam_pipeline.commands.head.Choice`.
+      drop_keys: file of keys, one a line, whose records are left out.
+      key_feature: that holds them; empty for the dataset's key column.
+      relabel: CSV file of old and new class names.
+      relabel_feature: whose classes these are; empty for the label.
+      overwrite: replace a dataset at the output.
+      quiet: print errors only.
+
+    Errors are those of `make_subset`; also OSError for a file that cannot be read.
+    """
+    dataset = open_target(plain(path))
+    if not isinstance(dataset, Dataset):
+        raise UsageError(
+            f"A subset is made of a dataset with a manifest; {path!r} is a single file."
+        )
+    if key_feature and not drop_keys:
+        raise UsageError("--key-feature needs --drop-keys, the file with the keys.")
+    if relabel_feature and not relabel:
+        raise UsageError("--relabel-feature needs --relabel, the file with the names.")
+    request = Request(
+        *(split, label, where),
+        dropped=read_keys(drop_keys, key_feature) if drop_keys else None,
+        relabel=read_relabelling(relabel) if relabel else {},
+        relabel_feature=relabel_feature,
+    )
+    shards = [shard for each in dataset.manifest.splits for shard in each.shards]
+    with shown_reading(sum(shard.bytes for shard in shards), quiet=quiet) as bar:
+        made = make_subset(
+            dataset,
+            plain(output),
+            request,
+            overwrite=overwrite,
+            opened=bar.watched,
+            say=printing.say,
+        )
+    if not quiet:
+        manifest = made.manifest
+        skipped = sum(manifest.account.skipped.values())
+        of = f"{manifest.account.read:,}, {skipped:,} left out"
+        _print(output, manifest, of, "written", made.changed, made.whole)
+    return 0
+
+
+def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False) -> int:
+    """Writes several datasets as one; returns 0.
+
+    Args:
+      paths: of two or more datasets, and last of the output.
+      overwrite: replace a dataset at the output.
+      quiet: print errors only.
+
+    Errors are those of `join_datasets`.
+    """
+    if len(paths) < 3:
+        raise UsageError(
+            "Two or more datasets are merged, and the output is named last, as in "
+            "'beam-tfrecord merge A B OUT'."
+        )
+    *sources, output = map(plain, paths)
+    datasets = []
+    for path in sources:
+        found = open_target(path)
+        if not isinstance(found, Dataset):
+            check_examples([Shard(found.path)])
+            raise UsageError(
+                f"Datasets with manifests are merged; {path!r} is a single file."
+            )
+        datasets.append(found)
+    total = sum(split.bytes for each in datasets for split in each.manifest.splits)
+    with shown_reading(total, "reading", quiet=quiet) as bar:
+        made = join_datasets(
+            datasets,
+            output,
+            overwrite=overwrite,
+            opened=bar.watched,
+            read=bar.add,
+            say=printing.say,
+        )
+    if not quiet:
+        of = count_text(len(datasets), "dataset")
+        done = "written with other class ids"
+        _print(output, made.manifest, of, done, made.changed, made.whole)
+    return 0
+
+
+def _print(
+    output: str, manifest: Manifest, of: str, done: str, changed: int, whole: int
+) -> None:
+    """Prints the result.
+
+    Args:
+      output: where it is.
+      manifest: of the new dataset.
+      of: what its records were among.
+      done: what became of shards that changed.
+      changed, whole: shards that changed, and others.
+    """
+    console = open_console()
+    print_table(console, splits_table(manifest.splits), apart=False)
+    print_prose(
+        f"committed {printable(output)}: {count_text(manifest.records, 'record')} of "
+        f"{of}; {count_text(changed, 'shard')} {done}, {whole:,} taken unchanged "
+        f"(digest {manifest.digest[:12]})"
+    )
+    for note in manifest.run["notes"]:
+        print_prose(f"note: {printable(note)}")
+    print_next(console, output)
