@@ -8,8 +8,9 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -78,33 +79,17 @@ def join_datasets(
 
     def build(store: Store) -> Manifest:
         counts.clear()
+        sources: dict[str, CopiedShard] = {}
         written = [
-            _split(name, shards, classes, store, opened, counts) for name in splits
+            _split(name, shards, classes, store, opened, counts, sources)
+            for name in splits
         ]
         manifest = _manifest(datasets, written, classes, leaks)
-        return with_sidecars(manifest, {}, _sources(manifest, datasets), store)
+        return with_sidecars(manifest, {}, sources, store)
 
     decides = ["merge", [each.manifest.digest for each in datasets]]
     manifest = publish_copy(place, decides, build, say)
     return Made(manifest, counts[False], counts[True])
-
-
-def _sources(manifest: Manifest, datasets: Sequence[Dataset]) -> dict[str, CopiedShard]:
-    """Returns where the records of each shard come from."""
-    out = {}
-    for split in manifest.splits:
-        names = iter(split.shards)
-        for dataset in datasets:
-            for old in dataset.manifest.splits:
-                if old.name != split.name:
-                    continue
-                first = 0
-                for facts in old.shards:
-                    every = np.ones(facts.records, np.bool_)
-                    source = CopiedShard(dataset, old.name, facts, first, every)
-                    out[next(names).file] = source
-                    first += facts.records
-    return out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -228,19 +213,25 @@ def _split(
     store: Store,
     opened: Callable[[str], BinaryIO],
     counts: collections.Counter[bool],
+    sources: dict[str, CopiedShard],
 ) -> SplitFacts:
-    """Writes the shards of a split, those of the first dataset first."""
+    """Writes the shards of a split, those of the first dataset first.
+
+    Adds to `counts` whether ids of a shard change, and to `sources` where it is from.
+    """
     found = [
-        (part, split, facts)
+        (part, split, facts, first)
         for part in parts
         for split in part.dataset.manifest.splits
         if split.name == name
-        for facts in split.shards
+        for facts, first in zip(split.shards, _firsts(split), strict=False)
     ]
-    first = parts[0].dataset.manifest
+    of = parts[0].dataset.manifest
     shards = []
-    for number, (part, split, facts) in enumerate(found):
-        file = str(ShardName(first.name, name, number, len(found), first.compression))
+    for number, (part, split, facts, start) in enumerate(found):
+        file = str(ShardName(of.name, name, number, len(found), of.compression))
+        every = np.ones(facts.records, np.bool_)
+        sources[file] = CopiedShard(part.dataset, split.name, facts, start, every)
         ids = part.changed(split) if facts.records else {}
         counts[bool(ids)] += 1
         shards.append(_copied(part.dataset, facts, file, ids, store, opened))
@@ -248,6 +239,11 @@ def _split(
     return SplitFacts(
         name, tuple(shards), _counts([s for s in own if s.name == name], classes)
     )
+
+
+def _firsts(split: SplitFacts) -> Iterator[int]:
+    """Returns the place in its split of each shard's first record."""
+    return itertools.accumulate((each.records for each in split.shards), initial=0)
 
 
 def _copied(
