@@ -21,8 +21,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_pipeline.reading.choice import condition_of, label_of, number_to_predict
-from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
+from beam_pipeline.reading.open_dataset import (
+    OpenDataset,
+    condition_of,
+    label_of,
+    number_to_predict,
+    open_dataset,
+)
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text

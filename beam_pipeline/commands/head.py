@@ -12,8 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
-from beam_pipeline.reading.choice import condition_of
-from beam_pipeline.reading.open_dataset import OpenDataset
+from beam_pipeline.reading.open_dataset import OpenDataset, condition_of
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.reading.choice import condition_of, label_of
-from beam_pipeline.reading.open_dataset import OpenDataset
+from beam_pipeline.reading.open_dataset import OpenDataset, condition_of, label_of
 from transforms import files
 from transforms.core.arrays import is_list
 from transforms.core.manifest import Manifest

@@ -94,13 +94,11 @@ PROGRAM = {
     "beam_pipeline.datasets": "",
     "beam_pipeline.reading": "settings planning datasets",
     "beam_pipeline.copies": "version terminal reading datasets",
-    "beam_pipeline.comparison": "reading datasets",
     "beam_pipeline.reader_programs": "terminal",
     "beam_pipeline.page": "terminal datasets reading reader_programs",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning running "
-        "datasets reading reader_programs page copies "
-        "comparison"
+        "datasets reading reader_programs page copies"
     ),
     "beam_pipeline": (
         "version settings terminal beam_internals planning python_data running "

@@ -242,7 +242,7 @@ def load_both(
     Args:
       found: their files.
       datasets: what their manifests say; None for files without one.
-      key, exact: see `beam_pipeline.comparison.differences.compare`.
+      key, exact: see `beam_pipeline.commands.diff.compare`.
       label: that both have; empty for none.
 
     Errors are those of `compare`.

@@ -1,1 +1,0 @@
-"""Two datasets, compared record by record."""
