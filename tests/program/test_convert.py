@@ -1,15 +1,10 @@
 """`convert` from the command line to the committed directory."""
 
-import contextlib
 import csv
-import json
 import os
 import pathlib
-import resource
-import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -23,7 +18,7 @@ from tests.support.outputs import (
     rows,
     split_sizes,
 )
-from tests.support.runs import command, convert, process, refused
+from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files
 from transforms.publishing import target
 
@@ -132,36 +127,6 @@ class TestOutputDirectory:
             name: len(data) for name, data in contents(tmp_path / "out").items()
         }
 
-    def test_verify_finds_the_new_dataset_sound(
-        self, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """`verify` ends with 0 on what `convert` has written."""
-        convert(photos, tmp_path / "out")
-        assert command("verify", tmp_path / "out").code == 0
-
-    def test_work_folder_is_removed_afterwards(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """Nothing but the target is left where the target is."""
-        (tmp_path / "outs").mkdir()
-        convert(small, tmp_path / "outs" / "out")
-        assert names(tmp_path / "outs") == ["out"]
-
-    def test_missing_parents_of_the_output_are_made(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """An output may be several folders deep below one that does not exist."""
-        convert(small, tmp_path / "a" / "b" / "out")
-        assert "manifest.json" in names(tmp_path / "a" / "b" / "out")
-
-    def test_an_empty_folder_may_be_the_output(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """A folder made beforehand, with nothing in it, is a fresh target."""
-        (tmp_path / "out").mkdir()
-        convert(small, tmp_path / "out")
-        assert len(rows(tmp_path / "out")) == 20
-
     @pytest.mark.parametrize("output", [".", "./", "..", "../../out", "../in"])
     def test_the_current_folder_is_not_replaced(
         self,
@@ -211,15 +176,6 @@ class TestOutputDirectory:
         for folder in near:
             assert [path.read_bytes() for path in folder.iterdir()] == [b"keep"]
 
-    def test_a_name_of_255_bytes_is_refused_before_the_work_or_works(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """The longest names are no reason to fail half-way (faults row 24)."""
-        out = tmp_path / ("n" * 250)
-        run = command("convert", small, out)
-        assert run.code in (0, 2), run.err
-        assert "manifest.json" in names(out) if run.code == 0 else not out.exists()
-
     def test_an_output_that_is_not_utf8_shows_no_traceback(
         self, small: Folder, tmp_path: Folder
     ) -> None:
@@ -239,15 +195,6 @@ class TestOutputDirectory:
 
 
 class TestOverwrite:
-    def test_an_existing_dataset_is_kept_by_default(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """Without --overwrite a second run ends with 2 and changes nothing (row 21)."""
-        convert(small, tmp_path / "out")
-        before = contents(tmp_path / "out")
-        assert "--overwrite" in refused(2, small, tmp_path / "out", "--seed", 1)
-        assert contents(tmp_path / "out") == before
-
     def test_other_shard_counts_leave_no_old_shard(
         self, small: Folder, tmp_path: Folder
     ) -> None:
@@ -256,31 +203,6 @@ class TestOverwrite:
         convert(small, tmp_path / "out", "--shards", 2, "--overwrite")
         convert(small, tmp_path / "fresh", "--shards", 2)
         assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
-
-    def test_neighbours_are_not_touched(self, small: Folder, tmp_path: Folder) -> None:
-        """Names beside the target with the same start stay unchanged (row 23)."""
-        near = {
-            "out-aug/small-train.tfrecord-00000-of-00001": b"1",
-            "outx": b"2",
-            ".out": b"3",
-            "out.rejects": b"4",
-            ".out.beam-tfrecordx/y": b"5",
-        }
-        write_files(tmp_path / "outs", near)
-        for options in ([], ["--overwrite"]):
-            convert(small, tmp_path / "outs" / "out", *options)
-        for name, data in near.items():
-            assert (tmp_path / "outs" / name).read_bytes() == data
-
-    def test_what_the_manifest_does_not_name_is_never_deleted(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """A foreign file in the target is named, and both stay."""
-        convert(small, tmp_path / "out")
-        (tmp_path / "out" / "notes.txt").write_text("mine")
-        before = contents(tmp_path / "out")
-        assert "'notes.txt'" in refused(2, small, tmp_path / "out", "--overwrite")
-        assert contents(tmp_path / "out") == before
 
     def test_a_failed_run_keeps_the_old_dataset(
         self, small: Folder, tmp_path: Folder
@@ -295,29 +217,6 @@ class TestOverwrite:
 
 
 class TestPlan:
-    def test_plan_writes_nothing(self, photos: Folder, tmp_path: Folder) -> None:
-        """`plan` shows splits, labels and counts, and leaves no trace."""
-        (tmp_path / "outs").mkdir()
-        run = command("plan", photos, tmp_path / "outs" / "out", "--shards", 2)
-        assert run.code == 0
-        assert names(tmp_path / "outs") == []
-        for word in ("train", "60", "circle", "square", "triangle", "nothing"):
-            assert word in run.out
-
-    def test_plan_shows_the_inferred_schema(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """The kind, range and examples of every column are there to see."""
-        run = command("plan", table, tmp_path / "out")
-        lines = {line.split()[0]: line for line in run.out.splitlines() if line}
-        for name, kind in zip(
-            ("feature0", "feature1", "feature2", "feature3"),
-            ("bool", "int64", "text", "float"),
-            strict=True,
-        ):
-            assert kind in lines[name]
-        assert "99.8" in lines["feature3"]
-
     def test_plan_refuses_what_convert_refuses(
         self, small: Folder, tmp_path: Folder
     ) -> None:
@@ -362,93 +261,3 @@ class TestTwoRuns:
         assert len(rows(tmp_path / "out")) == 5
         # The finished work serves a next try, with --overwrite.
         assert names(tmp_path) == [".out.beam-tfrecord", "out", "source"]
-
-    def test_a_lock_that_was_removed_meanwhile_is_no_lock(
-        self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Of three runs, no two hold the target when the first has just left.
-
-        The second opens the lock's file; the first removes it and leaves; the third
-        makes a new one. Both the second and the third must not get their lock.
-        """
-        import fcntl
-
-        from transforms import files
-        from transforms.errors import TargetError
-
-        path = str(tmp_path / "lock")
-        flock = fcntl.flock
-        calls: list[int] = []
-
-        def between(file: Any, operation: int) -> None:
-            calls.append(operation)
-            if len(calls) == 1:
-                os.unlink(path)
-                held.enter_context(files.exclusive_lock(path))
-            flock(file, operation)
-
-        monkeypatch.setattr(fcntl, "flock", between)
-        with (
-            contextlib.ExitStack() as held,
-            pytest.raises(TargetError),
-            files.exclusive_lock(path),
-        ):
-            pass
-
-
-class TestInterrupted:
-    @pytest.mark.stress
-    def test_a_rerun_after_a_kill_gives_the_same_bytes_and_no_litter(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """SIGKILL at several moments; the next run cleans up (rows 1-5)."""
-        convert(table, tmp_path / "whole", "--shards", 3)
-        out = tmp_path / "outs" / "out"
-        out.parent.mkdir()
-        script = (
-            "import os, signal, sys\n"
-            "from {package} import {module}\n"
-            "def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)\n"
-            "{module}.{name} = die\n"
-            "from beam_pipeline.cli import main\n"
-            "main(sys.argv[1:])\n"
-        )
-        for package, module, name in (
-            ("transforms.publishing", "target", "publish"),
-            ("transforms", "files", "sync_directory"),
-        ):
-            code = script.format(package=package, module=module, name=name)
-            arguments = ["convert", str(table), str(out), "--shards", "3"]
-            run = subprocess.run(
-                [sys.executable, "-c", code, *arguments],
-                capture_output=True,
-                timeout=60,
-                check=False,
-            )
-            assert run.returncode == -signal.SIGKILL
-            assert not out.exists()
-            assert names(out.parent) == [".out.beam-tfrecord"]
-        convert(table, out, "--shards", 3)
-        assert contents(out) == contents(tmp_path / "whole")
-        assert names(out.parent) == ["out"]
-
-    def test_a_file_that_cannot_grow_is_named(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """No room for a shard: exit code 1, the path and the reason (row 13)."""
-        (tmp_path / "outs").mkdir()
-        report = tmp_path / "report.json"
-
-        def limit() -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-
-        run = process(
-            *("convert", table, tmp_path / "outs" / "out", "--report-json", report),
-            preexec_fn=limit,
-        )
-        assert run.returncode == 1
-        assert "Traceback" not in run.stderr
-        assert names(tmp_path / "outs") == []
-        assert json.loads(report.read_text())["exit_code"] == 1
-        assert "File too large" in run.stderr
-        assert str(tmp_path / "outs") in run.stderr
