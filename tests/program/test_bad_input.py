@@ -221,21 +221,3 @@ class TestMessages:
         path = tmp_path / "/".join(["n" * 200] * 8) / "t.csv"
         message = refused(2, path, tmp_path / "out")
         assert message.count("\n") == 1
-
-    def test_many_columns_make_short_messages(self, tmp_path: Folder) -> None:
-        """A table of 5,000 odd columns is not quoted in full."""
-        columns = ",".join(f"column {number} {'x' * 50}" for number in range(5000))
-        source = write_csv(tmp_path / "t.csv", columns, [])
-        refused(2, source, tmp_path / "out", "--label-column", "missing")
-
-    @pytest.mark.parametrize(
-        ("setting", "value"),
-        [("splits", "a=inf"), ("splits", "a=0,b=1"), ("columns", "a,a")],
-    )
-    def test_a_wrong_value_is_refused_before_the_work(
-        self, setting: str, value: str, tmp_path: Folder
-    ) -> None:
-        """Exit code 2 and the setting's name, nothing written."""
-        source = write_csv(tmp_path / "t.csv", "a,b", ["1,2"])
-        assert setting in refused(2, source, tmp_path / "out", f"--{setting}={value}")
-        assert names(tmp_path) == ["t.csv"]

@@ -13,7 +13,6 @@ import pathlib
 import time
 from typing import Any
 
-import apache_beam as beam
 import pytest
 
 from beam_pipeline.job import make_job
@@ -33,7 +32,6 @@ from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
 from transforms.stages import commit
 from transforms.storage import draft_group
-from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 
@@ -165,26 +163,6 @@ def test_row_31_a_record_over_the_shard_size_has_its_shard(tmp_path: Folder) -> 
     facts = manifest(tmp_path / "out")["dataset"]
     assert facts["account"]["written"] == 3
     assert max(s["bytes"] for s in facts["splits"][0]["shards"]) > 300_000
-
-
-@pytest.mark.parametrize("element", ["text", None, {"a": 1}, 7])
-def test_row_33_an_element_of_another_type_is_named(
-    element: Any, tmp_path: Folder
-) -> None:
-    """An element that is no bytes is an error with its type; no file is written."""
-    with (
-        pytest.raises(Exception, match=type(element).__name__) as failure,
-        beam.Pipeline("FnApiRunner") as pipeline,
-    ):
-        _ = (
-            pipeline
-            | beam.Create([b"good", element], reshuffle=False)
-            # Where Beam knows the types, it refuses by itself.
-            | beam.Map(lambda each: each).with_output_types(Any)
-            | WriteTFRecords(str(tmp_path / "out"), coder=beam.coders.BytesCoder())
-        )
-    assert not isinstance(failure.value, AssertionError)
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("option", [(), ("--verify",), ("--no-verify",)])

@@ -16,7 +16,6 @@ from tests.support.outputs import (
     payloads,
     rejects,
     rows,
-    split_sizes,
 )
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files
@@ -36,23 +35,11 @@ class TestSpec:
         convert(small, tmp_path / "flags", "--shards", 3)
         assert contents(tmp_path / "out") == contents(tmp_path / "flags")
 
-    def test_an_output_must_be_given(self, small: Folder) -> None:
-        """Here or in a spec."""
-        assert "OUTPUT must be given" in command("convert", small).err
-
     def test_an_output_that_tfds_finds(self, small: Folder, tmp_path: Folder) -> None:
         """The plan says the call that opens it by its name."""
         plan = command("plan", small, tmp_path / "data/words/1.0.0")
         call = f"tfds.load('words', data_dir='{tmp_path}/data')"
         assert f"opens   {call}" in " ".join(plan.out.split("\n"))
-
-    def test_flags_win(self, small: Folder, tmp_path: Folder) -> None:
-        """A flag overrides the same setting in the spec."""
-        (tmp_path / "job.yaml").write_text("shards: 3\nseed: 4\nshuffle: false\n")
-        options = ("--spec", tmp_path / "job.yaml", "--shards", 2, "--shuffle")
-        convert(small, tmp_path / "out", *options)
-        convert(small, tmp_path / "flags", "--shards", 2, "--seed", 4)
-        assert contents(tmp_path / "out") == contents(tmp_path / "flags")
 
     @pytest.mark.parametrize(
         "options",
@@ -76,39 +63,6 @@ class TestSpec:
             convert(small, tmp_path / name, "--spec", path)
             assert contents(tmp_path / name) == contents(tmp_path / "out")
             assert dataset(tmp_path / name) == dataset(tmp_path / "out")
-
-    def test_typo_gets_the_nearest_setting(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """An unknown setting is exit code 2 and names the one that was meant."""
-        (tmp_path / "job.yaml").write_text("shrads: 3\n")
-        message = refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
-        assert "'shards'" in message
-
-    def test_every_fault_is_named_at_once(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """Three mistakes take one try to see."""
-        (tmp_path / "job.yaml").write_text("limit: abc\nspilts: {a: 1}\nseed: -1\n")
-        message = refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
-        for word in ("limit", "'splits'", "seed"):
-            assert word in message
-
-    @pytest.mark.parametrize("text", ["- a\n", "a: [", "", "\xff\x00", "just text"])
-    def test_what_is_no_mapping_is_refused(
-        self, text: str, small: Folder, tmp_path: Folder
-    ) -> None:
-        """A spec that is not YAML, or no mapping, is exit code 2 and named."""
-        (tmp_path / "job.yaml").write_text(text, encoding="latin-1")
-        message = refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
-        assert "job.yaml" in message
-
-    def test_a_split_named_twice_is_refused(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """The second share of a split does not silently replace the first."""
-        (tmp_path / "job.yaml").write_text("splits: {a: 0.8, b: 0.1, a: 0.1}\n")
-        refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
 
 
 class TestOptions:
@@ -139,27 +93,6 @@ class TestOptions:
         write_csv(tmp_path / "t" / "b.csv", "n", range(3, 9))
         convert(tmp_path / "t", tmp_path / "out", "--limit", 5, "--no-shuffle")
         assert [row["n"] for row in rows(tmp_path / "out")] == [0, 1, 2, 3, 4]
-
-    def test_limit_takes_the_first_images_and_counts_the_rest(
-        self, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """Images beyond the limit are skipped, and said to be."""
-        convert(photos / "train", tmp_path / "out", "--limit", 7)
-        paths = sorted(
-            str(path.relative_to(photos / "train"))
-            for path in (photos / "train").rglob("*.*")
-        )
-        found = sorted(row["filename"].decode() for row in rows(tmp_path / "out"))
-        assert found == paths[:7]
-        assert account(tmp_path / "out")["skipped"] == {"beyond_limit": 53}
-
-    def test_limit_beyond_the_source_takes_all(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """A limit that is not reached changes no record."""
-        convert(small, tmp_path / "out", "--limit", 1000)
-        convert(small, tmp_path / "all")
-        assert contents(tmp_path / "out") == contents(tmp_path / "all")
 
     def test_shards_are_counted_for_each_split(
         self, table: Folder, tmp_path: Folder
@@ -223,15 +156,6 @@ class TestOptions:
         mixed, plain = payloads(tmp_path / "mixed"), payloads(tmp_path / "plain")
         assert mixed != plain
         assert sorted(mixed) == sorted(plain)
-
-    def test_splits_have_their_shares(self, table: Folder, tmp_path: Folder) -> None:
-        """10,000 rows fall near 70, 20 and 10 %, whatever the shares sum to."""
-        convert(table, tmp_path / "out", "--splits", "train=7,dev=2,test=1")
-        sizes = split_sizes(tmp_path / "out")
-        assert list(sizes) == ["train", "dev", "test"]
-        assert sizes["train"] == pytest.approx(7000, abs=200)
-        assert sizes["dev"] == pytest.approx(2000, abs=200)
-        assert sizes["test"] == pytest.approx(1000, abs=150)
 
     def test_split_column_decides_the_split(self, tmp_path: Folder) -> None:
         """Each row goes where its cell says, and the cell is no feature."""
@@ -310,18 +234,6 @@ class TestOptions:
         convert(photos, tmp_path / "plain")
         assert payloads(tmp_path / "out") == payloads(tmp_path / "plain")
 
-    def test_tutorial_preset_has_the_tutorials_features(
-        self, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """height, width, depth, label, image_raw, and nothing else (W5)."""
-        convert(photos, tmp_path / "out", "--preset", "tutorial")
-        for row in rows(tmp_path / "out"):
-            assert set(row) == {"height", "width", "depth", "label", "image_raw"}
-            assert type(row["image_raw"]) is bytes
-        stored = {row["image_raw"] for row in rows(tmp_path / "out", "test")}
-        files = (photos / "test").rglob("*.*")
-        assert stored == {path.read_bytes() for path in files}
-
     def test_feature_names_are_settable(self, photos: Folder, tmp_path: Folder) -> None:
         """A feature gets another name, or is left out by an empty one."""
         options = ("--feature-name", "image=pixels", "--feature-name", "filename=")
@@ -336,11 +248,6 @@ class TestOptions:
         """The first one ends the role, and the rest is the name."""
         convert(photos, tmp_path / "out", "--feature-name", "label=kind=class")
         assert "kind=class" in rows(tmp_path / "out")[0]
-
-    def test_a_name_gives_the_prefix(self, small: Folder, tmp_path: Folder) -> None:
-        """--name replaces the source's base name in the shards' names."""
-        convert(small, tmp_path / "out", "--name", "other.v2")
-        assert "other.v2-train.tfrecord-00000-of-00001" in names(tmp_path / "out")
 
     def test_header_only_is_refused(self, tmp_path: Folder) -> None:
         """A CSV without a row is no dataset, by default (rows 29, 101)."""

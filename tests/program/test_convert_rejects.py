@@ -92,25 +92,6 @@ class TestRejects:
             ("b/zero.jpg", "empty_file"),
         ]
 
-    def test_rejects_of_many_files_are_sorted_by_source_and_row(
-        self, tmp_path: Folder
-    ) -> None:
-        """Lines of several files and blocks are sorted by file name, then by row."""
-        lines = [str(n) if n % 150 else "x" for n in range(1, 501)]
-        for name in ("b.csv", "a.csv", "c.csv"):
-            write_csv(tmp_path / "tables" / name, "n", lines)
-        convert(tmp_path / "tables", tmp_path / "out")
-        assert [(r["source"], r["row"]) for r in rejects(tmp_path / "out")] == [
-            (name, row)
-            for name in ("a.csv", "b.csv", "c.csv")
-            for row in (150, 300, 450)
-        ]
-
-    def test_no_rejects_no_file(self, small: Folder, tmp_path: Folder) -> None:
-        """`rejects.jsonl` is there only when something was rejected."""
-        convert(small, tmp_path / "out")
-        assert "rejects.jsonl" not in names(tmp_path / "out")
-
     def test_more_than_tolerated_commits_nothing(self, tmp_path: Folder) -> None:
         """Exit code 3 leaves the rejects beside the target, and no target."""
         lines = [*range(199), "1,1", "2,2", "3,3"]
@@ -124,25 +105,6 @@ class TestRejects:
         assert f"beam-tfrecord rejects {tmp_path / 'outs' / 'out'}" in message
         assert "--max-reject-rate 0.015" in message
         assert "field_count: 3, as t.csv, row 200, line 201: row has 2" in message
-
-    def test_a_share_just_tolerated_commits(self, tmp_path: Folder) -> None:
-        """Two of 200 rows are 1 %, and that is tolerated by default."""
-        source = write_csv(tmp_path / "source" / "t.csv", "n", [*range(198), "x", "y"])
-        convert(source, tmp_path / "out")
-        assert account(tmp_path / "out")["rejected"] == {"not_an_integer": 2}
-
-    def test_one_of_ten_is_always_tolerated(self, tmp_path: Folder) -> None:
-        """A hundredth of 40 items is no item; by default, one reject is no failure."""
-        spec = write_files(tmp_path, {"s.yaml": b"features: {n: {kind: int64}}"})
-        options = ("--spec", spec / "s.yaml")
-        nine = write_csv(tmp_path / "nine.csv", "n", [*range(8), "x"])
-        assert "--max-reject-rate 0.12" in refused(3, nine, tmp_path / "a", *options)
-        ten = write_csv(tmp_path / "ten.csv", "n", [*range(9), "x"])
-        convert(ten, tmp_path / "b", *options)
-        assert account(tmp_path / "b")["written"] == 9
-        two = write_csv(tmp_path / "two.csv", "n", [*range(40), "x", "y"])
-        assert "--max-reject-rate 0.048" in refused(3, two, tmp_path / "c", *options)
-        convert(two, tmp_path / "c", *options, "--max-reject-rate", 0.048)
 
     @pytest.mark.parametrize("rate", ["0", "0.01"])
     def test_an_explicit_rate_is_used_unchanged(
@@ -198,11 +160,6 @@ class TestRejects:
         refused(4, tmp_path / "s", tmp_path / "out", "--report-json", report)
         found = json.loads(report.read_text())
         assert found["read"] is found["rejected"] is found["rejects"] is None
-
-    def test_none_tolerated(self, tmp_path: Folder) -> None:
-        """With a rate of 0 one reject is too many."""
-        source = write_csv(tmp_path / "source" / "t.csv", "n", [*range(999), "x"])
-        refused(3, source, tmp_path / "out", "--max-reject-rate", 0)
 
     def test_old_dataset_survives_too_many_rejects(
         self, small: Folder, tmp_path: Folder

@@ -120,23 +120,6 @@ class TestReport:
         assert "small.csv" in run.err
         assert json.loads(report.read_text())["exit_code"] == run.code
 
-    def test_a_place_that_cannot_be_written_is_refused_before_the_work(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """No exit code but 0 may come from a run that has committed."""
-        report = tmp_path / "no folder" / "report.json"
-        refused(2, small, tmp_path / "out", "--report-json", report)
-        assert not (tmp_path / "out").exists()
-
-    def test_a_report_inside_the_output_is_refused(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """It would be a foreign file there, and block the next --overwrite."""
-        report = tmp_path / "out" / "report.json"
-        run = command("convert", small, tmp_path / "out", "--report-json", report)
-        assert run.code == 2
-        assert not (tmp_path / "out").exists()
-
 
 class TestNotes:
     """What a run says about records that are there, but perhaps should not be."""
@@ -218,16 +201,6 @@ class TestNotes:
             assert json.loads(report.read_text())["notes"] == notes
             assert all(f"note: {note}\n" in said for note in notes)
         assert before in command("inspect", out).out
-
-    def test_files_of_another_suffix(self, tmp_path: Folder) -> None:
-        """A plan names the first five of those that it skips."""
-        write_csv(tmp_path / "in" / "t.csv", "id", range(9))
-        for number in range(7):
-            (tmp_path / "in" / f"{number}.md").write_text("")
-        planned = command("plan", tmp_path / "in", tmp_path / "out").out
-        assert "skipped other_suffix 7\n" in planned
-        names = ", ".join(f"'{number}.md'" for number in range(5))
-        assert f"        other_suffix: {names} and 2 more\n" in planned
 
     def test_tables_of_another_format(self, tmp_path: Folder) -> None:
         """A note names the tables that the run does not read, and how to read them."""

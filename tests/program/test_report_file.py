@@ -5,7 +5,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -191,35 +190,6 @@ def test_standard_output(
     text = log.read_text()
     assert text.startswith(before)
     assert json.loads(text.removeprefix(before))["status"] == "committed"
-
-
-def test_standard_output_takes_any_path(table: Folder, tmp_path: Folder) -> None:
-    """What is no UTF-8 is escaped: the report of a refusal fails nothing."""
-    output = os.fsencode(tmp_path) + b"/out\xff"
-    flags = ["--quiet", "--report-json", "/dev/stdout"]
-    done = subprocess.run(
-        [sys.executable, "-m", "beam_pipeline", "convert", table, output, *flags],
-        check=False,
-        capture_output=True,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"error: ")
-    assert b"UTF-8" in done.stderr
-    report = json.loads(done.stdout)
-    assert report["status"] == "failed"
-    assert os.fsencode(report["output"]) == output
-
-
-def test_a_pipe(table: Folder, tmp_path: Folder) -> None:
-    """Its reader finds one whole report."""
-    pipe, found = tmp_path / "pipe", []
-    os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
-    reader.start()
-    run = command("convert", table, tmp_path / "out", "--report-json", pipe)
-    reader.join(timeout=60)
-    assert run.code == 0, run.err
-    assert json.loads(found[0])["status"] == "committed"
 
 
 @pytest.mark.parametrize(
