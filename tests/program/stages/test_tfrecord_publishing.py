@@ -1,14 +1,10 @@
 """WriteTFRecords replaces files by renames: failures, kills and other writers."""
 
-import collections
 import errno
 import fcntl
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,7 +26,7 @@ from transforms.errors import (
     EncodingError,
     TargetError,
 )
-from transforms.storage import draft_group, retry
+from transforms.storage import draft_group
 from transforms.tfrecord import records as records_in_files
 from transforms.tfrecord import renaming
 from transforms.tfrecord import write as tfrecord
@@ -233,30 +229,6 @@ def test_failing_write(
     assert contents(tmp_path) == before
 
 
-def test_transient_errors_are_survived(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two input/output errors while storing change nothing."""
-    monkeypatch.setattr(retry, "POLICY", retry.RetryPolicy(first_pause=0.0))
-    monkeypatch.setattr(segment, "_INLINE_BYTES", 0)
-    write(tmp_path / "calm" / "x", num_shards=2)
-    failures = collections.Counter[str]()
-    real = os.replace
-
-    def flaky(source: str, target: str) -> None:
-        place = os.path.basename(os.path.dirname(target))
-        failures[place] += 1
-        if place in ("segments", "dataset") and failures[place] <= 2:
-            raise OSError(errno.EIO, "flaky")
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", flaky)
-    write(tmp_path / "flaky" / "x", num_shards=2)
-    # A piece, and what each shard has of it.
-    assert failures["segments"] == 4
-    assert contents(tmp_path / "calm") == contents(tmp_path / "flaky")
-
-
 def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record lost on the way is found before anything is published."""
     real = records_in_files.in_order
@@ -269,77 +241,6 @@ def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ConservationError, match="300 records"):
         write(tmp_path / "x", num_shards=3)
     assert contents(tmp_path) == before
-
-
-KILLED = """
-    import os, shutil, sys
-    import apache_beam as beam
-    from transforms.tfrecord.write import WriteTFRecords
-
-    def write(folder, letter):
-        with beam.Pipeline(runner="FnApiRunner") as p:
-            records = p | beam.Create([letter * (1 + n % 9) for n in range(90)])
-            records | WriteTFRecords(folder + "/x", num_shards=3)
-
-    def in_child(work):
-        # Forked before any pipeline has run, so no thread is lost.
-        child = os.fork()
-        if not child:
-            work()
-            os._exit(0)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    def dying(folder, point):
-        calls, real = 0, os.replace
-        def counted(source, target):
-            nonlocal calls
-            if target.endswith("-of-00003"):
-                calls += 1
-                if calls > point:
-                    os._exit(9)
-            return real(source, target)
-        os.replace = counted
-        write(folder, b"new")
-
-    root = sys.argv[1]
-    in_child(lambda: write(f"{root}/old", b"old"))
-    in_child(lambda: write(f"{root}/new", b"new"))
-    for point in range(20):
-        folder = f"{root}/{point}"
-        shutil.copytree(f"{root}/old", folder)
-        status = in_child(lambda: dying(folder, point))
-        for number in range(3):
-            name = f"x-0000{number}-of-00003"
-            expected = "new" if number < point else "old"
-            with open(f"{folder}/{name}", "rb") as ours:
-                with open(f"{root}/{expected}/{name}", "rb") as theirs:
-                    assert ours.read() == theirs.read(), (point, number)
-        print(point, status)
-        if status == 0:
-            break
-        assert in_child(lambda: write(folder, b"new")) == 0
-"""
-
-
-@pytest.mark.stress
-def test_killed_while_renaming(tmp_path: Folder) -> None:
-    """Each name has a whole file, old or new; after the rerun all are new."""
-    script = textwrap.dedent(KILLED)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=pathlib.Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
-    statuses = [line.split()[1] for line in done.stdout.splitlines()]
-    # Three renames; then nothing to kill.
-    assert statuses == ["9"] * 3 + ["0"]
-    expected = contents(tmp_path / "new")
-    assert len(expected) == 3
-    for point in range(len(statuses)):
-        assert contents(tmp_path / str(point)) == expected
 
 
 def test_files_left_by_other_runs_are_removed(tmp_path: Folder) -> None:

@@ -176,15 +176,6 @@ def test_no_records(tmp_path: Folder, wanted: int, count: int) -> None:
     assert read(tmp_path / "ours*") == []
 
 
-def test_more_files_than_records(tmp_path: Folder) -> None:
-    """Exactly the number asked for, some of them empty."""
-    write(tmp_path / "x", RECORDS[:3], num_shards=20)
-    sizes = [len(data) for data in contents(tmp_path).values()]
-    assert len(sizes) == 20
-    assert 0 in sizes
-    assert payloads(*tmp_path.iterdir()) == sorted(RECORDS[:3])
-
-
 def test_returns_the_names(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A PCollection of the names, relative ones as they were given."""
     monkeypatch.chdir(tmp_path)
@@ -479,21 +470,6 @@ def test_read_all(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_all(patterns, with_filename=True) == pairs
     coder = coders.StrUtf8Coder()
     assert read_all(["b/x-1"], coder=coder) == ["b/x-1"]
-
-
-def test_read_all_says_its_types() -> None:
-    """Beam checks what goes in, and what comes out."""
-    p = pipeline()
-    paths = p | beam.Create(["x"])
-    assert (paths | ReadAllTFRecords()).element_type is bytes
-    named = paths | "Named" >> ReadAllTFRecords(with_filename=True)
-    assert named.element_type == beam.typehints.Tuple[str, bytes]
-    with pytest.raises(TypeCheckError, match="str"):
-        p | "Numbers" >> beam.Create([1]) | "Read" >> ReadAllTFRecords()
-    with pytest.raises(SpecError, match="coder"):
-        ReadAllTFRecords("bytes")  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="compression_type"):
-        ReadAllTFRecords(compression_type=CompressionTypes.BZIP2)
 
 
 def test_read_all_of_missing_and_damaged_files(tmp_path: Folder) -> None:

@@ -1,11 +1,9 @@
 """The work folder beside an output: ours by its marker, or it is left alone."""
 
 import errno
-import functools
 import os
 import pathlib
 import re
-import signal
 from collections.abc import Callable
 
 import apache_beam as beam
@@ -15,7 +13,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.direct_run import forked, run_directly
-from tests.support.file_operations import failing_once, killed_at, watched
+from tests.support.file_operations import failing_once, watched
 from tests.support.runs import command
 from transforms import files
 from transforms.errors import RaceError, TargetError
@@ -144,16 +142,6 @@ def test_what_is_not_ours_is_refused_and_not_touched(
         assert tree(tmp_path) == before
 
 
-def test_clean_continues_after_foreign_entries(parent: Folder) -> None:
-    """Of a folder of targets all is removed that can be, and the rest is an error."""
-    precious(parent / ".a.beam-tfrecord")
-    (parent / ".b.beam-tfrecord" / RUN / "segments").mkdir(parents=True)
-    before = tree(parent / ".a.beam-tfrecord")
-    assert command("clean", parent).code == 2
-    assert os.listdir(parent) == [".a.beam-tfrecord"]
-    assert tree(parent / ".a.beam-tfrecord") == before
-
-
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("name", [".DS_Store", ".nfs000000001", "._x", "Thumbs.db"])
 def test_what_systems_leave_in_it_is_left(
@@ -253,23 +241,6 @@ def own(parent: Folder) -> OwnFolder:
     return OwnFolder(str(hidden(parent)), OWN, frozenset())
 
 
-@pytest.mark.stress
-def test_killed_while_the_folder_is_made_or_removed(parent: Folder) -> None:
-    """After a kill at any point, the next run leaves nothing behind."""
-
-    def used() -> None:
-        with own(parent).held():
-            pass
-
-    for number in range(100):
-        status = forked(functools.partial(killed_at, number, used))
-        if status != -signal.SIGKILL:
-            break
-        used()
-        assert os.listdir(parent) == []
-    assert number > 6
-
-
 def test_a_transient_error_at_every_step(
     parent: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,16 +329,6 @@ def test_files_are_not_written_beside_what_is_not_ours(
     with pytest.raises(TargetError, match="work folder"):
         write(parent / "x")
     assert tree(tmp_path) == before
-
-
-def test_what_systems_leave_does_not_stop_a_write(parent: Folder) -> None:
-    """A `.DS_Store` in the work folder stays; the files are there."""
-    at = parent / ".x-SSSSS-of-NNNNN.beam-tfrecord"
-    at.mkdir()
-    (at / ".DS_Store").write_text("mine")
-    write(parent / "x")
-    assert (parent / "x-00000-of-00001").exists()
-    assert (at / ".DS_Store").read_text() == "mine"
 
 
 def test_clean_removes_what_a_write_of_version_0_1_left(parent: Folder) -> None:
