@@ -1,6 +1,5 @@
 """Nothing that others have named or written can steer the terminal that shows it."""
 
-import ast
 import io
 import json
 import pathlib
@@ -10,7 +9,6 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-import beam_pipeline
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import json_text, printable
@@ -24,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("without_runner")
 # ESC, BEL, C1's CSI, what turns the direction of text, CR, TAB, LF, DEL, a tag.
 HOSTILE = "\x1b]0;t\x07\x9b31m\u202eabc\r\t\n\x7f\U000e0041"
 NAME = f"x{HOSTILE}y"
-PACKAGE = pathlib.Path(beam_pipeline.__file__).parent
 
 
 def steers(text: str) -> set[str]:
@@ -168,17 +165,3 @@ def test_a_schema_of_hostile_names_is_a_spec(hostile: Folder) -> None:
     )
     facts = json.loads((hostile / "out" / "manifest.json").read_bytes())["dataset"]
     assert [each["name"] for each in facts["features"]] == ["a", NAME]
-
-
-def test_no_module_prints_by_itself() -> None:
-    """Consoles are those of `terminal`; `print` is for ruff's T201 to find."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name == "console.py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                assert node.module != "rich.console", path
-            if isinstance(node, ast.Import):
-                assert all(each.name != "rich.console" for each in node.names), path
-            if isinstance(node, ast.Attribute) and node.attr == "echo":
-                raise AssertionError(f"{path} prints by click.echo")

@@ -3,7 +3,6 @@
 import ast
 import importlib
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -40,18 +39,6 @@ DOCUMENTED = {
     "transforms.errors": "BeamTFRecordError",
     "transforms.tfrecord": "ReadTFRecords WriteTFRecords",
 }
-_CODE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.M | re.S)
-
-
-def programs() -> dict[str, str]:
-    """Returns what users copy: the Python of the documents and of the examples."""
-    found = {}
-    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
-        for number, text in enumerate(_CODE.findall(path.read_text(encoding="utf-8"))):
-            found[f"{path.relative_to(ROOT)}, block {number}"] = text
-    for path in sorted(ROOT.glob("examples/*.py")):
-        found[str(path.relative_to(ROOT))] = path.read_text(encoding="utf-8")
-    return found
 
 
 def checked_imports(package: str) -> dict[str, set[str]]:
@@ -130,20 +117,3 @@ def test_modules_that_are_programs_keep_their_names(module: str) -> None:
     )
     assert done.returncode == 2
     assert "usage" in (done.stdout + done.stderr).lower()
-
-
-@pytest.mark.parametrize("place", programs())
-def test_documents_use_public_names_only(place: str) -> None:
-    """What users copy imports the front door, never a module behind it."""
-    tree = ast.parse(programs()[place])
-    ours = {"transforms", "beam_pipeline", "beam_tfrecord"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = {alias.name for alias in node.names}
-            assert not {n for n in names if n.partition(".")[0] in ours} - ours
-        elif isinstance(node, ast.ImportFrom):
-            module = str(node.module)
-            if module.partition(".")[0] in ours:
-                assert module in ours, f"{place} imports {module}"
-                public = importlib.import_module(module).__all__
-                assert {alias.name for alias in node.names} <= set(public)

@@ -31,7 +31,6 @@ from tests.support.version_0_2 import (
     flags_of,
     put_objects,
 )
-from transforms.errors import SpecError
 
 pytestmark = pytest.mark.usefixtures("without_runner")
 
@@ -146,24 +145,6 @@ def test_all_records_are_read(name: str, tmp_path: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_single_records_are_read(name: str, tmp_path: Folder) -> None:
-    """Every other record of each split by its number, from the end to the front.
-
-    Shards that are compressed are read in order only.
-    """
-    opened = open_dataset(copy_target(name, tmp_path), labels="names")
-    for split, expected in expected_records(name).items():
-        view = opened[split]
-        assert len(view) == len(expected)
-        if name == "gzip":
-            with pytest.raises(SpecError, match="--compression none"):
-                view[0]
-            continue
-        numbers = range(len(view) - 1, -1, -2)
-        assert [plain(view[n]) for n in numbers] == expected[::-2]
-
-
-@pytest.mark.parametrize("name", DATASETS)
 def test_a_dataset_is_verified(name: str, tmp_path: Folder) -> None:
     """`verify` ends with 0, and with 1 once a byte of a shard is another one."""
     out = copy_target(name, tmp_path)
@@ -204,25 +185,6 @@ def test_the_catalogue_is_used(
     assert pq.read_metadata(path).num_rows == len(ORDER[name]["train"])
     view = open_dataset(out)["train"].where(condition)
     assert [row[KEYS.get(name, "id")] for row in view] == chosen
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_a_dataset_is_merged_with_another(name: str, tmp_path: Folder) -> None:
-    """With a part of it that this version has copied: all records of both, verified."""
-    out, part = copy_target(name, tmp_path), tmp_path / "part"
-    assert command("subset", out, part, "--split", "train").code == 0
-    merged = tmp_path / "merged"
-    run = command("merge", out, part, merged)
-    assert run.code == 0, run.err
-    assert command("verify", merged).code == 0
-    key = KEYS.get(name, "id")
-    both = {
-        split: sorted(rows, key=lambda row: row[key])
-        for split, rows in records(merged).items()
-    }
-    for split, expected in expected_records(name).items():
-        twice = expected * (2 if split == "train" else 1)
-        assert both[split] == sorted(twice, key=lambda row: row[key])
 
 
 @pytest.mark.parametrize("name", ["table", "gzip"])
@@ -305,32 +267,6 @@ def test_a_later_version_says_why_it_is_not_up_to_date(
     assert records(out) == expected_records(name)
 
 
-@pytest.mark.parametrize("name", BY_TIME)
-@pytest.mark.parametrize("fingerprint", ["stat", "content"])
-def test_files_with_new_times_are_changed_files(
-    fingerprint: str, name: str, folder: Folder
-) -> None:
-    """A dataset that went by times is refused in one line, and replaced on demand."""
-    out = copy_target(name, folder)
-    for path in (folder / "in").rglob("*.*"):
-        os.utime(path, (1_760_000_000, 1_760_000_000))
-    options = ("--fingerprint", fingerprint)
-    check_refusal(convert_again(name, folder, *options), out)
-    run = convert_again(name, folder, *options, "--overwrite")
-    assert run.code == 0, run.err
-    assert records(out) == expected_records(name)
-
-
-@pytest.mark.parametrize("name", BY_CONTENT)
-def test_a_changed_file_is_noticed(name: str, folder: Folder) -> None:
-    """A dataset that went by contents is refused in one line once a cell differs."""
-    out = copy_target(name, folder)
-    copy_locks(folder)
-    source = folder / "in" / "table.csv"
-    source.write_text(source.read_text().replace("note, 7", "note, 8"))
-    check_refusal(convert_again(name, folder), out)
-
-
 def test_locks_are_kept(folder: Folder) -> None:
     """Other shares and more rows: rows and class ids of the locks stay as they were."""
     out = copy_target("locked", folder)
@@ -352,16 +288,6 @@ def test_locks_are_kept(folder: Folder) -> None:
     assert found == {split: {*ids} for split, ids in ORDER["locked"].items()}
     assert (folder / "names.lock").read_bytes() == held
     assert sum(len(rows) for rows in records(out).values()) == 30
-
-
-def test_files_for_other_readers_are_added(tmp_path: Folder) -> None:
-    """`index` adds text indexes to a dataset of 0.2, which stays sound."""
-    out = copy_target("table", tmp_path)
-    run = command("index", out, "--text")
-    assert run.code == 0, run.err
-    assert len(list((out / "index").glob("*.idx"))) == 4
-    assert command("verify", out).code == 0
-    assert records(out) == expected_records("table")
 
 
 def test_a_bucket_is_read_and_replaced(

@@ -16,13 +16,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline import version as own_version
-from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.settings.spec import make_spec
 from tests.support.outputs import contents, dataset, manifest, split_sizes
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import Run, command
-from tests.support.segments import IN_FILES, waiting
 from tests.support.version_0_2 import (
     JOBS,
     MAKE,
@@ -31,13 +27,7 @@ from tests.support.version_0_2 import (
     copy_target,
     flags_of,
 )
-from transforms.core.model import Block
-from transforms.formats.table_source import TableSource
-from transforms.publishing import work_folder
-from transforms.stages import place
 from transforms.storage import folders
-from transforms.work import receipts
-from transforms.work.store import Store
 
 pytestmark = pytest.mark.usefixtures("without_runner")
 
@@ -143,60 +133,6 @@ def test_a_killed_job_is_run_again(moment: str, folder: Folder) -> None:
     assert run.code == SOUND, run.err
     assert dataset(out)["digest"] == digest
     assert command("verify", out).code == SOUND
-    assert sorted(os.listdir(folder)) == ["in", "parts"]
-
-
-@pytest.mark.skipif(
-    own_version.__version__ != "0.2.0", reason="a later version looks for another name"
-)
-@pytest.mark.parametrize("damage", ["", "dataset", "segments", "receipts"])
-def test_finished_work_is_done_again(
-    damage: str, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under the name that this program looks for, too: its receipts have other fields.
-
-    A later version looks for another name.
-    """
-    expected = fresh_digest(folder)
-    out = killed("writing", folder)
-    settings = {"source": str(folder / "in" / "parts"), "output": str(out)}
-    given = {"shards": 4, "seed": 1, "name": "parts", "overwrite": True}
-    said = {"fingerprint": "content"}
-    with waiting(IN_FILES):
-        plan = make_plan(make_spec({**settings, **given, **said}))
-    (work,) = (each for each in (folder / WORK).iterdir() if each.is_dir())
-    work.rename(plan.work_folder)
-    assert work_folder.finished(str(out)) == (1, 3, 1)
-    # As if this version planned the same: its digests of blocks hold the folder's path.
-    store = Store(plan.work_folder)
-    by_origin = {
-        json.loads(path.read_bytes().partition(b" ")[2])[0][0]["origin"]: path.stem[:32]
-        for path in Folder(store.receipts).glob("*-0.piece")
-    }
-    assert sorted(by_origin) == ["0.csv", "1.csv", "2.csv"]
-    for path in Folder(plan.work_folder, damage).rglob("*") if damage else ():
-        if path.is_file():
-            path.write_bytes(path.read_bytes()[:-1] + b"~")
-    whole: list[bool] = []
-
-    def as_then(_source: TableSource, block: Block, *, by_position: bool) -> str:
-        return by_origin[block.origin]
-
-    def find_block(store: Store, digest: str) -> list[receipts.PieceDone] | None:
-        found = receipts.find_block(store, digest)
-        whole.append(found is not None)
-        return found
-
-    monkeypatch.setattr(
-        TableSource,
-        "input_digest",
-        lambda self, block, by_position: by_origin[block.origin],
-    )
-    monkeypatch.setattr(place, "find_block", find_block)
-    run = run_again()
-    assert run.code == SOUND, run.err
-    assert whole == [False] * 3
-    assert dataset(out)["digest"] == expected
     assert sorted(os.listdir(folder)) == ["in", "parts"]
 
 
@@ -311,10 +247,3 @@ def test_what_0_2_sees_of_a_run(
     assert note.keys() == json.loads(path.read_bytes()).keys()
     assert note["old"] == before
     assert not work.exists()
-
-
-def test_the_marker_is_that_of_0_2(tmp_path: Folder) -> None:
-    """Every work folder of 0.2 has the marker that this version writes."""
-    for name in ("writing", "publishing", "published", "pipeline"):
-        (marker,) = copy_target(name, tmp_path).glob(f".*/{MARKER}")
-        assert marker.read_bytes() == ABOUT
