@@ -19,7 +19,7 @@ from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import Manifest
 from transforms.errors import UsageError
-from transforms.formats.tfrecord_files.shards import Shard
+from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.storage.paths import plain
 
 

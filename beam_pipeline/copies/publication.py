@@ -49,6 +49,8 @@ from transforms.errors import (
     TargetError,
 )
 from transforms.publishing import target, work_folder
+from transforms.reading.catalogue import Catalogue
+from transforms.reading.catalogue_of_shards import rows_of_shard
 from transforms.sidecars.render import render_sidecars
 from transforms.sidecars.tfds import pointers_to
 from transforms.storage import folders

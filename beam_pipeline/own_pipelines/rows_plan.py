@@ -21,6 +21,7 @@ from beam_pipeline.own_pipelines.given_schema import (
 )
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.derived import derived_settings
+from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.planning.sizes import shards_of
 from beam_pipeline.planning.vocabularies import vocabularies_of
 from beam_pipeline.settings.options import SETTINGS

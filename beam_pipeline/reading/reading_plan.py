@@ -33,7 +33,7 @@ from transforms.formats.tfrecord_files.dataset import (
     row_feature,
 )
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
-from transforms.reading.catalogue_rows import CatalogueFiles
+from transforms.reading.catalogue import CatalogueFiles
 from transforms.storage.paths import absolute, plain
 
 if TYPE_CHECKING:

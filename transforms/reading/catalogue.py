@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from transforms import files
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, SpecError, nearest
-from transforms.formats.tfrecord_files.shards import Edition
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.formats.tfrecord_files.typed_rows import Edition, TypedRows
 from transforms.reading.positions import Longs
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.cut import joined
 from transforms.formats.tfrecord_files.typed_rows import Shard, TypedRows
+from transforms.reading.catalogue import Catalogue
 from transforms.storage.counted_sink import CountedSink
 
 # Each column of a batch takes some 50 us, however few rows the batch has. So large

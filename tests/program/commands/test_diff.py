@@ -8,13 +8,6 @@ from typing import Any
 import pytest
 
 from beam_pipeline.commands import compared_rows
-from beam_pipeline.commands.compared_rows import (
-    Asked,
-    Rows,
-    rows_of_catalogue,
-    rows_read,
-)
-from beam_pipeline.reading.reading_plan import find_records
 from tests.support.datasets import Row, animals, write_dataset
 from tests.support.runs import command
 from transforms.reading.catalogue import Catalogue

@@ -23,7 +23,8 @@ from tests.support.archive_sources import (
     write,
 )
 from transforms.errors import SourceError
-from transforms.formats.archive import base, listing, tables
+from transforms.formats.archive import base, tables
+from transforms.formats.archive import members as members_module
 from transforms.formats.archive.webdataset_samples import key_and_column
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -321,7 +322,7 @@ def test_a_plan_looks_at_each_archive_once(
 
         monkeypatch.setattr(module, function, counted)
 
-    count(listing, "list_members")
+    count(members_module, "list_members")
     count(tables, "stream_member")
     for i in range(4):
         table = [(f"{i}.csv", csv_of(3 * i, 3))]

@@ -20,7 +20,6 @@ import yaml
 from PIL import Image
 
 import beam_pipeline
-from beam_pipeline.planning.evidence import rounding_notes
 from tests.support.outputs import dataset, manifest, records, rejects
 from tests.support.runs import command, convert, refused
 from transforms.core.infer.columns import infer_batches, infer_columns
