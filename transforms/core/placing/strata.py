@@ -210,47 +210,17 @@ def share_out(
     whole = math.lcm(*(share.denominator for share in shares))
     parts = [share.numerator * (whole // share.denominator) for share in shares]
     out = np.zeros((len(order), len(parts)), np.int64)
-    with_lock = (counts.locked.sum(axis=1) > 0)[order].tolist()
-    # New rows of a class without a lock -> each split's exact share rounded down, and
-    # the remainders. Cached, because many classes have equally many rows.
-    rounded: dict[int, tuple[list[int], list[int]]] = {}
     # Rows that rounding has taken from each split so far, times `whole`: in integers
     # there is no error to accumulate.
     denied = [0] * len(parts)
-    for place, new in enumerate(counts.new[order].tolist()):
-        if with_lock[place]:
-            locked = counts.locked[order[place]].tolist()
-            exact = [(new + sum(locked)) * part for part in parts]
-            wanted = _wanted(new, locked, exact, whole, denied)
-            for i, more in enumerate(wanted):
-                denied[i] += exact[i] - (locked[i] + more) * whole
-        else:
-            if new not in rounded:
-                each = [divmod(new * part, whole) for part in parts]
-                rounded[new] = [low for low, _ in each], [rest for _, rest in each]
-            least, rests = rounded[new]
-            wanted = least
-            spare = new - sum(least)
-            if spare:
-                wanted = least.copy()
-                for i in _cut_short(rests, denied)[:spare]:
-                    wanted[i] += 1
-            for i, rest in enumerate(rests):
-                denied[i] += rest - (wanted[i] - least[i]) * whole
+    rows = zip(counts.new[order].tolist(), counts.locked[order].tolist(), strict=True)
+    for place, (new, locked) in enumerate(rows):
+        exact = [(new + sum(locked)) * part for part in parts]
+        wanted = _wanted(new, locked, exact, whole, denied)
+        for i, more in enumerate(wanted):
+            denied[i] += exact[i] - (locked[i] + more) * whole
         out[place] = wanted
     return counts.classes.take(pa.array(order)), _narrow(out)
-
-
-def _cut_short(rests: Sequence[int], denied: Sequence[int]) -> list[int]:
-    """Returns the splits that lose rows by rounding down, the largest loss first.
-
-    Args:
-      rests: rows times `whole` that rounding takes from each split.
-      denied: what it took before.
-    """
-    lack = [(-(rest + denied[i]), i) for i, rest in enumerate(rests) if rest]
-    lack.sort()
-    return [i for _, i in lack]
 
 
 def _wanted(
