@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -131,12 +131,8 @@ class StatisticsTable(Mapping[str, Statistics]):
     @classmethod
     def of(cls, facts: Mapping[str, Statistics]) -> Self:
         """Returns facts as a table."""
-        return cls.of_rows(facts, map(Statistics.row, facts.values()))
-
-    @classmethod
-    def of_rows(cls, names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> Self:
-        """Returns the facts about n features, each as the arguments of `Statistics`."""
-        names = tuple(names)
+        names = tuple(facts)
+        rows = map(Statistics.row, facts.values())
         columns = [*zip(*rows, strict=True)] or [()] * len(Statistics().row())
         present, minimum, maximum, classes, fewest, most = columns
         counted = {
@@ -198,6 +194,70 @@ def merge_all(
         for name, statistics in part.items():
             out[name] = out[name].merge(statistics) if name in out else statistics
     return out
+
+
+class Summaries:
+    """Facts about the values of each feature that columns were given of.
+
+    >>> import pyarrow as pa
+    >>> summaries = Summaries((Feature("x", Kind.FLOAT),))
+    >>> summaries.add({"x": pa.array([2, None, 3], pa.float32())})
+    >>> summaries.add({"x": pa.array([1], pa.float32())})
+    >>> found = summaries.facts["x"]
+    >>> found.present, found.minimum, found.maximum
+    (3, 1.0, 3.0)
+    """
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        self._features = features
+        self._known: dict[str, Statistics] = {}
+
+    def add(self, columns: "Mapping[str, pa.Array]") -> None:
+        """Adds a chunk: record key -> n values, as the Example encoder is given them.
+
+        Features without a column here are left out.
+        """
+        together = _of_short_floats(self._features, columns)
+        for feature in self._features:
+            if feature.name in together:
+                self.add_facts(feature.name, together[feature.name])
+            elif feature.record_keys[0] in columns:
+                self.add_facts(feature.name, summarize_feature(feature, columns))
+
+    def add_facts(self, name: str, facts: Statistics) -> None:
+        """Adds facts about some values of a feature."""
+        known = self._known.get(name)
+        self._known[name] = facts if known is None else known.merge(facts)
+
+    @property
+    def facts(self) -> StatisticsTable:
+        """The facts by the feature's name, in the order of the schema."""
+        names = [each.name for each in self._features if each.name in self._known]
+        return StatisticsTable.of({name: self._known[name] for name in names})
+
+
+def _of_short_floats(
+    features: Sequence[Feature], columns: "Mapping[str, pa.Array]"
+) -> dict[str, Statistics]:
+    """Returns the facts of all columns of floats, where they are short."""
+    import pyarrow as pa
+
+    from transforms.core.arrays import FEW_ROWS
+
+    floats = {
+        each.name: columns[each.name]
+        for each in features
+        if each.kind is Kind.FLOAT and not each.is_list and each.name in columns
+    }
+    batch = pa.record_batch(floats)
+    if not 0 < batch.num_rows < FEW_ROWS:
+        return {}
+    cells = batch.to_tensor(null_to_nan=True, row_major=False).to_numpy()
+    # NaN is no number: it loses against any.
+    ends = (np.fmin.reduce(cells, axis=0), np.fmax.reduce(cells, axis=0))
+    lows, highs = (_number(each.tolist()) for each in ends)
+    present = [len(column) - column.null_count for column in floats.values()]
+    return dict(zip(floats, map(Statistics, present, lows, highs), strict=True))
 
 
 def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:

@@ -21,7 +21,7 @@ from transforms.core.rows.record_columns import (
 )
 from transforms.core.schema import Kind, Schema
 from transforms.core.segment import PLACE_COLUMNS
-from transforms.core.summaries import Summaries
+from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
 from transforms.shards.image_loading import ImageLoader

@@ -18,7 +18,7 @@ from transforms.core.naming import ShardName
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import number_labels
 from transforms.core.schema import Kind
-from transforms.core.summaries import Summaries
+from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import return_freed_memory
 from transforms.shards.image_rows import store_fingerprints
@@ -170,7 +170,7 @@ def _write_once(
     index, _ = job.shard_counts.numbering(split, number)
     rejects = store.gather_rejects(f"write\0{key}")
     log = RecordLog(layout, index) if encoded is None else encoded.log
-    out = Written(rejects, Summaries(layout.schema), log)
+    out = Written(rejects, Summaries(layout.schema.stored), log)
     with rejects:
         if encoded is None:
             if task.size >= _LARGE_BYTES:

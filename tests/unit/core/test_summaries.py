@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core import summaries as summaries_module
+from transforms.core import arrays
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.statistics import merge_all, summarize_feature
-from transforms.core.summaries import Summaries
+from transforms.core.statistics import Summaries, merge_all, summarize_feature
 
 SCHEMA = Schema(
     (
@@ -51,8 +50,8 @@ def test_the_facts_are_those_of_each_column(
             for each in columns
         ]
     )
-    summaries = Summaries(SCHEMA)
-    with mock.patch.object(summaries_module, "FEW_ROWS", few):
+    summaries = Summaries(SCHEMA.features)
+    with mock.patch.object(arrays, "FEW_ROWS", few):
         for each in columns:
             summaries.add(each)
     found = summaries.facts
@@ -65,6 +64,6 @@ def test_the_facts_are_those_of_each_column(
 def test_features_without_columns_have_no_facts(names: list[str]) -> None:
     """Nothing is said of what no chunk held."""
     schema = Schema(tuple(SCHEMA[name] for name in names))
-    summaries = Summaries(schema)
+    summaries = Summaries(schema.features)
     summaries.add({})
     assert summaries.facts == {}
