@@ -19,24 +19,20 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from transforms.errors import source_error
-from transforms.storage.entries import (
-    Draft,
-    FileEntry,
-    Sink,
-    Standing,
-    changed,
-    discarded_on_error,
-    is_hidden,
-    stamp_of,
-    written,
-)
+from transforms.storage.entries import Draft as Draft
+from transforms.storage.entries import FileEntry as FileEntry
+from transforms.storage.entries import Sink as Sink
+from transforms.storage.entries import Standing as Standing
+from transforms.storage.entries import changed
+from transforms.storage.entries import discarded_on_error as discarded_on_error
+from transforms.storage.entries import is_hidden as is_hidden
 from transforms.storage.entries import stamp as stamp
-from transforms.storage.local import (
-    LocalStorage,
-    exclusive_lock,
-    listed_so_far,
-    rename,
-)
+from transforms.storage.entries import stamp_of as stamp_of
+from transforms.storage.entries import written as written
+from transforms.storage.local import LocalStorage
+from transforms.storage.local import exclusive_lock as exclusive_lock
+from transforms.storage.local import listed_so_far as listed_so_far
+from transforms.storage.local import rename as rename
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import storing
 
@@ -46,48 +42,6 @@ if TYPE_CHECKING:
     from transforms.storage.file_list import FileList
     from transforms.storage.remote import RemoteStorage
 
-__all__ = [
-    "Draft",
-    "FileEntry",
-    "Sink",
-    "Standing",
-    "create",
-    "discarded_on_error",
-    "draft",
-    "entries_in",
-    "exists",
-    "exclusive_lock",
-    "expand",
-    "fetched",
-    "is_file",
-    "is_folder",
-    "is_hidden",
-    "is_inside",
-    "is_pattern",
-    "list_tree",
-    "listed_so_far",
-    "mapped",
-    "names_in",
-    "names_with",
-    "open_input",
-    "open_unbuffered",
-    "opened",
-    "read_bytes",
-    "read_range",
-    "rename",
-    "remove_file",
-    "remove_tree",
-    "read_stamped",
-    "size_of",
-    "sizes_of",
-    "stat_entry",
-    "stamp",
-    "stamp_of",
-    "standing",
-    "sync_directory",
-    "write_file",
-    "written",
-]
 
 _LOCAL = LocalStorage()
 

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 from transforms.codec.schemas import Coding, Row, RowError, SchemaLike, coding_of
 from transforms.codec.typed import encode_typed
 from transforms.codec.untyped import encode_untyped
-from transforms.core.example.encoder import MAX_EXAMPLE_BYTES
 from transforms.core.example.entry import Entry, Form, Kind
+from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.example.varint import varint
 from transforms.core.nesting import check_key
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded

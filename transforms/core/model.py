@@ -20,31 +20,10 @@ import pyarrow as pa
 
 from transforms.core import this_worker
 from transforms.core.manifest import FileFacts
-from transforms.core.reasons import Reason, Skipped
+from transforms.core.reasons import Reason as Reason
+from transforms.core.reasons import Skipped as Skipped
 from transforms.core.statistics import StatisticsTable
 from transforms.errors import ConservationError, bounded
-
-__all__ = [
-    "Batch",
-    "Block",
-    "CataloguePart",
-    "Piece",
-    "PlaceFacts",
-    "ReadFacts",
-    "Reading",
-    "Reason",
-    "RejectLog",
-    "RejectRun",
-    "Rejection",
-    "Rounding",
-    "Segment",
-    "ShardFile",
-    "ShardKey",
-    "Skipped",
-    "added_rows",
-    "reject_in_words",
-    "task_of",
-]
 
 # (split, shard) as `place` numbers them; empty shards are left out of the files.
 ShardKey = tuple[str, int]

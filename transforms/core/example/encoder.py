@@ -30,14 +30,6 @@ from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, joined_crc
 from transforms.errors import EncodingError
 
-__all__ = [
-    "MAX_EXAMPLE_BYTES",
-    "ExampleEncoder",
-    "Framed",
-    "FramedPieces",
-    "encode_examples",
-]
-
 # One pass over the columns encodes a chunk: large enough to spread the cost of the
 # pass, small enough to stay in the processor's cache.
 _CHUNK_ROWS = 1 << 14

@@ -25,7 +25,6 @@ from transforms.core.example import linear_crc as linear_crc_module
 from transforms.core.example import payload as payload_module
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.encoder import (
-    MAX_EXAMPLE_BYTES,
     ExampleEncoder,
     encode_examples,
 )
@@ -38,6 +37,7 @@ from transforms.core.example.messages import (
     FloatList,
     Int64List,
 )
+from transforms.core.example.payload import MAX_EXAMPLE_BYTES
 from transforms.core.example.varint import Varints, varint, varint_size
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
