@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from transforms import files
 from transforms.core.example.decoder import decode_examples
-from transforms.core.example.record_kind import check_kind, record_kind
+from transforms.core.example.record_kind import check_kind, other_message
 from transforms.core.statistics import Statistics, summarize
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import detect
@@ -139,7 +139,7 @@ def _summarize(
         variants=tuple(found[key] for key in sorted(found)),
         not_examples=failed,
         first_not_example=first_failed,
-        first_kind=record_kind(odd).words,
+        first_kind=other_message(odd),
     )
 
 

@@ -16,10 +16,9 @@ Sources: TensorFlow, `tensorflow/core/example/example.proto`; TensorFlow Serving
 `tensorflow_serving/apis/input.proto`.
 """
 
-import enum
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
@@ -41,42 +40,11 @@ begins_with_list = re.compile(
 ).match
 
 
-class RecordKind(enum.Enum):
-    """The message that a record is."""
+def other_message(data: bytes) -> str:
+    """Returns which message other than an Example a record is, and its size, in words.
 
-    EXAMPLE = enum.auto()
-    SEQUENCE = enum.auto()
-    RANKING = enum.auto()
-    OTHER = enum.auto()
-
-
-class Recognised(NamedTuple):
-    """What a record is.
-
-    Attributes:
-      kind: the message.
-      number: its feature lists or its Examples; 0 for other kinds.
-    """
-
-    kind: RecordKind
-    number: int = 0
-
-    @property
-    def words(self) -> str:
-        """The message and the number; empty for an Example, and for what is unknown."""
-        plural = "" if self.number == 1 else "s"
-        if self.kind is RecordKind.SEQUENCE:
-            return f"a SequenceExample with {self.number:,} feature list{plural}"
-        if self.kind is RecordKind.RANKING:
-            return f"an ExampleListWithContext with {self.number:,} Example{plural}"
-        return ""
-
-
-def record_kind(data: bytes) -> Recognised:
-    """Returns which message a record is, by its bytes.
-
-    Fields of other numbers than 1 and 2 do not count. Takes some 20 us: not for every
-    record.
+    Empty for an Example, and for what is unknown. Fields of other numbers than 1 and 2
+    do not count. Takes some 20 us: not for every record.
     """
     try:
         fields = _fields(data)
@@ -84,15 +52,20 @@ def record_kind(data: bytes) -> Recognised:
         second = [value for number, value in fields if number == 2]
         if all(map(_has_entries, first)):
             if not second:
-                return Recognised(RecordKind.EXAMPLE)
+                return ""
             if all(map(_has_entries, second)):
                 lists = sum(len(_fields(value)) for value in second)
-                return Recognised(RecordKind.SEQUENCE, lists)
+                return f"a SequenceExample with {_counted(lists, 'feature list')}"
         if all(_has_all(value, _has_entries) for value in (*first, *second)):
-            return Recognised(RecordKind.RANKING, len(first))
+            examples = _counted(len(first), "Example")
+            return f"an ExampleListWithContext with {examples}"
     except (DecodeError, TypeError, UnicodeDecodeError):
         pass
-    return Recognised(RecordKind.OTHER)
+    return ""
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def check_kind(data: bytes, record: str = "it") -> None:
@@ -102,7 +75,7 @@ def check_kind(data: bytes, record: str = "it") -> None:
       data: of the record.
       record: which one it is, for the message.
     """
-    if words := record_kind(data).words:
+    if words := other_message(data):
         raise RecordKindError(f"{record} is {words}; {_ADVICE}")
 
 

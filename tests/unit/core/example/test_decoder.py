@@ -25,7 +25,7 @@ from transforms.core.example.decoder import decode_examples
 from transforms.core.example.example_columns import read_columns
 from transforms.core.example.example_values import gathered
 from transforms.core.example.messages import Example, parse_example
-from transforms.core.example.record_kind import RecordKind, record_kind
+from transforms.core.example.record_kind import other_message
 from transforms.core.example.varint import varint
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
@@ -507,28 +507,31 @@ DOCUMENT = field(1, field(1, ID + entry(b"d", ONE)))
 
 
 @pytest.mark.parametrize(
-    ("data", "kind", "count"),
+    ("data", "message", "count"),
     [
-        (b"", RecordKind.EXAMPLE, 0),
-        (field(1, ID), RecordKind.EXAMPLE, 0),
-        (field(1, entry(b"", b"")), RecordKind.EXAMPLE, 0),
-        (field(1, entry(b"\na", ONE)), RecordKind.EXAMPLE, 0),
-        (field(1, ID) + field(3, b"more"), RecordKind.EXAMPLE, 0),
-        (field(1, ID) + field(2, LISTS), RecordKind.SEQUENCE, 2),
-        (field(1, ID) + field(2, b""), RecordKind.SEQUENCE, 0),
-        (field(2, entry(b"x", b"")), RecordKind.SEQUENCE, 1),
-        (DOCUMENT * 3 + field(2, field(1, ID)), RecordKind.RANKING, 3),
-        (field(1, b"") * 2 + DOCUMENT, RecordKind.RANKING, 3),
-        (field(2, field(1, ID)), RecordKind.RANKING, 0),
-        (field(1, ID) + field(2, b"text"), RecordKind.OTHER, 0),
-        (b"A text, and no message.", RecordKind.OTHER, 0),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", RecordKind.OTHER, 0),
+        (b"", "", 0),
+        (field(1, ID), "", 0),
+        (field(1, entry(b"", b"")), "", 0),
+        (field(1, entry(b"\na", ONE)), "", 0),
+        (field(1, ID) + field(3, b"more"), "", 0),
+        (field(1, ID) + field(2, LISTS), "SequenceExample", 2),
+        (field(1, ID) + field(2, b""), "SequenceExample", 0),
+        (field(2, entry(b"x", b"")), "SequenceExample", 1),
+        (DOCUMENT * 3 + field(2, field(1, ID)), "ExampleListWithContext", 3),
+        (field(1, b"") * 2 + DOCUMENT, "ExampleListWithContext", 3),
+        (field(2, field(1, ID)), "ExampleListWithContext", 0),
+        (field(1, ID) + field(2, b"text"), "", 0),
+        (b"A text, and no message.", "", 0),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "", 0),
     ],
 )
-def test_kinds_of_records(data: bytes, kind: RecordKind, count: int) -> None:
+def test_kinds_of_records(data: bytes, message: str, count: int) -> None:
     """By their bytes; no decoder drops what an Example lacks."""
-    assert record_kind(data) == (kind, count)
-    if kind in (RecordKind.SEQUENCE, RecordKind.RANKING):
+    if not message:
+        assert not other_message(data)
+    else:
+        words = other_message(data).split()
+        assert words[1:4] == [message, "with", str(count)]
         for decode in (parse_example, lambda one: decode_examples([one] * 20)):
             with pytest.raises(RecordKindError):
                 decode(data)
