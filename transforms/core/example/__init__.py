@@ -3,6 +3,5 @@
 encoder.py    columns -> serialised Examples, a column at a time; with entry.py,
               payload.py, records.py, varint.py and views.py
 decoder.py    serialised Examples -> columns; with example_layout.py
-parse.py      TFRecord files and datasets -> Examples, one by one
-messages.py   the protobuf messages, for Examples of any shape
+messages.py   the protobuf messages; TFRecord files and datasets -> Examples one by one
 """

@@ -1,4 +1,4 @@
-"""The tf.train.Example messages, without TensorFlow.
+"""The tf.train.Example messages, without TensorFlow, and Examples read one by one.
 
     message Example   { Features features = 1; }
     message Features  { map<string, Feature> feature = 1; }

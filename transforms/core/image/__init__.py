@@ -1,9 +1,8 @@
 """Encoded images: inspect them, check that TensorFlow reads them, transform them.
 
 check.py     a file -> its facts or its fault; with jpeg.py and png.py
-policy.py    a file and a policy -> the image to store; with plan.py, resize.py,
-             exif.py, pixels.py, geometry.py and notes.py
+policy.py    a file and a policy -> the image to store; with resize.py,
+             exif.py, pixels.py and notes.py
 foreign.py   formats that TensorFlow does not read
-choices.py   the choices and limits that settings offer
 png_encode.py    raw pixels -> PNG files
 """

@@ -2,7 +2,9 @@
 
 conform.py   raw columns -> rows, and what does not fit
 coerce.py    texts -> one value a cell
-cast.py      typed columns, lists, tensors
-values.py arrow_of.py    Python and NumPy values
+scalars.py timestamps.py    typed columns -> one value a cell
+nested.py tensors.py        lists, boxes, tensors
+values.py arrow_of.py python_kinds.py    Python and NumPy values
+common_type.py    types of columns that are joined
 record_columns.py    rows -> what the Example encoder is given
 """

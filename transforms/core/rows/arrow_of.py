@@ -57,6 +57,7 @@ _TYPES: dict[type[Any], pa.DataType] = {
     int: pa.int64(),
     float: pa.float64(),
     str: pa.string(),
+    bytes: pa.binary(),
 }
 FLOAT32_BITS = 24
 """Of its significand: the integers that float32 holds have no more."""

@@ -1,8 +1,14 @@
 """Convert raw columns to rows under a schema, and find the rows that do not fit.
 
-texts         -> coerce   (cells of CSV and of other text)
-typed columns -> cast     (Parquet, Arrow, JSON, NumPy ...)
-constants, patterns over paths, vocabularies, missing values: here
+    texts of single values   -> coerce         (cells of CSV and of other text)
+    column of any Arrow type -> single values  (`scalars`, `timestamps`)
+                             -> lists, boxes   (`nested`, then the same for the items)
+                             -> tensors        (`nested`, `tensors`)
+    constants, patterns over paths, vocabularies, missing values: here
+
+No value is lost silently: a cell that the feature cannot hold is bad, with its own
+reason. Those modules say what each kind takes. A list with a bad or missing value is
+bad as a whole.
 """
 
 import dataclasses
@@ -244,7 +250,6 @@ def conform(
     """
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
-    numbers = _numbers(columns, schema, doubles)
     nulls: dict[pa.DataType, pa.Array] = {}
     for feature in schema.features:
         if feature.derived:
@@ -259,7 +264,10 @@ def conform(
         raw = None
         if feature.constant is None:
             raw = _raw(feature, columns, count, origins)
-        coerced = numbers.get(feature.name)
+        coerced = None
+        if feature.kind is Kind.FLOAT and not feature.pattern:
+            found = doubles.get(feature.source_column)
+            coerced = None if found is None else Column(found.cast(pa.float32()))
         arrays.append(_column(feature, raw, coerced, count, texts_checked, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
 
@@ -269,24 +277,6 @@ def _is_absent(feature: Feature, columns: Mapping[str, pa.Array]) -> bool:
     is_made = feature.pattern or feature.constant is not None
     lacks = feature.source_column not in columns and not is_made
     return lacks and feature.missing is Missing.OMIT
-
-
-def _numbers(
-    columns: Mapping[str, pa.Array], schema: Schema, doubles: Mapping[str, pa.Array]
-) -> dict[str, Column]:
-    """Returns the values of features of floats that are floats already."""
-    found: dict[str, Column] = {}
-    for feature in schema.features:
-        name = feature.source_column
-        if feature.kind is not Kind.FLOAT or name not in columns:
-            continue
-        if feature.derived or feature.pattern or feature.constant is not None:
-            continue
-        if name in doubles:
-            found[feature.name] = Column(doubles[name].cast(pa.float32()))
-        elif _is_as_stored(columns[name], feature):
-            found[feature.name] = Column(columns[name])
-    return found
 
 
 def _raw(
@@ -328,9 +318,6 @@ def _column(
     elif _is_plain_text(raw, feature, texts_checked):
         coerced = coerce(raw, feature)
     else:
-        # Imported here because tables of text, which are most tables, do without it.
-        from transforms.core.rows.conform import cast
-
         coerced = cast(raw, feature)
     if coerced.faults is not None:
         misfits.append(Misfit(feature, raw, coerced.faults))
@@ -359,11 +346,6 @@ def _is_plain_text(raw: pa.Array, feature: Feature, checked: bool) -> bool:
     if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.BOOL):
         return True
     return checked and feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES)
-
-
-def _is_as_stored(raw: pa.Array, feature: Feature) -> bool:
-    """Tells whether a column of single floats is in the type of rows already."""
-    return pa.types.is_float32(raw.type) and not feature.is_list
 
 
 def _repeated(value: object, feature: Feature, count: int) -> pa.Array:

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.reasons import Reason
-from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.column import Column, complaint, taken
 from transforms.core.rows.conform import cast_nested
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
@@ -52,12 +52,12 @@ _BYTES = (("text", "bytes"), "bytes or text are needed")
 _PLAIN = (int, float, str, bytes)
 _SINGLE = {*_PLAIN, bool, type(None)}
 # Values of exactly this type, and None, become a column of the kind in one call.
-_EXACT: Mapping[Kind, tuple[type, pa.DataType]] = {
-    Kind.INT64: (int, pa.int64()),
-    Kind.FLOAT: (float, pa.float64()),
-    Kind.BOOL: (bool, pa.bool_()),
-    Kind.TEXT: (str, pa.string()),
-    Kind.BYTES: (bytes, pa.binary()),
+_EXACT: Mapping[Kind, type] = {
+    Kind.INT64: int,
+    Kind.FLOAT: float,
+    Kind.BOOL: bool,
+    Kind.TEXT: str,
+    Kind.BYTES: bytes,
 }
 # Families whose values `arrow_of` cannot always convert together.
 _VARIED = ("int", "datetime", "datetime64")
@@ -310,17 +310,11 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
 
 def _alike(values: list[Any], feature: Feature) -> pa.Array | None:
     """Returns single values of the kind's own Python type; None for others."""
-    if feature.kind not in _EXACT:
+    if not set(map(type, values)) <= {_EXACT.get(feature.kind), type(None)}:
         return None
-    exact, kind = _EXACT[feature.kind]
-    if not set(map(type, values)) <= {exact, type(None)}:
-        return None
-    try:
-        array = pa.array(values, kind)
-    except (pa.ArrowException, OverflowError, ValueError):
+    array = of_one_type(values)
+    if array is None:
         # The rules of `_items` find the value, and say why it does not fit.
-        return None
-    if not isinstance(array, pa.Array):
         return None
     column = scalars(array, dataclasses.replace(feature, shape=()))
     return column.values if column.bad is None else None
