@@ -1,4 +1,4 @@
-"""Label maps of the TensorFlow Object Detection API: `label_map.pbtxt`.
+r"""Label maps of the TensorFlow Object Detection API: `label_map.pbtxt`.
 
     item {
       id: 3
@@ -10,6 +10,9 @@ the background).
 
 Sources: `object_detection/protos/string_int_label_map.proto` of tensorflow/models;
 https://protobuf.dev/reference/protobuf/textformat-spec/
+
+Texts are UTF-8 in quotes; quotes, backslashes and control characters are escaped as in
+C (`\'`, `\\`, `\n`, `\001`).
 """
 
 import functools

@@ -4,6 +4,11 @@
 
 Parts of the same bytes in every row, except for values at fixed positions, are runs;
 all other parts are one Arrow binary view a row.
+
+Neighbouring float columns are encoded together: k entries of `0a E 0a N name 12 F 12 G
+0a 04  value`. Their bytes are the same in every record but for the values, which one
+table takes. A column costs a fraction of a microsecond a chunk so, and some thirty by
+itself.
 """
 
 import itertools

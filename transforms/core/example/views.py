@@ -1,4 +1,7 @@
-"""Arrow binary views: the 16-byte words from which records are assembled.
+"""Runs and Arrow binary views: the parts from which records are assembled.
+
+A run is neighbouring bytes of fixed layout in every record of a chunk. A view is a word
+of 16 bytes:
 
     size <= 12   | size: 4 | the bytes themselves, zero padded: 12     |
     size > 12    | size: 4 | 0: 4 | buffer number: 4 | offset in it: 4 |

@@ -4,6 +4,12 @@
 
 Sizes are whole pixels, rounded half up in integer arithmetic, so that every machine
 computes the same ones.
+
+Coordinates of boxes are relative: 0 is the left or top edge, 1 the right or bottom one,
+as in the box features of detection datasets. Turning, mirroring, scaling, cropping and
+padding combine to one scale and one shift an axis, and an exchange of axes or not.
+
+Settings import this module for its choices, so it loads neither Pillow nor NumPy.
 """
 
 import dataclasses

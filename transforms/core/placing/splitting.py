@@ -1,6 +1,18 @@
 """Assign a split to every row of a batch, under any split rule.
 
 A lock takes precedence over the rule; see `SplitSource` for the rules.
+
+A unit of a lock, or of a table of ids, is identified by its 64-bit hash
+(`transforms.core.placing.identity`, purpose LOCK); among ten million, the chance that
+two share one is 3 in a million. As an Arrow table, rows ascend by hash and no hash
+occurs twice:
+
+    unit   uint64
+    split  dictionary of strings, int16 indices
+    key    string; only in a table of ids that a job keeps for its own reports
+
+The schema's metadata names the format, its version and what the units are hashes of:
+a lock of keys does not apply to rows that are identified by their place.
 """
 
 import dataclasses

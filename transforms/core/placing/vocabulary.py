@@ -7,6 +7,12 @@ of `in_id_order`, or share the id after the last, or are rejected.
 File of a vocabulary, given or locked: UTF-8, one name a line, the first has id 0. In a
 lock a backslash, a line feed, a carriage return and the empty name are escaped as
 `\\`, `\n`, `\r` and `\e`; a given file has no escapes.
+
+Where classes get other names: a new name that is a class already gives its id to the
+records. One that is not takes the id of the first of its old classes, and records of
+the others get that id. No other class changes its id, so that models which know the ids
+stay right: a class whose records have all gone to another stays in the list, without
+records.
 """
 
 import dataclasses

@@ -10,6 +10,15 @@
 | datetime, date, time, timedelta  | those of the module `datetime`               |
 | datetime64, timedelta64          | NumPy's                                      |
 | array, list, mapping             | NumPy's; list, tuple, range; any mapping     |
+
+Values of other libraries become those first, and pixels files:
+
+| value                              | becomes             |
+| ---------------------------------- | ------------------- |
+| image of Pillow                    | a PNG file          |
+| tensor of PyTorch, and what else   | a NumPy array       |
+| has `__array__`                    |                     |
+| NumPy array in a column of images  | a PNG file          |
 """
 
 import datetime

@@ -12,6 +12,25 @@
 
 A column of bytes holds the elements themselves, row-major and little-endian. Their
 number must fit the shape, which may leave one size open.
+
+"proto" is a serialised `TensorProto` message, as `tf.io.serialize_tensor` writes it:
+
+    message TensorProto      { DataType dtype = 1;
+                               TensorShapeProto tensor_shape = 2;
+                               bytes tensor_content = 4;
+                               repeated bytes string_val = 8; }
+    message TensorShapeProto { repeated Dim dim = 2; }
+    message Dim              { int64 size = 1; }
+
+    08 <dtype>  12 <size> (12 <size> [08 <n>])*  [22 <size> <elements>]
+                                                 (42 <size> <string>)*
+
+`tensor_content` holds the elements in row-major order, little-endian; strings are one
+by one in `string_val`. Zeros and empty bytes are left out, as proto3 has it: an empty
+tensor has no content. `tf.io.parse_tensor` reads all of it.
+
+Source: TensorFlow 2.21, `tensorflow/core/framework/tensor.proto`,
+`tensor_shape.proto`, `types.proto`.
 """
 
 import decimal
