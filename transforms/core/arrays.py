@@ -14,10 +14,6 @@ import pyarrow.compute as pc
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 Sizes = npt.NDArray[np.int64]
 
-# Columns of fewer rows cost more by their number than by their values: all columns of
-# floats are then looked at together.
-FEW_ROWS = 8_192
-
 
 def numpy_type(kind: pa.DataType) -> np.dtype:
     """Returns the dtype of a type of numbers or of bools.

@@ -20,6 +20,9 @@ from transforms.core.schema import Feature, Kind
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Columns of fewer rows cost more by their number than by their values: all columns of
+# floats are then looked at together.
+_FEW_ROWS = 8_192
 # An integer label of more values than this is a number, not a class.
 MAX_CLASSES = 10_000
 
@@ -242,15 +245,13 @@ def _of_short_floats(
     """Returns the facts of all columns of floats, where they are short."""
     import pyarrow as pa
 
-    from transforms.core.arrays import FEW_ROWS
-
     floats = {
         each.name: columns[each.name]
         for each in features
         if each.kind is Kind.FLOAT and not each.is_list and each.name in columns
     }
     batch = pa.record_batch(floats)
-    if not 0 < batch.num_rows < FEW_ROWS:
+    if not 0 < batch.num_rows < _FEW_ROWS:
         return {}
     cells = batch.to_tensor(null_to_nan=True, row_major=False).to_numpy()
     # NaN is no number: it loses against any.

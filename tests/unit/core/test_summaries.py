@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core import arrays
+from transforms.core import statistics
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Summaries, merge_all, summarize_feature
 
@@ -51,7 +51,7 @@ def test_the_facts_are_those_of_each_column(
         ]
     )
     summaries = Summaries(SCHEMA.features)
-    with mock.patch.object(arrays, "FEW_ROWS", few):
+    with mock.patch.object(statistics, "_FEW_ROWS", few):
         for each in columns:
             summaries.add(each)
     found = summaries.facts

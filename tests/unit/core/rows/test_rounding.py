@@ -3,7 +3,6 @@
 import decimal
 import random
 from collections.abc import Callable
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,6 @@ import pytest
 from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
 from transforms.core.remarks import rounding_remarks
-from transforms.core.rows import rounding
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import losses, roundings_of
@@ -148,37 +146,6 @@ def test_columns_are_counted_over_the_rows_that_are_kept() -> None:
             error=0.5,
         )
     }
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_columns_that_are_looked_at_together(seed: int) -> None:
-    """Columns of few rows lose what each loses by itself."""
-    rng = random.Random(seed)
-    writers: list[Callable[[random.Random], str]] = [
-        *WRITERS,
-        lambda r: str(r.randint(2**24, 2**26)),
-        lambda r: "2.5",
-    ]
-    columns = {
-        f"c{i}": pa.array([rng.choice(writers)(rng) for _ in range(rng.choice([1, 4]))])
-        for i in range(40)
-    }
-    rows_of = {len(column) for column in columns.values()}
-    for count in rows_of:
-        some = {name: c for name, c in columns.items() if len(c) == count}
-        schema = Schema(
-            (
-                Feature("constant", Kind.FLOAT, constant=1.0),
-                *(Feature(f"f{name}", Kind.FLOAT, column=name) for name in some),
-            )
-        )
-        rows, _ = conform(some, schema, count, "")
-        keep = np.array([rng.random() < 0.9 for _ in range(count)])
-        found = []
-        for few in (0, 10):
-            with mock.patch.object(rounding, "FEW_ROWS", few):
-                found.append(roundings_of(some, rows, schema, keep, "{} {}".format))
-        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
