@@ -25,7 +25,7 @@ from transforms.core.rows.float32 import (
     is_large,
     large_places,
 )
-from transforms.core.rows.nested import nested_lists, nested_texts
+from transforms.core.rows.nested import Nested, nested_lists, nested_texts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import shortened
 
@@ -120,7 +120,8 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     raw = decoded(raw)
     if not feature.shape and not is_tensor:
         return _of_values(raw, typed)
-    places = None
+    places: Rows | None = None
+    found: Nested | None
     if pa.types.is_string(raw.type):
         places = _suspects(raw, typed)
         raw = raw.take(pa.array(places))
