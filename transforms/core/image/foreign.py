@@ -27,6 +27,7 @@ from typing import Any, cast
 from PIL import Image, ImageFile, features
 
 from transforms.core.image.exif import read_orientation
+from transforms.core.image.pixels import TURNED
 from transforms.errors import DamageError
 
 FORMATS = ("bmp", "gif", "webp", "tiff", "jpeg2000", "pnm", "avif", "heic")
@@ -230,15 +231,7 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
-_UNDONE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_90,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_270,
-}
+_UNDONE = {**TURNED, 6: TURNED[8], 8: TURNED[6]}
 """The inverse of each EXIF orientation."""
 
 

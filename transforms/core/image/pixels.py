@@ -28,7 +28,7 @@ _FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-_TURNED = {
+TURNED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -212,7 +212,7 @@ def place(
     if layout is not None and resize is not None:
         image = _scale(image, layout, resize, turns(orientation), stored, nearest)
     if orientation > 1:
-        image = image.transpose(_TURNED[orientation])
+        image = image.transpose(TURNED[orientation])
     if layout is None or resize is None or image.size == (layout.width, layout.height):
         return image
     box = (
