@@ -29,6 +29,13 @@ from transforms.errors import ConservationError, bounded
 ShardKey = tuple[str, int]
 
 
+def stamped() -> Any:
+    """Returns the field of a fact that says which worker has made it."""
+    return dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
     """An independently readable piece of one input.
@@ -367,9 +374,7 @@ class RejectLog:
     payload: bytes = b""
     path: str = ""
     crc32c: int = 0
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    worker: str = stamped()
 
     @property
     def items(self) -> int:
@@ -448,9 +453,7 @@ class ReadFacts:
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     roundings: Mapping[str, Rounding] = dataclasses.field(default_factory=dict)
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    worker: str = stamped()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -500,9 +503,7 @@ class PlaceFacts:
     labels: Mapping[str, "Segment"]
     input_digest: str = ""
     frequent: tuple[tuple[int, int, str, int], ...] = ()
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    worker: str = stamped()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -583,9 +584,7 @@ class ShardFile:
     indexes: tuple[FileFacts, ...] = ()
     repeated: int = 0
     repeated_example: tuple[tuple[str, int | None], ...] = ()
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    worker: str = stamped()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -602,6 +601,4 @@ class CataloguePart:
     """
 
     file: FileFacts
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    worker: str = stamped()

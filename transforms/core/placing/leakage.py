@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core import this_worker
-from transforms.core.model import Segment
+from transforms.core.model import Segment, stamped
 from transforms.core.placing.placement import UInt64s, is_among
 from transforms.errors import bounded
 
@@ -107,9 +106,7 @@ class SplitFindings:
     overruled: int = 0
     missing_ids: int = 0
     missing_examples: tuple[str, ...] = ()
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    worker: str = stamped()
 
     def warnings(self) -> list[str]:
         """Returns sentences for the user, each of at most 1 KiB."""

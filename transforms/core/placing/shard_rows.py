@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core import this_worker
 from transforms.core.arrays import in_one_piece
-from transforms.core.model import Segment
+from transforms.core.model import Segment, stamped
 from transforms.core.placing import placement
 from transforms.core.segment import (
     KEY_COLUMN,
@@ -51,9 +50,7 @@ class ShardCounts:
 
     rows: Mapping[tuple[str, int], int]
     classes: Mapping[str, Segment]
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
+    worker: str = stamped()
     _indexes: Mapping[str, Mapping[int, int]] = dataclasses.field(
         init=False, repr=False, compare=False
     )
