@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from transforms.codec.schemas import NOTHING, Coding, CodingFeature, Row, RowError
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
 from transforms.core.example.encoder import encode_examples
+from transforms.core.rows.cast import cast
 from transforms.core.rows.column import complaint, decoded
-from transforms.core.rows.conform import cast
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO

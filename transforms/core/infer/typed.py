@@ -53,8 +53,8 @@ from transforms.core.infer.evidence import (
     wider,
 )
 from transforms.core.reasons import Reason
+from transforms.core.rows.cast import cast
 from transforms.core.rows.column import NULL_IN_LIST, decoded, is_list_view, plain
-from transforms.core.rows.conform import cast
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.scalars import is_image_struct

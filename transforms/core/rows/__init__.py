@@ -2,8 +2,9 @@
 
 conform.py   raw columns -> rows, and what does not fit
 coerce.py    texts -> one value a cell
-scalars.py timestamps.py    typed columns -> one value a cell
-nested.py tensors.py        lists, boxes, tensors
+cast.py      typed columns, with
+  scalars.py timestamps.py    one value a cell
+  nested.py tensors.py        lists, boxes, tensors
 values.py arrow_of.py python_kinds.py    Python and NumPy values
 common_type.py    types of columns that are joined
 record_columns.py    rows -> what the Example encoder is given

@@ -35,8 +35,8 @@ import pyarrow as pa
 
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
+from transforms.core.rows.cast import cast_nested
 from transforms.core.rows.column import Column, complaint, taken
-from transforms.core.rows.conform import cast_nested
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.scalars import scalars
