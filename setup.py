@@ -27,6 +27,7 @@ TEST = [
     "pillow-heif>=1",
     "fastavro>=1.9",
     "polars>=1",
+    "zstandard>=0.22",
     # The first that builds wheels by itself.
     "setuptools>=70.1",
     # Pinned: a new version of a tool must not turn a checkout red. Printed programs are
@@ -78,7 +79,6 @@ setup(
         "pandas>=2.2.2",
         # As Beam 2.77 wants it.
         "Pillow>=12.1.1",
-        "zstandard>=0.22",
         "pydantic>=2.7",
         "PyYAML>=6",
         "rich>=13",

@@ -51,8 +51,8 @@ class Unpacked(io.RawIOBase):
         file.seek(0)
         self._file = file
         self._origin = origin
-        self._source: Inflater | _Zstd = (
-            _Zstd(file)
+        self._source: Inflater | pa.CompressedInputStream = (
+            pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
             if head == _ZSTD
             else Inflater(self._stored, Compression.GZIP, path=origin)
         )
@@ -112,16 +112,6 @@ class Unpacked(io.RawIOBase):
         """Lets go of everything before a position."""
         del self._kept[: position - self._begin]
         self._begin = position
-
-
-class _Zstd:
-    """The content of zstd frames; Arrow raises OSError for one that is cut off."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-
-    def read(self, size: int) -> bytes:
-        return self._stream.read(size)
 
 
 @contextlib.contextmanager

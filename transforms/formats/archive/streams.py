@@ -4,20 +4,17 @@ Each is detected by its content, gives at most 1 MiB per call, whatever the rati
 raises where the stream is damaged, ends early, or is followed by other bytes: a
 reader that reaches the end has seen every checksum that the format has.
 
-    zstd frame   28 b5 2f fd   descriptor [window] [dictionary] [content size]
-                 blocks        [xxh64 of the content (4, LE)]
-    its block    last(1) type(2) size(21), LE   data of that size; one byte if type 1
-
-Source: RFC 8878 (zstd); the formats of bzip2 and xz are those of Python's modules.
+gzip is unpacked by `Inflater`, bzip2 and xz by Python's modules, zstd by Arrow.
 """
 
 import bz2
+import io
 import lzma
 import zlib
 from collections.abc import Callable
 from typing import Protocol
 
-import zstandard
+import pyarrow as pa
 
 from transforms.core.tfrecord.compression import STEP_BYTES, Compression, Inflater
 from transforms.errors import DamageError
@@ -32,8 +29,7 @@ _MAGICS = {"gzip": _GZIP_MAGIC, "zstd": _ZSTD_MAGIC, "bzip2": _BZIP2_MAGIC}
 _MAGICS["xz"] = _XZ_MAGIC
 
 _INPUT_BYTES = 1 << 16
-# The window that the zstd tool unpacks without an option; xz -9 wants 65 MiB.
-_ZSTD_WINDOW_BYTES = 1 << 27
+# xz -9 wants 65 MiB.
 _XZ_MEMORY_BYTES = 1 << 27
 
 
@@ -172,95 +168,34 @@ class _Stepped:
 
 
 class _Zstd:
-    """zstd, fed block by block: one block never gives more than 128 KiB.
-
-    The library neither says that a stream ends early nor bounds what a piece of input
-    gives; who walks the blocks knows both.
-    """
+    """zstd, unpacked by Arrow, which notices where a frame is damaged or cut off."""
 
     def __init__(self, read: Read) -> None:
-        self._read = read
-        self._input = bytearray()
-        self._output = b""
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._checked = False
-        self._started = False
-        self._library = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        stored = pa.PythonFile(_Stored(read), "r")
+        self._stream = pa.CompressedInputStream(stored, "zstd")
 
     def read(self, size: int, /) -> bytes:
-        while not self._output:
-            if self._frame is None and not self._begin_frame():
-                return b""
-            if self._frame is not None:
-                self._output = self._block()
-        given, self._output = self._output[:size], self._output[size:]
-        return given
+        try:
+            return self._stream.read(min(size, STEP_BYTES))
+        except OSError as error:
+            # Errors of the system have a number; without one the error is Arrow's.
+            if error.errno is not None:
+                raise
+            raise _damage("zstd", f"is damaged or ends early ({error})") from error
 
-    def _begin_frame(self) -> bool:
-        """Feeds the header of a frame, or skips a frame of none; False at the end."""
-        if not self._fill(4):
-            if not self._input.strip(b"\0") and self._started:
-                return False
-            raise _damage("zstd", "ends early")
-        magic = int.from_bytes(self._input[:4], "little")
-        if magic == 0 and self._started:
-            del self._input[:4]
-            return True
-        if 0x184D2A50 <= magic <= 0x184D2A5F:
-            size = int.from_bytes(self._take(8)[4:], "little")
-            while size:
-                size -= len(self._take(min(size, _INPUT_BYTES)))
-        elif magic == int.from_bytes(_ZSTD_MAGIC, "little"):
-            flags = self._need(5)[4]
-            single = flags >> 5 & 1
-            content = (single, 2, 4, 8)[flags >> 6]
-            header = self._take(5 + (1 - single) + (0, 1, 2, 4)[flags & 3] + content)
-            self._checked = bool(flags & 4)
-            self._frame = self._library.decompressobj()
-            self._feed(header)
-        else:
-            where = "is followed by other bytes" if self._started else "is damaged"
-            raise _damage("zstd", where)
-        self._started = True
+
+class _Stored(io.RawIOBase):
+    """What `read` gives, as a file that Arrow can read."""
+
+    def __init__(self, read: Read) -> None:
+        super().__init__()
+        self._read = read
+
+    def readable(self) -> bool:
         return True
 
-    def _block(self) -> bytes:
-        head = self._take(3)
-        field = int.from_bytes(head, "little")
-        last, kind, size = field & 1, field >> 1 & 3, field >> 3
-        if kind == 3 or size > 1 << 17:
-            raise _damage("zstd", "is damaged (a block that cannot be)")
-        data = head + self._take(1 if kind == 1 else size)
-        if last and self._checked:
-            data += self._take(4)
-        output = self._feed(data)
-        if last:
-            if self._frame is not None and not self._frame.eof:
-                raise _damage("zstd", "is damaged (a frame does not end)")
-            self._frame = None
-        return output
-
-    def _feed(self, data: bytes) -> bytes:
-        assert self._frame is not None
-        try:
-            return self._frame.decompress(data)
-        except zstandard.ZstdError as error:
-            raise _damage("zstd", f"is damaged ({error})") from error
-
-    def _fill(self, size: int) -> bool:
-        while len(self._input) < size and (more := self._read(_INPUT_BYTES)):
-            self._input += more
-        return len(self._input) >= size
-
-    def _need(self, size: int) -> bytearray:
-        if not self._fill(size):
-            raise _damage("zstd", "ends early")
-        return self._input
-
-    def _take(self, size: int) -> bytes:
-        given = bytes(self._need(size)[:size])
-        del self._input[:size]
-        return given
+    def read(self, size: int = -1, /) -> bytes:
+        return self._read(size)
 
 
 def _damage(name: str, what: str) -> DamageError:
