@@ -245,21 +245,17 @@ class _Reader(table.TableReader):
                     )
                     refused.append((block.first_row + at, Reason.OUT_OF_RANGE, message))
 
-        def reject(complaints: Sequence[table.Complaint]) -> list[Rejection]:
-            out = []
-            for each in complaints:
-                at, parts = each[0] - block.first_row, zip(opened, data, strict=True)
-                record = b"".join(
-                    d[at * i.width : (at + 1) * i.width] for i, d in parts
-                )
-                out.append(table.rejection_of(block.origin, each, record))
-            return out
+        def rejection(complaint: table.Complaint) -> Rejection:
+            at, parts = complaint[0] - block.first_row, zip(opened, data, strict=True)
+            record = b"".join(d[at * i.width : (at + 1) * i.width] for i, d in parts)
+            return table.rejection_of(block.origin, complaint, record)
 
         columns = {
             name: self._column(values[~bad], names.get(name))
             for name, values in arrays.items()
         }
         numbers = block.first_row + np.flatnonzero(~bad)
+        reject = table.rejecter(rejection)
         return table.RawRows(block, columns, numbers, sorted(refused), reject)
 
     def _column(

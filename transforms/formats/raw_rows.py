@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Rejection
 from transforms.core.rows.conform import Misfit
-from transforms.core.rows.python_kinds import python_value
-from transforms.formats.table import Complaint, RawRows, rejection_of
+from transforms.core.rows.python_value import python_value
+from transforms.formats.table import Complaint, RawRows, rejecter, rejection_of
 
 # Rejections created at a time: enough to make the fixed cost of a run negligible.
 _RUN_ROWS = 16_384
@@ -100,20 +100,16 @@ def reject_typed(
     The sha256 is that of the row's values as canonical JSON.
     """
 
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        wanted = np.array([number for number, _, _ in complaints], np.int64)
-        places = np.searchsorted(numbers, wanted)
-        out = []
-        for place, complaint in zip(places.tolist(), complaints, strict=True):
-            raw = None
-            if place < len(numbers) and numbers[place] == complaint[0]:
-                row = {name: _plain(column[place]) for name, column in columns.items()}
-                text = json.dumps(row, sort_keys=True, default=repr)
-                raw = text.encode(errors="replace")
-            out.append(rejection_of(block.origin, complaint, raw))
-        return out
+    def rejection(complaint: Complaint) -> Rejection:
+        raw = None
+        place = int(np.searchsorted(numbers, complaint[0]))
+        if place < len(numbers) and numbers[place] == complaint[0]:
+            row = {name: _plain(column[place]) for name, column in columns.items()}
+            text = json.dumps(row, sort_keys=True, default=repr)
+            raw = text.encode(errors="replace")
+        return rejection_of(block.origin, complaint, raw)
 
-    return reject
+    return rejecter(rejection)
 
 
 def _plain(value: pa.Scalar) -> Any:

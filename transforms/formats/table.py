@@ -440,6 +440,13 @@ def rejection_of(
     )
 
 
+def rejecter(
+    make: Callable[..., Rejection], *known: Any
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what makes rejections of complaints: of each by `make(*known, it)`."""
+    return lambda complaints: [make(*known, each) for each in complaints]
+
+
 def unreadable(path: str, error: OSError | DamageError) -> BeamTFRecordError:
     """Returns what to say of a file that could be listed and cannot be read.
 

@@ -51,6 +51,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableSample,
+    rejecter,
     rejection_of,
 )
 from transforms.formats.tree_shape import Surroundings, check_tree
@@ -263,15 +264,12 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             raw = good[place].data if place < len(good) else None
             return rejection_of(sources[place], complaint, raw, numbered=False)
 
-        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            return [*map(rejection, complaints)]
-
         return RawRows(
             block,
             found,
             np.zeros(len(good), np.int64),
             refused,
-            reject,
+            rejecter(rejection),
             origins=found[_NAME],
             skipped=skipped,
             places=np.arange(len(good)),

@@ -61,6 +61,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableSample,
+    rejecter,
     rejection_of,
 )
 
@@ -236,22 +237,19 @@ class WebDataset(RowArchive[_Read]):
             arrays = {k: v.filter(pa.array(keep)) for k, v in arrays.items()}
             numbers = [n for n, kept in zip(numbers, keep, strict=True) if kept]
 
-        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            out = []
-            for complaint in complaints:
-                raw = None
-                if complaint[1] is not Reason.TOO_MANY_BYTES:
-                    # Its members, one after the other.
-                    raw = b"".join(content.data for content in read[complaint[0]])
-                out.append(rejection_of(block.origin, complaint, raw))
-            return out
+        def rejection(complaint: Complaint) -> Rejection:
+            raw = None
+            if complaint[1] is not Reason.TOO_MANY_BYTES:
+                # Its members, one after the other.
+                raw = b"".join(content.data for content in read[complaint[0]])
+            return rejection_of(block.origin, complaint, raw)
 
         return RawRows(
             block,
             arrays,
             np.array(numbers, np.int64),
             refused,
-            reject,
+            rejecter(rejection),
             skipped=skipped,
         )
 

@@ -17,7 +17,7 @@ Corners are fractions of the image, 0 to 1, from its left and upper edge:
 import dataclasses
 import errno
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -54,6 +54,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableReader,
+    rejecter,
     rejection_of,
     unreadable,
 )
@@ -191,7 +192,7 @@ class AutomlReader(TableReader):
         ]
         rest = [item for item in items if item.fault is None and item.use != DISCARD]
         skipped = {str(Skipped.DISCARDED): len(discarded)} if discarded else {}
-        reject = _rejecter(file, items)
+        reject = rejecter(_rejection, file, {item.row: item for item in items})
         if not self.boxed:
             if any(not self.fewest <= len(i.labels) <= self.most for i in rest):
                 raise _changed(file)
@@ -272,23 +273,15 @@ def _part_rejection(
     return rejection_of(file.origin, complaint, raw, line=mention.line, part=BOXES)
 
 
-def _rejecter(
-    file: SourceFile, items: Sequence[Item]
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns a function that turns complaints about images into rejections."""
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        by_row: Mapping[int, Item] = {item.row: item for item in items}
-        out = []
-        for row, reason, message in complaints:
-            item = by_row[row]
-            named = f"{item.path!r}: " if item.path else ""
-            complaint = row, reason, f"{named}{message}"
-            line = item.mentions[0].line
-            out.append(rejection_of(file.origin, complaint, item.raw, line=line))
-        return out
-
-    return reject
+def _rejection(
+    file: SourceFile, by_row: Mapping[int, Item], complaint: Complaint
+) -> Rejection:
+    """Returns the rejection of an image."""
+    row, reason, message = complaint
+    item = by_row[row]
+    told = f"{item.path!r}: {message}" if item.path else message
+    line = item.mentions[0].line
+    return rejection_of(file.origin, (row, reason, told), item.raw, line=line)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)

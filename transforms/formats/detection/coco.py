@@ -68,6 +68,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableReader,
+    rejecter,
     rejection_of,
 )
 
@@ -260,7 +261,7 @@ class CocoReader(TableReader):
             },
             rows[~boxed.gone],
             refused=[(int(rows[i]), *fault) for i, fault in boxed.refused.items()],
-            reject=_rejecter(file, coco),
+            reject=rejecter(_rejection, file, coco),
             parts={BOXES: boxed.boxes + len(strays)},
             parts_gone={BOXES: boxed.boxes_gone},
             part_rejections=[*strays, *rejections],
@@ -404,25 +405,12 @@ def _strays(file: SourceFile, coco: CocoFile) -> list[Rejection]:
     return [_part_rejection(file, None, found, i) for i in range(len(rows))]
 
 
-def _rejecter(
-    file: SourceFile, coco: CocoFile
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns a function that turns complaints about images into rejections."""
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        out = []
-        for row, reason, message in complaints:
-            raw = _as_json(coco.images.slice(row, 1).to_pylist()[0])
-            complaint = row, reason, f"{_named(coco, row)}: {message}"
-            out.append(rejection_of(file.origin, complaint, raw))
-        return out
-
-    return reject
-
-
-def _named(coco: CocoFile, row: int) -> str:
+def _rejection(file: SourceFile, coco: CocoFile, complaint: Complaint) -> Rejection:
+    """Returns the rejection of an image."""
+    row, reason, message = complaint
     image = coco.images.slice(row, 1).to_pylist()[0]
-    return f"image {image['id']!r}, {image['file_name']!r}"
+    told = f"image {image['id']!r}, {image['file_name']!r}: {message}"
+    return rejection_of(file.origin, (row, reason, told), _as_json(image))
 
 
 def recognise(

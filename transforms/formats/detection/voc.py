@@ -64,6 +64,7 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     SourceFile,
+    rejecter,
     rejection_of,
 )
 from transforms.storage.visibility import unseen
@@ -212,7 +213,7 @@ class VocReader(FileRunReader):
             # Each is the first row of its file.
             np.zeros(len(rows), np.int64),
             refused=refused,
-            reject=_rejecter(files, entry_at),
+            reject=rejecter(_rejection, files, entry_at),
             origins=pa.array([file.origin for file, _ in rows], pa.string()),
             skipped={str(Skipped.NOT_SELECTED): skipped} if skipped else {},
             parts={BOXES: boxed.boxes},
@@ -334,23 +335,13 @@ def _part_rejection(file: SourceFile, found: Objects, index: int) -> Rejection:
     return rejection_of(file.origin, complaint, raw, part=BOXES, numbered=False)
 
 
-def _rejecter(
-    files: Sequence[SourceFile], loaded: dict[int, _Loaded]
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns a function that turns complaints about files into rejections."""
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        return [
-            rejection_of(
-                files[complaint[0]].origin,
-                complaint,
-                loaded[complaint[0]].data,
-                numbered=False,
-            )
-            for complaint in complaints
-        ]
-
-    return reject
+def _rejection(
+    files: Sequence[SourceFile], loaded: Mapping[int, _Loaded], complaint: Complaint
+) -> Rejection:
+    """Returns the rejection of a file."""
+    place = complaint[0]
+    raw = loaded[place].data
+    return rejection_of(files[place].origin, complaint, raw, numbered=False)
 
 
 def recognise(

@@ -11,7 +11,7 @@ is a missing value, as null is; one that the sample has not seen is no column.
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -43,6 +43,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     read_in_turn,
+    rejecter,
     rejection_of,
     unreadable,
 )
@@ -222,7 +223,7 @@ class JsonLinesReader(TableReader):
             found,
             places + first,
             [(index + first, reason, message) for index, reason, message in refused],
-            _rejecter(data, lines, block),
+            rejecter(_rejection, data, lines, block),
         )
 
     def _beside(
@@ -341,22 +342,14 @@ def _unpacked(
             yield piece, stream.consumed
 
 
-def _rejecter(
-    data: bytes, lines: Lines, block: Block
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns a function that makes rejections of rows, each with its line."""
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        out = []
-        for complaint in complaints:
-            index = complaint[0] - block.first_row
-            line = data[int(lines.starts[index]) : int(lines.stops[index])]
-            number = block.first_line + int(lines.numbers[index])
-            raw = line.rstrip(b"\r")
-            out.append(rejection_of(block.origin, complaint, raw, line=number))
-        return out
-
-    return reject
+def _rejection(
+    data: bytes, lines: Lines, block: Block, complaint: Complaint
+) -> Rejection:
+    """Returns the rejection of a row, with its line."""
+    index = complaint[0] - block.first_row
+    line = data[int(lines.starts[index]) : int(lines.stops[index])]
+    number = block.first_line + int(lines.numbers[index])
+    return rejection_of(block.origin, complaint, line.rstrip(b"\r"), line=number)
 
 
 def _rows_in(part: dict[str, pa.Array]) -> int:

@@ -18,7 +18,7 @@ says more (see `tfrecord_dataset`): which split a shard is of, and of features:
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, ClassVar
 
 import numpy as np
@@ -43,6 +43,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableReader,
+    rejecter,
     rejection_of,
 )
 from transforms.formats.tfrecord_files.columns import Learned, decode, learn
@@ -260,7 +261,9 @@ class TFRecordFiles(TableReader):
             for place, complaint in sorted(complaints.items())
         ]
         numbers = block.first_row + places
-        return RawRows(block, found, numbers, refused, _rejecter(block, payloads))
+        return RawRows(
+            block, found, numbers, refused, rejecter(_rejection, block, payloads)
+        )
 
     def _record_types(
         self, name: str, known: Mapping[str, Feature], origin: str
@@ -351,20 +354,10 @@ def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
     return rows
 
 
-def _rejecter(
-    block: Block, payloads: PayloadBatch
-) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns a function that rejects records, each with the byte it begins at."""
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        out = []
-        for number, reason, message in complaints:
-            place = number - block.first_row
-            start = int(payloads.starts[place])
-            data = payloads.data[start : start + int(payloads.lengths[place])]
-            offset = int(payloads.offsets[place])
-            told = f"record {number:,} at byte {offset:,}: {message}"
-            out.append(rejection_of(block.origin, (number, reason, told), bytes(data)))
-        return out
-
-    return reject
+def _rejection(block: Block, payloads: PayloadBatch, complaint: Complaint) -> Rejection:
+    """Returns the rejection of a record, with the byte it begins at."""
+    number, reason, message = complaint
+    place = number - block.first_row
+    told = f"record {number:,} at byte {int(payloads.offsets[place]):,}: {message}"
+    data = payloads.payload(place)
+    return rejection_of(block.origin, (number, reason, told), bytes(data))
