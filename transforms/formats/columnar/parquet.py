@@ -154,7 +154,7 @@ class ParquetReader(TableReader):
                 yield raw_rows(piece, found, columns, wrong, cut)
                 first += table.num_rows
             if first == views[0].metadata.num_rows:
-                _LAST_FOOTER.drop(file)
+                _LAST_FOOTER.clear()
         if first != block.first_row + block.rows:
             raise InputError(
                 f"{block.origin}: the footer says {block.rows} rows from row "
@@ -225,39 +225,17 @@ class ParquetReader(TableReader):
                 return
 
 
-class _LastFooter:
-    """The footer of the file that was opened last, parsed.
-
-    It grows with the row groups, and so does the number of a file's blocks. Parsed
-    again for each block, footers would take time quadratic in the row groups.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[tuple[str, int], pq.FileMetaData] | None = None
-
-    def get(self, file: SourceFile) -> pq.FileMetaData | None:
-        """Returns the footer of a file; None if another was opened last."""
-        last = self._last  # another thread may put one meanwhile
-        return last[1] if last and last[0] == (file.path, file.stamp) else None
-
-    def put(self, file: SourceFile, footer: pq.FileMetaData) -> None:
-        """Keeps the footer of a file, if its stamp tells it from a changed one."""
-        if file.stamp:
-            self._last = (file.path, file.stamp), footer
-
-    def drop(self, file: SourceFile) -> None:
-        """Frees the footer of a file that has been read to its end."""
-        if self.get(file):
-            self._last = None
-
-
-_LAST_FOOTER = _LastFooter()
+# The footer of the file that was opened last, by path and stamp. It grows with the row
+# groups, and so does the number of blocks: parsed again for each block, footers would
+# take time quadratic in the row groups.
+_LAST_FOOTER: dict[tuple[str, int], pq.FileMetaData] = {}
 
 
 @contextlib.contextmanager
 def _opened(file: SourceFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
     with readable(file.origin, "Parquet"), file.open() as stream:
-        footer = _LAST_FOOTER.get(file) or pq.read_metadata(stream)
+        key = file.path, file.stamp
+        footer = _LAST_FOOTER.get(key) or pq.read_metadata(stream)
         read_bytes = _read_bytes(footer)
         parquet = pq.ParquetFile(
             stream,
@@ -268,7 +246,10 @@ def _opened(file: SourceFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
             page_checksum_verification=True,
             coerce_int96_timestamp_unit=int96,
         )
-        _LAST_FOOTER.put(file, footer)
+        # Only its stamp tells a file from a changed one.
+        if file.stamp and key not in _LAST_FOOTER:
+            _LAST_FOOTER.clear()
+            _LAST_FOOTER[key] = footer
         with parquet:
             yield parquet
 
