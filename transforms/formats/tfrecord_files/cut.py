@@ -10,7 +10,7 @@ import functools
 import io
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -162,8 +162,9 @@ def payloads_between(data: bytes, path: str, offset: int, first: int) -> Payload
 
 def unpacked(stream: BinaryIO, path: str, piece_bytes: int) -> Iterator[PayloadBatch]:
     """Yields the records of a file from its start, some `piece_bytes` at a time."""
-    named = cast(BinaryIO, _Named(stream, path))
-    reader = TFRecordReader(named, allow_empty=True)
+    reader = TFRecordReader(stream, allow_empty=True)
+    # Errors name it by the path that it was listed with.
+    reader.path = path
     yield from in_pieces(reader.batches(), piece_bytes)
 
 
@@ -181,30 +182,6 @@ def in_pieces(
             waiting, size = [], 0
     if waiting:
         yield joined(waiting)
-
-
-class _Named(io.RawIOBase):
-    """An open file that errors call by another name than its own."""
-
-    def __init__(self, stream: BinaryIO, path: str) -> None:
-        super().__init__()
-        self._stream = stream
-        self.name = path
-
-    def read(self, size: int = -1, /) -> bytes:
-        return self._stream.read(size)
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
 
 
 def joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
