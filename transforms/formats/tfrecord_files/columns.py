@@ -24,8 +24,7 @@ import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.example.example_columns import FeatureColumn, read_columns
-from transforms.core.example.messages import message
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 
@@ -224,8 +223,8 @@ def _one_by_one(
         row = []
         for name, kind, many in wanted:
             found = _found(features, name, kind, many=many)
-            if isinstance(found, _Misfit):
-                refused.append((place, found.reason, found.message))
+            if isinstance(found, Fault):
+                refused.append((place, *found))
                 break
             row.append(found)
         else:
@@ -234,12 +233,6 @@ def _one_by_one(
                 values[name].append(value)
     columns = {name: pa.array(values[name], kind) for name, kind in types.items()}
     return np.array(kept, np.int64), columns
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Misfit:
-    reason: Reason
-    message: str
 
 
 def _found(features: Any, name: str, kind: str, *, many: bool) -> Any:
@@ -252,11 +245,11 @@ def _found(features: Any, name: str, kind: str, *, many: bool) -> Any:
         return None
     if found != kind:
         message = f"feature {name!r} holds a {found}; the others hold a {kind}"
-        return _Misfit(Reason.WRONG_TYPE, message)
+        return Fault(Reason.WRONG_TYPE, message)
     items = getattr(feature, kind).value[:]
     if many:
         return items
     if len(items) > 1:
         message = f"feature {name!r} holds {len(items):,} values; the others hold one"
-        return _Misfit(Reason.WRONG_SHAPE, message)
+        return Fault(Reason.WRONG_SHAPE, message)
     return items[0] if items else None
