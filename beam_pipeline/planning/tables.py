@@ -63,7 +63,7 @@ from transforms.core.rows.coerce import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.file_names import split_of_stem
-from transforms.formats.file_runs import FileRunReader, RunSource
+from transforms.formats.file_runs import RunReader, RunSource
 from transforms.formats.input_files import InputFiles, run_files_of
 from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
 from transforms.formats.table import (
@@ -200,7 +200,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         "limit": spec.limit,
     }
     source: RowSource
-    if isinstance(reader, FileRunReader):
+    if isinstance(reader, RunReader):
         # Files of one row each are read by the thousand.
         source = RunSource(reader=reader, **shared)
     else:

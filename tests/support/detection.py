@@ -17,7 +17,7 @@ from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.boxed_rows import BOXES
-from transforms.formats.file_runs import FileRunReader, RunSource
+from transforms.formats.file_runs import RunReader, RunSource
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableReader
 from transforms.formats.table_source import RowSource, TableSource
@@ -57,7 +57,7 @@ def source_of(
     table = InputFiles.of(listed, root=str(root)).table
     with pa.OSFile(listing, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
-    kind: Any = RunSource if isinstance(planned.reader, FileRunReader) else TableSource
+    kind: Any = RunSource if isinstance(planned.reader, RunReader) else TableSource
     schema = Schema(planned.features)
     source: RowSource = kind(planned.reader, str(root), listing, schema, **options)
     return source

@@ -6,7 +6,6 @@ slow. A `RunReader` reads a run of the listing at once.
 
 import abc
 import dataclasses
-import os
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -16,11 +15,8 @@ from transforms.core.model import Block, Reading
 from transforms.errors import DamageError
 from transforms.formats.source import opened, run_facts
 from transforms.formats.table import (
-    InputFile,
     RawRows,
     RowReader,
-    SourceFile,
-    TableReader,
     unreadable,
 )
 from transforms.formats.table_source import RowSource
@@ -50,41 +46,6 @@ class RunReader(abc.ABC, RowReader):
           block: the run as a block.
           columns: the names of the columns that are wanted.
         """
-
-
-class FileRunReader(TableReader, RunReader):
-    """How files of one row each are read; also one by one, each as a table."""
-
-    @abc.abstractmethod
-    def read_files(
-        self, files: Sequence[SourceFile], block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the rows of a run of files; see `RunReader.read_run`."""
-
-    def read_run(
-        self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the rows of a run of files."""
-        files = [
-            SourceFile(path, os.path.join(root, path), stamp=stamp)
-            for path, stamp in zip(
-                run["path"].to_pylist(), run["stamp"].to_pylist(), strict=True
-            )
-        ]
-        yield from self.read_files(files, block, columns)
-
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields the one row of a file."""
-        if limit_rows is None or limit_rows > 0:
-            yield file.block(0, 1, rows=1)
-
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the one row of a file."""
-        yield from self.read_files([file], block, columns)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ tensorflow/models.
 """
 
 import dataclasses
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,13 +58,14 @@ from transforms.formats.detection.voc_files import (
     parse_voc,
 )
 from transforms.formats.file_names import is_image_name, split_in_path
-from transforms.formats.file_runs import FileRunReader
+from transforms.formats.file_runs import RunReader
 from transforms.formats.table import (
     Complaint,
     InputFile,
     Planned,
     RawRows,
     SourceFile,
+    TableReader,
     rejecter,
     rejection_of,
 )
@@ -78,7 +80,7 @@ _Split = tuple[str | None, bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class VocReader(FileRunReader):
+class VocReader(TableReader, RunReader):
     """Reads trees of VOC XML files.
 
     Attributes:
@@ -146,16 +148,38 @@ class VocReader(FileRunReader):
         label_map = dict(enumerate(reader.labels, start=1))
         return Planned(reader, sample, detection_features(columns), label_map)
 
-    def read_files(
-        self, files: Sequence[SourceFile], block: Block, columns: Sequence[str]
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields the one row of a file."""
+        if limit_rows is None or limit_rows > 0:
+            yield file.block(0, 1, rows=1)
+
+    def read(
+        self, file: SourceFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the image of a file."""
+        yield self._read([file], block, columns)
+
+    def read_run(
+        self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a run of XML files."""
+        files = [
+            SourceFile(row["path"], os.path.join(root, row["path"]), stamp=row["stamp"])
+            for row in run.select(["path", "stamp"]).to_pylist()
+        ]
+        yield self._read(files, block, columns)
+
+    def _read(
+        self, files: Sequence[SourceFile], block: Block, columns: Sequence[str]
+    ) -> RawRows:
         splits = _splits_of(files)
         entries = [
             None if skip else _load(file)
             for file, (_, skip) in zip(files, splits, strict=True)
         ]
-        yield self._rows_of(files, block, splits, entries).only(columns)
+        return self._rows_of(files, block, splits, entries).only(columns)
 
     def _rows_of(
         self,
