@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.rows.column import Mask, not_utf8
-from transforms.errors import ConservationError, InputError, bounded, shortened
+from transforms.errors import ConservationError, bounded, shortened
 from transforms.formats.csv.dialect import (
     WHITESPACE,
     CsvDialect,
@@ -30,7 +30,7 @@ from transforms.formats.csv.records import (
     parse_floats,
     trimmed,
 )
-from transforms.formats.table import Complaint, RawRows, rejection_of
+from transforms.formats.table import Complaint, RawRows, only, rejection_of
 
 # Column -> its cells, and which of them are not valid text; None for none.
 _Texts = dict[str, tuple[pa.Array, Mask | None]]
@@ -66,11 +66,7 @@ def read_raw(
       InputError: the file has no column of a wanted name.
       ConservationError: the data holds another number of records than the block.
     """
-    known = set(columns)
-    if absent := [name for name in wanted if name not in known]:
-        raise InputError(
-            f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
-        )
+    only(dict.fromkeys(columns), wanted, block.origin)
     source = _Source(data, block, dialect)
     # The parser counts records only if it parses a column.
     asked = [*wanted, *beside] or columns[:1]

@@ -42,6 +42,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableReader,
+    only,
     read_in_turn,
     rejecter,
     rejection_of,
@@ -199,11 +200,7 @@ class JsonLinesReader(TableReader):
                 yield self._raw(piece.data, _block_of(file, piece), columns)
 
     def _raw(self, data: bytes, block: Block, wanted: Sequence[str]) -> RawRows:
-        names = {name for name, _ in leaves_of(self.kind)}
-        if absent := [name for name in wanted if name not in names]:
-            raise InputError(
-                f"{block.origin} has no column {absent[0]!r}; it has {sorted(names)}"
-            )
+        only(dict(leaves_of(self.kind)), wanted, block.origin)
         lines = lines_of(data)
         if len(lines) != block.rows:
             raise ConservationError(

@@ -29,7 +29,6 @@ from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -43,6 +42,7 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableReader,
+    only,
     rejecter,
     rejection_of,
 )
@@ -229,14 +229,16 @@ class TFRecordFiles(TableReader):
         columns: Sequence[str] | None = None,
     ) -> RawRows:
         """Returns records as raw columns: those wanted, or all."""
-        wanted = list(self.columns()) if columns is None else columns
+        there = self.columns()
+        wanted = list(there) if columns is None else columns
+        kinds = only(there, wanted, block.origin)
         folder = os.path.dirname(block.origin)
         own = [each for each in self.datasets if each.folder == folder]
         # Class names are those of the file's own dataset.
         known = known_features(self.datasets) | known_features(own)
         types: dict[str, pa.DataType] = {}
-        for name in wanted:
-            types |= self._record_types(name, known, block.origin)
+        for name, kind in kinds.items():
+            types |= record_types(known[name]) if name in known else {name: kind}
         decoded = decode(payloads, types)
         complaints = {place: (why, what) for place, why, what in decoded.refused}
         found = {}
@@ -264,17 +266,6 @@ class TFRecordFiles(TableReader):
         return RawRows(
             block, found, numbers, refused, rejecter(_rejection, block, payloads)
         )
-
-    def _record_types(
-        self, name: str, known: Mapping[str, Feature], origin: str
-    ) -> dict[str, pa.DataType]:
-        if name in known:
-            return record_types(known[name])
-        if self.types is None or name not in self.types.names:
-            raise InputError(
-                f"{origin} has no feature {name!r}; it has {list(self.columns())}"
-            )
-        return {name: self.types.field(name).type}
 
 
 def _shards_among(
