@@ -17,7 +17,7 @@ import io
 import itertools
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -206,13 +206,17 @@ def only(
       InputError: one is not there.
     """
     if absent := [name for name in names if name not in columns]:
-        there = first_few([repr(name[:60]) for name in columns], _SHOWN_COLUMNS)
         raise InputError(
             f"All files of a source must have the columns that are read; {origin} has "
-            f"no column {absent[0]!r}; it has {there}. Convert it by itself, or leave "
-            f"it out."
+            f"no column {absent[0]!r}; it has {listed(columns)}. Convert it by itself, "
+            f"or leave it out."
         )
     return {name: columns[name] for name in names}
+
+
+def listed(names: Iterable[str]) -> str:
+    """Returns the first names for a message, and how many more there are."""
+    return first_few([repr(name[:60]) for name in names], _SHOWN_COLUMNS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

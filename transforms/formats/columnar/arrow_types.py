@@ -10,19 +10,14 @@ Files of one source have the same columns. The width of integers, of floats and 
 offsets may differ; of dictionaries and views, only the values count.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from transforms.core.arrays import is_list
 from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
-from transforms.core.rows.common_type import (
-    FILES,
-    is_image_file,
-    plain_type,
-    wider_type,
-)
-from transforms.errors import InputError, first_few
+from transforms.errors import InputError
+from transforms.formats.table import listed
 
 _SHOWN_NAMES = 8
 
@@ -161,11 +156,6 @@ def _merged(
             f"by one, or write them again under one schema."
         )
     return out
-
-
-def listed(names: Sequence[str]) -> str:
-    """Returns the first names for a message, and how many more there are."""
-    return first_few([repr(name[:60]) for name in names], _SHOWN_NAMES)
 
 
 def _short(kind: pa.DataType) -> str:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from transforms.core.arrays import lists_like
 from transforms.core.nesting import MAX_NESTING
 from transforms.errors import InputError
-from transforms.formats.columnar.arrow_types import listed
+from transforms.formats.table import listed
 
 # Most bytes of an unpacked block: each may become a Python object.
 MAX_BLOCK_BYTES = 64 << 20

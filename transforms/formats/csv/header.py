@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.errors import InputError, first_few
+from transforms.errors import InputError
 from transforms.formats.csv.blocks import MAX_RECORD_BYTES, too_long, unclosed
 from transforms.formats.csv.dialect import (
     CsvDialect,
@@ -25,6 +25,7 @@ from transforms.formats.csv.records import (
     trimmed,
 )
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
+from transforms.formats.table import listed
 
 # Almost every header is shorter; a longer one is read again, four times as much.
 _FIRST_BYTES = 64 << 10
@@ -136,13 +137,13 @@ def check_same_columns(
     if lost or new:
         facts = []
         if lost:
-            facts.append(f"{_listed(lost)} only in {first_origin}")
+            facts.append(f"{listed(lost)} only in {first_origin}")
         if new:
-            facts.append(f"{_listed(new)} only in {origin}")
+            facts.append(f"{listed(new)} only in {origin}")
         found = "; ".join(facts)
     else:
         moved = [b for a, b in zip(first, names, strict=True) if a != b]
-        found = f"the order differs at {_listed(moved)}"
+        found = f"the order differs at {listed(moved)}"
     raise InputError(
         f"all files of a source must have the same columns; {first_origin} and "
         f"{origin} differ: {found}"
@@ -288,7 +289,3 @@ def _check_names(names: Sequence[str], origin: str) -> None:
 
 def _numbers(places: Sequence[int]) -> str:
     return ", ".join(map(str, places[:_SHOWN_NAMES]))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return first_few([repr(name[:60]) for name in names], _SHOWN_NAMES)
