@@ -7,8 +7,8 @@ the piece takes, which decides how rows are spread over shards.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,7 @@ PIECE_BYTES = 16 << 20
 SAMPLE_BYTES = 64 << 20
 
 _MAX_OFFSET = 2**31 - 1
+_Item = TypeVar("_Item")
 
 
 class Run(NamedTuple):
@@ -113,6 +114,22 @@ def runs_of(
             first, begin, rows = first + rows, end, 0
     if rows:
         yield Run(first, rows, begin, end)
+
+
+def grouped(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], least: int
+) -> Iterator[list[_Item]]:
+    """Yields items together, `least` or more of their sizes at a time."""
+    waiting: list[_Item] = []
+    size = 0
+    for item in items:
+        waiting.append(item)
+        size += size_of(item)
+        if size >= least:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def piece_of(block: Block, first_row: int, rows: int) -> Block:

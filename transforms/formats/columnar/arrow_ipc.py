@@ -22,6 +22,7 @@ from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     flat_columns,
+    grouped,
     joined_sample,
     piece_of,
     raw_rows,
@@ -311,16 +312,12 @@ def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yields the rows in tables of about 16 MiB; a larger batch is several."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        parts = max(1, _size(batch) // PIECE_BYTES)
-        rows = max(1, -(-batch.num_rows // parts))
-        for start in range(0, batch.num_rows, rows):
-            waiting.append(batch.slice(start, rows))
-            size += _size(waiting[-1])
-            if size >= PIECE_BYTES:
-                yield pa.Table.from_batches(waiting)
-                waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+
+    def parts() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            count = max(1, _size(batch) // PIECE_BYTES)
+            rows = max(1, -(-batch.num_rows // count))
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
+
+    return map(pa.Table.from_batches, grouped(parts(), _size, PIECE_BYTES))

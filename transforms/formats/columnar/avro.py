@@ -33,6 +33,7 @@ from transforms.core.model import Block
 from transforms.errors import InputError, UsageError, bounded
 from transforms.formats.columnar.arrow_batches import (
     flat_columns,
+    grouped,
     joined_sample,
     raw_rows,
     readable,
@@ -225,16 +226,10 @@ class AvroFile:
 
     def pieces(self, start: int, stop: int) -> Iterator[_Frame]:
         """Yields the rows of blocks, small ones together."""
-        waiting: list[_Frame] = []
-        size = 0
-        for frame in self.frames(start, stop, data=True):
-            waiting.append(frame)
-            size += len(frame.data)
-            if size >= _PIECE_BYTES:
-                yield _joined(waiting)
-                waiting, size = [], 0
-        if any(frame.rows for frame in waiting):
-            yield _joined(waiting)
+        frames = self.frames(start, stop, data=True)
+        for group in grouped(frames, lambda frame: len(frame.data), _PIECE_BYTES):
+            if any(frame.rows for frame in group):
+                yield _joined(group)
 
     def some(self, budget: int, places: int) -> _Some:
         """Returns rows of about `budget` bytes, from this many places of a large file.

@@ -21,6 +21,7 @@ from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     flat_columns,
+    grouped,
     joined_sample,
     piece_of,
     raw_rows,
@@ -357,16 +358,8 @@ def _gathered(
 
     Batches end with their row group where a column has dictionaries.
     """
-    gathered: list[Sequence[pa.RecordBatch]] = []
-    size = 0
-    for views in batches:
-        gathered.append(views)
-        size += views[0].nbytes
-        if size >= PIECE_BYTES:
-            yield [pa.Table.from_batches(each) for each in zip(*gathered, strict=True)]
-            gathered, size = [], 0
-    if gathered:
-        yield [pa.Table.from_batches(each) for each in zip(*gathered, strict=True)]
+    for group in grouped(batches, lambda views: views[0].nbytes, PIECE_BYTES):
+        yield [pa.Table.from_batches(each) for each in zip(*group, strict=True)]
 
 
 def _groups_of(parquet: pq.ParquetFile, block: Block) -> list[int]:

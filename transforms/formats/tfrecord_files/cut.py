@@ -29,9 +29,7 @@ from transforms.core.tfrecord.frame import (
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
 from transforms.errors import InputError, TFRecordError
-from transforms.formats.columnar.arrow_batches import (
-    PIECE_BYTES,
-)
+from transforms.formats.columnar.arrow_batches import PIECE_BYTES, grouped
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_files.columns import Learned, combined, learn
 
@@ -172,16 +170,7 @@ def in_pieces(
     batches: Iterable[PayloadBatch], piece_bytes: int
 ) -> Iterator[PayloadBatch]:
     """Yields the records of batches of one file, `piece_bytes` or more at a time."""
-    waiting: list[PayloadBatch] = []
-    size = 0
-    for batch in batches:
-        waiting.append(batch)
-        size += len(batch.data)
-        if size >= piece_bytes:
-            yield joined(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield joined(waiting)
+    return map(joined, grouped(batches, lambda batch: len(batch.data), piece_bytes))
 
 
 def joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
