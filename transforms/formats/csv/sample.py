@@ -2,7 +2,6 @@
 
 import codecs
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import io
@@ -38,7 +37,7 @@ from transforms.formats.csv.header_check import (
     naming_others,
 )
 from transforms.formats.csv.joined import Joined, join_files, may_join
-from transforms.formats.csv.records import Records, parse, trimmed
+from transforms.formats.csv.records import parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import SMALL_BYTES, TableSample
 from transforms.storage.read_ahead import read_ahead
@@ -48,7 +47,6 @@ SAMPLE_BYTES = 64 << 20
 # Fewer and larger ones are tried where no row fits in any.
 _PLACES = 64
 _FEWER_PLACES = (16, 4, 1)
-_THREADS = 2
 # Bytes of text that are parsed together: at least, for each column and at most. Several
 # such texts are held at a time, and a table of thousands of columns costs by their
 # number, not by the cells in them.
@@ -291,19 +289,12 @@ class _Seen:
 
     def add(self, texts: Iterable[tuple[bytes, int]], dialect: CsvDialect) -> None:
         """Adds the rows of texts; each comes with its length in the files."""
-        for records, used in _parsed(
-            self._watched(texts, dialect), self.names, dialect
-        ):
+        for text, used in texts:
+            self.quoted |= bool(dialect.quote) and dialect.quote.encode() in text
+            records = parse(text, self.names, self.names, dialect)
             self._batches.append(_rows(records.columns, self.names, dialect))
             self.lengths.update(count for _, count in records.miscounted)
             self.sampled_bytes += used
-
-    def _watched(
-        self, texts: Iterable[tuple[bytes, int]], dialect: CsvDialect
-    ) -> Iterator[tuple[bytes, int]]:
-        for text, used in texts:
-            self.quoted |= bool(dialect.quote) and dialect.quote.encode() in text
-            yield text, used
 
     @property
     def rows(self) -> int:
@@ -380,31 +371,6 @@ def _gathered(
             waiting, size, total = [], 0, 0
     if waiting:
         yield b"".join(waiting), total
-
-
-def _parsed(
-    texts: Iterable[tuple[bytes, int]], names: Sequence[str], dialect: CsvDialect
-) -> Iterator[tuple[Records, int]]:
-    """Parses the texts in order, up to two at once, while the next one is read."""
-    texts = iter(texts)
-    begun = list(itertools.islice(texts, 2))
-    if len(begun) < 2:
-        # Of thousands of small files, starting a pool each would take the most time.
-        for text, used in begun:
-            yield parse(text, names, names, dialect), used
-        return
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        waiting: collections.deque[tuple[concurrent.futures.Future[Records], int]] = (
-            collections.deque()
-        )
-        for text, used in itertools.chain(begun, texts):
-            parsing = pool.submit(parse, text, names, names, dialect)
-            waiting.append((parsing, used))
-            if len(waiting) > _THREADS:
-                parsed, length = waiting.popleft()
-                yield parsed.result(), length
-        for parsed, length in waiting:
-            yield parsed.result(), length
 
 
 def _all_of(inputs: Sequence[SampleInput]) -> Iterator[_Look]:
