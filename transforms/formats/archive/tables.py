@@ -145,7 +145,7 @@ class ArchiveTables(ArchiveReaderBase):
     ) -> Iterator[Block]:
         """Yields each member, or runs of small ones; a packed tar as a whole."""
         listing = self.listing(file)
-        members = self._tables(file)
+        members = _tables_of(self._known(file))
         left = limit_rows
         if listing.is_sequential:
             rows = 0
@@ -159,7 +159,7 @@ class ArchiveTables(ArchiveReaderBase):
             yield file.whole(rows=rows)
             return
         if self.gathers and left is None:
-            for start, stop in _runs(self._by_origin(file), block_bytes):
+            for start, stop in _runs(_by_origin(self._known(file)), block_bytes):
                 yield file.block(start, stop, rows=0)
             return
         for member in members:
@@ -189,9 +189,9 @@ class ArchiveTables(ArchiveReaderBase):
             is_first, gathers = block.start == 0, True
             found = self._run(archive, block)
         else:
-            place = self._places(archive)[block.origin]
+            place = _places_of(self._known(archive))[block.origin]
             is_first = place == 0
-            member = self._tables(archive)[place]
+            member = _tables_of(self._known(archive))[place]
             found = iter([self._member_file(archive, member, block.position)])
         skipped = self._skipped(listing) if is_first else {}
         for raw in self._rows(found, columns, block.rows or None, gathers=gathers):
@@ -206,7 +206,7 @@ class ArchiveTables(ArchiveReaderBase):
     def _run(self, archive: SourceFile, block: Block) -> Iterator[_Memory]:
         """Yields the members of a run."""
         size = files.size_of(archive.path)
-        for member in self._by_origin(archive)[block.start : block.stop]:
+        for member in _by_origin(self._known(archive))[block.start : block.stop]:
             position = block.position + min(member.offset, size)
             yield self._member_file(archive, member, position)
 
@@ -271,18 +271,6 @@ class ArchiveTables(ArchiveReaderBase):
         found = self.inner.blocks(inner, block_bytes=_BLOCK_BYTES, limit_rows=limit)
         return sum(block.rows for block in found)
 
-    def _tables(self, file: SourceFile) -> MemberList:
-        """Returns the members to read; raises InputError where one cannot be."""
-        return _tables_of(self._known(file))
-
-    def _by_origin(self, file: SourceFile) -> MemberList:
-        """Returns the members to read, sorted: a run is a part of them."""
-        return _by_origin(self._known(file))
-
-    def _places(self, file: SourceFile) -> Mapping[str, int]:
-        """Returns the place of each member to read by its origin."""
-        return _places_of(self._known(file))
-
     def _known(self, file: SourceFile) -> "_Known":
         encoding = self.zip_encoding or ""
         return _Known(file.path, file.origin, file.stamp, encoding, self.format)
@@ -324,7 +312,7 @@ class ArchiveTables(ArchiveReaderBase):
 
         Rows keep the order of their members' names only where pieces of them do.
         """
-        members = self._tables(archive)
+        members = _tables_of(self._known(archive))
         numbers = [member.number for member in members]
         gathers = self.gathers and not block.rows
         if gathers and not members.is_by_origin():
@@ -386,7 +374,7 @@ class ArchiveTables(ArchiveReaderBase):
         kept: list[MemberList] = []
         numbers, sizes, stops = array.array("q"), array.array("q"), [0]
         for file in archives:
-            members = self._tables(file)
+            members = _tables_of(self._known(file))
             if len(kept) < _KEPT_LISTS:
                 kept.append(members)
             for member in members:
@@ -406,7 +394,11 @@ class ArchiveTables(ArchiveReaderBase):
                     found = self._unpacked(file, wanted, file.position)
                     held.extend(map(stack.enter_context, found))
                     continue
-                members = kept[number] if number < len(kept) else self._tables(file)
+                members = (
+                    kept[number]
+                    if number < len(kept)
+                    else _tables_of(self._known(file))
+                )
                 for place in chosen:
                     member = members[place - start]
                     inner = self._member_file(file, member, file.position)
@@ -481,7 +473,7 @@ class _Known(NamedTuple):
 # Asked for every block of an archive: see `list_archive`.
 @functools.lru_cache(maxsize=2)
 def _tables_of(known: _Known) -> MemberList:
-    """Returns the tables in an archive; see `ArchiveTables._tables`."""
+    """Returns the members to read; raises InputError where one cannot be."""
 
     def is_table(member: Member) -> bool:
         if _skip_reason(member, known.format) is not None:
@@ -496,12 +488,14 @@ def _tables_of(known: _Known) -> MemberList:
 
 @functools.lru_cache(maxsize=2)
 def _by_origin(known: _Known) -> MemberList:
+    """Returns the members to read, sorted: a run is a part of them."""
     return _tables_of(known).by_origin()
 
 
 # Only for members that are read one by one: they are few or large, or there is a limit.
 @functools.lru_cache(maxsize=2)
 def _places_of(known: _Known) -> Mapping[str, int]:
+    """Returns the place of each member to read by its origin."""
     return {
         f"{known.origin}/{member.origin}": place
         for place, member in enumerate(_tables_of(known))

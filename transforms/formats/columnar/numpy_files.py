@@ -100,7 +100,8 @@ class NumpyReader(TableReader):
     ) -> Iterator[Block]:
         """Yields blocks of rows; a file with a compressed array is one block."""
         with self._opened(file) as arrays:
-            arrays.check_sums()
+            for item in arrays.items:
+                item.check_sum()
             total, each = arrays.rows, arrays.row_bytes
             whole = arrays.packed
         rows = total if limit_rows is None else min(total, limit_rows)
@@ -127,7 +128,8 @@ class NumpyReader(TableReader):
                 found = arrays.read(first, rows)
                 yield raw_rows(piece_of(block, first, rows), found, columns)
             if stop == arrays.rows:
-                arrays.finish()
+                for item in arrays.items:
+                    item.finish()
 
     @contextlib.contextmanager
     def _opened(
@@ -219,16 +221,6 @@ class _Arrays:
             return [(0, min(rows, self.rows))]
         count = min(_PLACES, rows)
         return [(i * self.rows // count, rows // count) for i in range(count)]
-
-    def check_sums(self) -> None:
-        """Compares what is not compressed with its checksums."""
-        for item in self.items:
-            item.check_sum()
-
-    def finish(self) -> None:
-        """See `StoredArray.finish`."""
-        for item in self.items:
-            item.finish()
 
 
 def _members(
