@@ -5,7 +5,7 @@ of these where a sampled record has another number of values than one. A key tha
 absent is a missing value.
 
 Where the files belong to a dataset of this program or of TFDS, what is beside them
-says more (see `tfrecord_dataset`): which split a shard is of, and of features:
+says more (see `dataset.py`): which split a shard is of, and of features:
 
 | feature | in the records                      | raw column                      |
 | ------- | ----------------------------------- | ------------------------------- |
