@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Rejection
 from transforms.core.rows.conform import Misfit
-from transforms.core.rows.python_value import python_value
+from transforms.core.rows.python_kinds import python_value
 from transforms.formats.table import Complaint, RawRows, rejecter, rejection_of
 
 # Rejections created at a time: enough to make the fixed cost of a run negligible.

@@ -16,6 +16,12 @@ import pyarrow as pa
 
 from transforms.core.arrays import is_list
 from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
+from transforms.core.rows.common_type import (
+    FILES,
+    is_image_file,
+    plain_type,
+    wider_type,
+)
 from transforms.errors import InputError
 from transforms.formats.table import listed
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.example.example_columns import FeatureColumn, read_columns
+from transforms.core.example.messages import message
 from transforms.core.reasons import Fault, Reason
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
