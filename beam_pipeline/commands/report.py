@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from beam_pipeline.planning.column_notes import label_notes
 from beam_pipeline.planning.disk_need import free_bytes, need_text
+from beam_pipeline.planning.evidence import label_notes
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.console import (
     new_table,

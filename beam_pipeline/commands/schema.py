@@ -10,8 +10,7 @@ import pyarrow as pa
 import yaml
 from rich.cells import cell_len
 
-from beam_pipeline.planning.column_notes import near_in_words
-from beam_pipeline.planning.evidence import evidence_of
+from beam_pipeline.planning.evidence import evidence_of, near_in_words
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource

@@ -28,8 +28,7 @@ from beam_pipeline.own_pipelines.read_rows import (
     ReadSource,
     with_source_features,
 )
-from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.override import override
+from beam_pipeline.planning.features import declare, override
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms import files
 from transforms.core.infer.typed import infer_typed

@@ -1,11 +1,16 @@
-"""Sample statistics that support a declared feature."""
+"""What a sample says of features: statistics, and notes on kinds that may surprise."""
 
 import dataclasses
+import re
+import shlex
 from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.planning.image_columns import unread_images
+from beam_pipeline.settings.spec import Spec
+from beam_pipeline.terminal.words import share_text
 from transforms.core.infer.evidence import (
     EXAMPLE_ITEMS,
     EXAMPLES,
@@ -14,10 +19,12 @@ from transforms.core.infer.evidence import (
     extent_of,
     first_distinct,
 )
+from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
+from transforms.core.infer.near_kind import NearKind
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
-from transforms.errors import bounded
+from transforms.errors import SHOWN_CHARS, bounded, first_few
 from transforms.storage.paths import without_access
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
@@ -30,6 +37,26 @@ _LARGE = frozenset([Kind.BYTES, Kind.IMAGE, Kind.TENSOR])
 # Of ids and seconds in a row it leaves one in 8 to one in 128.
 _LEFT_IN_100 = 50
 _MEASURED = frozenset([Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP])
+
+# A table may have thousands of columns.
+_MOST_NOTES = 8
+_ARE = {Kind.BOOL: "true or false"}
+# The ends of names of the columns of a box, in lower case, of letters and digits.
+_BOX_COLUMNS = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x1", "y1", "x2", "y2"),
+    ("left", "top", "right", "bottom"),
+    ("left", "top", "width", "height"),
+    ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
+    ("bboxx", "bboxy", "bboxw", "bboxh"),
+    ("bbox",),
+    ("regionshapeattributes",),
+)
+# Likewise, of columns that name an image without the suffix of its file.
+_IMAGE_IDS = frozenset(["imageid", "imgid", "imagename", "imgname", "filename"])
+_MASK_WORDS = re.compile(
+    r"(?i)(?<![a-z])(masks?|seg|segmentations?|segmaps?|annotations?|trimaps?)(?![a-z])"
+)
 
 
 def evidence_of(
@@ -120,3 +147,172 @@ def _text(value: object, *, are_paths: bool) -> str:
     elif are_paths and isinstance(value, str):
         value = without_access(value)
     return example_text(value)
+
+
+def column_notes(
+    schema: Schema,
+    evidence: Mapping[str, Evidence],
+    spec: Spec,
+    image_shares: Mapping[str, float] | None = None,
+) -> tuple[str, ...]:
+    """Returns a note for each column that is nearly of a kind, or was not understood.
+
+    Columns whose kind the job says have none.
+
+    Args:
+      schema: the features.
+      evidence: what their kinds were inferred from, by name.
+      spec: the job.
+      image_shares: of columns of text, the share of values that are image files.
+    """
+    said = {
+        given.column or name
+        for name, given in spec.features.items()
+        if given.kind is not None
+    }
+    inferred = [f for f in schema.stored if f.source_column not in said]
+    notes = [
+        note
+        for feature in inferred
+        if (facts := evidence.get(feature.name)) is not None
+        and (note := _note(feature, facts))
+    ]
+    notes += [_not_images(f) for f in unread_images(inferred, schema, spec)]
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
+    texts = {f.source_column for f in inferred if f.kind is Kind.TEXT} - images
+    notes += [
+        _partly_images(name, share)
+        for name, share in (image_shares or {}).items()
+        if name in texts
+    ]
+    notes += [*_box_notes(schema), *_mask_notes(schema, spec)]
+    if (more := len(notes) - _MOST_NOTES) > 0:
+        plural = "s" if more > 1 else ""
+        notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see schema"]
+    return tuple(notes)
+
+
+def label_notes(schema: Schema, evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
+    """Returns a note if cells of the label to predict are empty and not refused.
+
+    For a plan: a run counts the records, and says it of these.
+    """
+    label = schema.label
+    facts = None if label is None else evidence.get(label.name)
+    if label is None or facts is None or not facts.missing:
+        return ()
+    if label.missing is not Missing.OMIT:
+        return ()
+    name = repr(label.name[:SHOWN_CHARS])
+    return (
+        f"{facts.missing:,} of {facts.sampled:,} sampled rows have no {name}, the "
+        f"label to predict; they become records without it. To reject such rows, give "
+        f"{name} 'missing: reject' in a --spec",
+    )
+
+
+def _note(feature: Feature, facts: Evidence) -> str:
+    name = feature.source_column[:SHOWN_CHARS]
+    if facts.near is None:
+        if feature.kind is Kind.TEXT and facts.remark.startswith("decimal"):
+            return f"column {name!r} is text: {facts.remark}"
+        return ""
+    if feature.kind in (Kind.TEXT, Kind.LABEL):
+        share, held = near_in_words(facts.near)
+        return (
+            f"column {name!r} is {_named(feature.kind)}: {share}, and the others hold "
+            f"{held}. {_way_out(facts.near)}"
+        )
+    # What is in a single row is an error in it; what comes back has a meaning.
+    if facts.near.kind is not feature.kind or facts.near.stops[0][1] < 2:
+        return ""
+    return (
+        f"column {name!r} is {feature.kind}: {facts.misfits:,} of {facts.sampled:,} "
+        f"sampled cells are no numbers and will be rejected; they hold "
+        f"{_held(facts.near)}. {_way_out(facts.near)}"
+    )
+
+
+def _not_images(feature: Feature) -> str:
+    name = feature.source_column
+    return (
+        f"column {name[:SHOWN_CHARS]!r} is named like one of images, but its values "
+        f"are not; if they are paths of images, say --image-columns "
+        f"{shlex.quote(name[:SHOWN_CHARS])}"
+    )
+
+
+def _partly_images(name: str, share: float) -> str:
+    shown = name[:SHOWN_CHARS]
+    some = share_text(min(round(share * 10**6), 10**6 - 1), 10**6)
+    return (
+        f"column {shown!r} is text: {some} of its sampled cells are image files; if it "
+        f"is one of images, say --image-columns {shlex.quote(shown)}"
+    )
+
+
+def _box_notes(schema: Schema) -> list[str]:
+    """Returns a note on a table that has a row for each box of an image."""
+    names = {
+        feature.source_column
+        for feature in schema.stored
+        if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.TEXT)
+        and not (feature.derived or feature.shape)
+    }
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in names}
+    is_of_images = bool(schema.of_kind(Kind.IMAGE)) or not _IMAGE_IDS.isdisjoint(plain)
+    for sides in _BOX_COLUMNS:
+        ends = [
+            next((name for word, name in plain.items() if word.endswith(side)), "")
+            for side in sides
+        ]
+        if all(ends) and len({*ends}) == len(sides) and is_of_images:
+            shown = ", ".join(repr(name[:SHOWN_CHARS]) for name in ends)
+            return [
+                f"{shown} look like columns of boxes: each row becomes a record of its "
+                f"own with plain values, also rows that name the same image. For a "
+                f"record an image, with its boxes, convert the table to COCO JSON or "
+                f"Pascal VOC first"
+            ]
+    return []
+
+
+def _mask_notes(schema: Schema, spec: Spec) -> list[str]:
+    """Returns a note on images called masks whose pixels this job would mix."""
+    images = schema.of_kind(Kind.IMAGE)
+    changes = spec.resize or spec.channels or spec.image_format == "jpeg"
+    if len(images) < 2 or not changes:
+        return []
+    return [
+        f"images {feature.name[:SHOWN_CHARS]!r} are named like masks: if their pixels "
+        f"are class numbers, say 'mask: true' of them in features of a --spec; else "
+        f"resize, channels and image_format make other numbers of them"
+        for feature in images
+        if not feature.mask and _MASK_WORDS.search(feature.source_column)
+    ]
+
+
+def near_in_words(near: NearKind) -> tuple[str, str]:
+    """Returns the share of cells that are of a kind, and what the others hold."""
+    what = _ARE.get(near.kind, "numbers")
+    # Some are not, however few.
+    share = share_text(min(round(near.share * 10**6), 10**6 - 1), 10**6)
+    return f"{share} of its cells are {what}", _held(near)
+
+
+def _held(near: NearKind) -> str:
+    shown = first_few([repr(t) for t, _ in near.stops], len(near.stops))
+    return shown if near.alone else f"{shown} and more"
+
+
+def _way_out(near: NearKind) -> str:
+    texts = [text for text, _ in near.stops]
+    if not near.alone:
+        return "Texts that mean missing are named with --null-values"
+    if any("," in text or not text.isprintable() for text in texts):
+        return "If these mean missing, say null_values in a --spec"
+    return f"If these mean missing, say --null-values {shlex.quote(','.join(texts))}"
+
+
+def _named(kind: Kind) -> str:
+    return "a label" if kind is Kind.LABEL else str(kind)

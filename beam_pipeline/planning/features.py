@@ -1,27 +1,58 @@
-"""The features of a job: inferred from the columns, overridden by the spec."""
+"""The features of a job: inferred from the columns, declared by the spec, checked.
+
+A declaration is of the feature of its name, or of that of its column: then it takes
+that feature's place under a new name, unless that one is declared as well. Without
+`column`, the column is the one of its name. What is not said stays as it was inferred.
+"""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.planning.checks import (
-    check_declarations,
-    check_keys,
-    check_schema,
-)
 from beam_pipeline.planning.image_columns import (
+    is_inline,
     with_file_paths,
     with_images,
     with_roles,
     without_orphans,
 )
-from beam_pipeline.planning.override import override
 from beam_pipeline.planning.vocabularies import class_names, read_names
-from beam_pipeline.settings.spec import Spec
-from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.errors import SpecError
+from beam_pipeline.settings.spec import FeatureSpec, Spec
+from transforms.core.numpy_types import numpy_type
+from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
+from transforms.core.rows.values import column_of
+from transforms.core.schema import (
+    Feature,
+    InexactIntegers,
+    Kind,
+    Missing,
+    Schema,
+    Unknown,
+)
+from transforms.errors import EncodingError, SpecError, nearest
 from transforms.formats.images import BACKGROUND
+
+Columns = Mapping[str, pa.Array | pa.ChunkedArray]
+
+# Of tensors, where neither the job nor the column's type says more.
+_DTYPES = {Kind.INT64: "int64", Kind.BOOL: "bool"}
+
+# A record's list or tensor of more values than that cannot be written.
+_MAX_VALUES = 2**28
+_PREDICTED = frozenset([Kind.LABEL, Kind.INT64, Kind.BOOL, Kind.FLOAT, Kind.TEXT])
+_NO_CONSTANT = frozenset([Kind.IMAGE, Kind.TENSOR, Kind.BOX])
+# What a constant leaves nothing to say of.
+_OF_COLUMNS = (
+    "column",
+    "path",
+    "separator",
+    "missing",
+    "fill",
+    "unknown",
+    "inexact_integers",
+)
 
 
 def declare(
@@ -130,3 +161,464 @@ def _with_background(label: Feature) -> Feature:
     if label.vocabulary[0] == BACKGROUND:
         return label
     return dataclasses.replace(label, vocabulary=(BACKGROUND, *label.vocabulary))
+
+
+def override(
+    features: Sequence[Feature], said: Mapping[str, FeatureSpec], columns: Columns
+) -> list[Feature]:
+    """Returns the features with those declared in the place of what they are of.
+
+    Raises:
+      SpecError: one needs a column that is not there, or would hide another.
+    """
+    bases = {name: _base(name, given, features) for name, given in said.items()}
+    places: dict[str, list[str]] = {}
+    for name, base in bases.items():
+        if base is None:
+            continue
+        # What is cut out of a column's text is beside it, not in its place.
+        instead = base.name not in said and said[name].path is None
+        if base.name == name or instead:
+            places.setdefault(base.name, []).append(name)
+    made: dict[str, Feature] = {}
+    for name, given in said.items():
+        base = bases[name]
+        heir = base is not None and places.get(base.name, [""])[0] == name
+        made[name] = _declared(name, given, base, columns, heir=heir)
+    out: list[Feature] = []
+    for feature in features:
+        if feature.name in places:
+            out += [made.pop(name) for name in places[feature.name]]
+        elif feature.name in said:
+            _check_hidden(feature, said)
+            if feature.name in made:
+                out.append(made.pop(feature.name))
+        else:
+            out.append(feature)
+    return _renamed_images([*out, *made.values()], places)
+
+
+def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature | None:
+    """Returns the inferred feature that a declaration is of; None for none."""
+    if not _needs_column(said):
+        return None
+    named = next((f for f in features if f.name == name), None)
+    column = said.column or name
+    # The image itself comes before what is stored beside it.
+    of_column = [f for f in features if f.source_column == column]
+    if said.column is None:
+        if named is not None:
+            return named
+        of_column = [f for f in of_column if said.kind in (None, f.kind)]
+    elif named in of_column and (said.kind != "image" or named.kind is Kind.IMAGE):
+        return named
+    return of_column[0] if of_column else None
+
+
+def _needs_column(said: FeatureSpec) -> bool:
+    return said.constant is None and not (said.path is not None and not said.column)
+
+
+def _check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:
+    """Raises SpecError where a declaration takes the name of what nobody reads then."""
+    column = feature.source_column
+    for name, given in said.items():
+        if _needs_column(given) and (given.column or name) == column:
+            return
+    raise SpecError(
+        f"Feature {feature.name!r} would take the name of what the source has itself. "
+        f"Choose another name, or leave that one out: with drop, or of images with "
+        f"feature_names."
+    )
+
+
+def _declared(
+    name: str,
+    said: FeatureSpec,
+    base: Feature | None,
+    columns: Columns,
+    *,
+    heir: bool,
+) -> Feature:
+    """Returns one feature.
+
+    Args:
+      name: of the feature.
+      said: of it.
+      base: the inferred feature that it is of.
+      columns: of the source.
+      heir: whether it is what becomes of the base, its being the label included.
+    """
+    column = base.source_column if base and said.column is None else said.column or name
+    if _needs_column(said) and base is None and column not in columns:
+        raise SpecError(
+            f"Feature {name!r} needs a column of the source; there is no {column!r}"
+            f"{nearest(column, columns)}."
+        )
+    if base is not None and base.derived:
+        return _renamed_derived(name, said, base)
+    kind = _kind(said, base)
+    made = Feature(name, kind)
+    if base is not None:
+        made = _like(base, name, kind, plain=said.path is not None)
+        made = dataclasses.replace(made, is_label=base.is_label and heir)
+    if said.kind is not None:
+        # Whoever says float knows that it rounds.
+        made = dataclasses.replace(made, inexact_integers=InexactIntegers.ROUND)
+    made = dataclasses.replace(made, **_given(said))
+    if not _needs_column(said) or column == name:
+        column = ""
+    made = dataclasses.replace(made, column=column)
+    if kind is Kind.IMAGE and (base is None or base.kind is not Kind.IMAGE):
+        missing = made.missing if _says_missing(said) else Missing.REJECT
+        inline = is_inline(made, columns.get(made.source_column))
+        made = dataclasses.replace(made, inline=inline, missing=missing)
+    return _completed(made, said, columns)
+
+
+def _says_missing(said: FeatureSpec) -> bool:
+    return said.missing is not None or said.fill is not None
+
+
+def _renamed_derived(name: str, said: FeatureSpec, base: Feature) -> Feature:
+    settings = said.model_dump(exclude_none=True)
+    settings.pop("column", None)
+    if settings.pop("kind", base.kind) != base.kind or settings:
+        raise SpecError(
+            f"Feature {name!r} is read off an image, as {base.kind}: it can be named "
+            f"or left out, with feature_names, and no more."
+        )
+    return dataclasses.replace(base, name=name)
+
+
+def _kind(said: FeatureSpec, base: Feature | None) -> Kind:
+    if said.kind is not None:
+        return Kind(said.kind)
+    if said.constant is not None:
+        return _kind_of(said.constant)
+    if said.vocabulary is not None:
+        return Kind.LABEL
+    if said.path is not None or base is None:
+        return Kind.LABEL if said.label else Kind.TEXT
+    # Text that is to be predicted is a class, as it is with `label_column`.
+    return Kind.LABEL if said.label and base.kind is Kind.TEXT else base.kind
+
+
+def _kind_of(value: object) -> Kind:
+    if isinstance(value, bool):
+        return Kind.BOOL
+    if isinstance(value, int):
+        return Kind.INT64
+    return Kind.FLOAT if isinstance(value, float) else Kind.TEXT
+
+
+def _like(base: Feature, name: str, kind: Kind, *, plain: bool) -> Feature:
+    """Returns the base under a name and kind, with what holds for that kind too."""
+    if kind is base.kind and not plain:
+        return dataclasses.replace(base, name=name)
+    keeps_shape = not plain and Kind.BOX not in (kind, base.kind)
+    return Feature(
+        name,
+        kind,
+        shape=base.shape if keeps_shape else (),
+        missing=base.missing if base.kind is not Kind.IMAGE else Missing.OMIT,
+        inline=base.inline and kind is Kind.IMAGE,
+        dtype=_DTYPES.get(base.kind, "") if kind is Kind.TENSOR else "",
+    )
+
+
+def _given(said: FeatureSpec) -> dict[str, Any]:
+    """Returns the fields of a feature that a declaration says."""
+    makers: dict[str, tuple[str, Any]] = {
+        "label": ("is_label", bool),
+        "shape": ("shape", tuple),
+        "missing": ("missing", Missing),
+        "unknown": ("unknown", Unknown),
+        "inexact_integers": ("inexact_integers", InexactIntegers),
+        "path": ("pattern", str),
+        "vocabulary": ("vocabulary", class_names),
+    }
+    out: dict[str, Any] = {}
+    for key in type(said).model_fields:
+        value = getattr(said, key)
+        if value is None or key in ("kind", "column"):
+            continue
+        field, make = makers.get(key, (key, lambda same: same))
+        out[field] = make(value)
+    if said.fill is not None and said.missing is None:
+        # A value to fill in says that it is to be.
+        out["missing"] = Missing.FILL
+    return out
+
+
+def _completed(made: Feature, said: FeatureSpec, columns: Columns) -> Feature:
+    """Returns a feature with what its kind needs and nobody said."""
+    column = columns.get(made.source_column)
+    more: dict[str, Any] = {}
+    if made.kind is Kind.TIMESTAMP and not made.unit:
+        more["unit"] = _unit(column)
+    if made.kind is Kind.TENSOR:
+        more["encoding"] = made.encoding or "raw"
+        more["dtype"] = said.dtype or _dtype(column) or made.dtype or "float32"
+    if made.separator and not made.shape and made.kind is not Kind.BOX:
+        more["shape"] = (None,)
+    return dataclasses.replace(made, **more)
+
+
+def _unit(column: pa.Array | pa.ChunkedArray | None) -> str:
+    if column is not None and pa.types.is_timestamp(column.type):
+        return str(column.type.unit)
+    return "s"
+
+
+def _dtype(column: pa.Array | pa.ChunkedArray | None) -> str:
+    """Returns the dtype of a column's values, where a tensor can have it."""
+    if column is None:
+        return ""
+    kind = column.type
+    while isinstance(kind, pa.BaseExtensionType) or hasattr(kind, "value_type"):
+        is_extension = isinstance(kind, pa.BaseExtensionType)
+        kind = kind.storage_type if is_extension else kind.value_type
+    if not (pa.types.is_boolean(kind) or pa.types.is_primitive(kind)):
+        return ""
+    try:
+        name = "bool" if pa.types.is_boolean(kind) else numpy_type(kind)
+    except NotImplementedError:
+        return ""
+    return str(name) if str(name) in DATA_TYPES else ""
+
+
+def _renamed_images(
+    features: Sequence[Feature], places: Mapping[str, Sequence[str]]
+) -> list[Feature]:
+    """Returns the features; what is read off an image knows its image's new name."""
+    return [
+        dataclasses.replace(f, derived_from=places[f.derived_from][0])
+        if f.derived_from in places
+        else f
+        for f in features
+    ]
+
+
+def check_declarations(
+    spec: Spec, columns: Mapping[str, pa.Array | pa.ChunkedArray]
+) -> None:
+    """Checks what a job says of features and columns by itself.
+
+    Raises:
+      SpecError: it names columns that are not there, or contradicts itself.
+    """
+    for name in spec.drop:
+        if name not in columns:
+            raise SpecError(
+                f"drop must name columns of the source; there is no {name!r}"
+                f"{nearest(name, columns)}."
+            )
+    if spec.label_column in spec.drop:
+        raise SpecError(f"The label {spec.label_column!r} cannot be dropped as well.")
+    for name, said in spec.features.items():
+        _check_said(name, said)
+        column = said.column or name
+        if column in spec.drop and said.constant is None and said.path is None:
+            raise SpecError(
+                f"Feature {name!r} is of column {column!r}, which drop leaves out. "
+                f"Remove one."
+            )
+        if said.separator is not None and column in columns:
+            kind = columns[column].type
+            if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
+                raise SpecError(
+                    f"Feature {name!r}: a separator is for columns of text; "
+                    f"{column!r} is of {str(kind)[:60]}."
+                )
+
+
+def _check_said(name: str, said: FeatureSpec) -> None:
+    if not name:
+        raise SpecError("A feature must have a name; found an empty one.")
+    if "\0" in name:
+        raise SpecError(f"A feature's name must hold no NUL; found {name!r:.80}.")
+    if said.separator == "":
+        raise SpecError(f"Feature {name!r}: a separator must not be empty.")
+    if said.fill is not None and said.missing not in (None, "fill"):
+        raise SpecError(
+            f"Feature {name!r}: fill goes with missing: fill, not {said.missing}."
+        )
+    if said.vocabulary is not None and not said.vocabulary:
+        raise SpecError(f"Feature {name!r}: a vocabulary must name a class at least.")
+    if said.constant is not None:
+        for setting in _OF_COLUMNS:
+            if getattr(said, setting) is not None:
+                raise SpecError(
+                    f"Feature {name!r}: a constant is the value of every row; "
+                    f"{setting} makes no sense beside it."
+                )
+
+
+def check_schema(features: Sequence[Feature], *, has_columns: bool = True) -> None:
+    """Checks what became of it.
+
+    Args:
+      features: of the schema.
+      has_columns: whether the source has any; an empty one has no feature either.
+
+    Raises:
+      SpecError: a feature contradicts itself, two have one key or both are the label,
+        none is left, or one is read off an image that is not there.
+    """
+    for feature in features:
+        _check_feature(feature)
+        _check_shape(feature)
+        _check_values(feature)
+    if has_columns and not any(feature.record_keys for feature in features):
+        raise SpecError("No feature is left; a record must hold one at least.")
+    labels = [feature.name for feature in features if feature.is_label]
+    if len(labels) > 1:
+        raise SpecError(
+            f"One feature at most can be the label; found {', '.join(labels)}."
+        )
+    _check_images(features)
+    check_keys(features)
+
+
+def check_keys(features: Sequence[Feature]) -> None:
+    """Raises SpecError where two features write one key of records."""
+    keys: dict[str, str] = {}
+    for feature in features:
+        for key in feature.record_keys:
+            if key in keys:
+                raise SpecError(
+                    f"Every key of a record must come from one feature; {key!r} comes "
+                    f"from {keys[key]!r} and {feature.name!r}. Rename one."
+                )
+            keys[key] = feature.name
+
+
+def _check_images(features: Sequence[Feature]) -> None:
+    listed = {f.name: f.is_list for f in features if f.kind is Kind.IMAGE}
+    images = list(listed)
+    for feature in features:
+        of_image = feature.derived_from or next(iter(images), "")
+        if feature.kind is Kind.BOX and listed.get(of_image):
+            raise SpecError(
+                f"Feature {feature.name!r}: boxes are of one image a row; "
+                f"{of_image!r} holds several. Leave one of them out."
+            )
+        if feature.derived and listed.get(of_image, False) is not feature.is_list:
+            raise SpecError(
+                f"Feature {feature.name!r} is read off {of_image!r}: both are lists "
+                f"or neither is. Name its column in image_columns, with the shape."
+            )
+        if not feature.derived:
+            continue
+        known = feature.derived_from in images if feature.derived_from else images
+        if not known:
+            raise SpecError(
+                f"Feature {feature.name!r} is read off an image that is left out, or "
+                f"declared to be something else. Leave it out as well."
+            )
+
+
+def _check_feature(feature: Feature) -> None:
+    name, kind = feature.name, feature.kind
+    if feature.constant is not None and kind in _NO_CONSTANT:
+        raise SpecError(
+            f"Feature {name!r}: a constant cannot be {_with_article(kind)}."
+        )
+    if feature.vocabulary is not None and kind is not Kind.LABEL:
+        raise SpecError(f"Feature {name!r}: a vocabulary is for labels, not {kind}.")
+    if feature.unknown is not Unknown.REJECT and kind is not Kind.LABEL:
+        raise SpecError(f"Feature {name!r}: unknown is for labels, not {kind}.")
+    if feature.unknown is Unknown.OOV and feature.vocabulary is None:
+        raise SpecError(
+            f"Feature {name!r}: unknown: oov needs a vocabulary; without one every "
+            f"name is a class."
+        )
+    if feature.unit and kind is not Kind.TIMESTAMP:
+        raise SpecError(f"Feature {name!r}: a unit is for timestamps, not {kind}.")
+    if (feature.dtype or feature.encoding) and kind is not Kind.TENSOR:
+        raise SpecError(
+            f"Feature {name!r}: dtype and encoding are for tensors, not {kind}."
+        )
+    if feature.inexact_integers is InexactIntegers.REJECT and kind is not Kind.FLOAT:
+        raise SpecError(
+            f"Feature {name!r}: inexact_integers is for floats, not {kind}."
+        )
+    if feature.mask and kind is not Kind.IMAGE:
+        raise SpecError(f"Feature {name!r}: mask is for images, not {kind}.")
+    if feature.is_label and kind not in _PREDICTED:
+        raise SpecError(
+            f"Feature {name!r}: {_with_article(kind)} cannot be what is predicted."
+        )
+
+
+def _with_article(kind: Kind) -> str:
+    """Returns "an image" or "a label", for messages."""
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _check_shape(feature: Feature) -> None:
+    name, kind, shape = feature.name, feature.kind, list(feature.shape)
+    if shape and kind is Kind.BOX:
+        raise SpecError(
+            f"Feature {name!r}: {_with_article(kind)} has no shape; leave it out."
+        )
+    if len(shape) > 1 and kind is Kind.IMAGE:
+        raise SpecError(
+            f"Feature {name!r}: several images are a list, of a shape like [null]; "
+            f"found {str(shape)[:60]}."
+        )
+    if feature.separator and feature.is_ragged:
+        raise SpecError(
+            f"Feature {name!r}: lists of lists have no separator; leave it out."
+        )
+    size = 1
+    for length in shape:
+        size *= length or 1
+    if size > _MAX_VALUES:
+        raise SpecError(
+            f"Feature {name!r}: a shape must be of at most 2^28 values; found "
+            f"{str(shape)[:60]}."
+        )
+    if kind is Kind.TENSOR:
+        _check_tensor(feature)
+    elif shape.count(None) > 1 and not feature.is_ragged:
+        raise SpecError(
+            f"Feature {name!r}: of a list one size at most may be open, or both of "
+            f"two; found {str(shape)[:60]}."
+        )
+
+
+def _check_tensor(feature: Feature) -> None:
+    name = feature.name
+    if feature.dtype not in DATA_TYPES:
+        raise SpecError(
+            f"Feature {name!r}: dtype must be one of {', '.join(DATA_TYPES)}; found "
+            f"{feature.dtype[:60]!r}{nearest(feature.dtype[:60], DATA_TYPES)}."
+        )
+    if feature.encoding == "proto":
+        return
+    if feature.dtype == STRING:
+        raise SpecError(f"Feature {name!r}: a tensor of strings needs encoding: proto.")
+    if not feature.shape:
+        raise SpecError(f"Feature {name!r}: a raw tensor needs its shape.")
+    if feature.shape.count(None) > 1:
+        raise SpecError(
+            f"Feature {name!r}: of a raw tensor one size at most may be open, or no "
+            f"reader could tell the shape; use encoding: proto."
+        )
+
+
+def _check_values(feature: Feature) -> None:
+    """Raises SpecError where a constant or a filling does not fit the feature."""
+    for setting, value in (("constant", feature.constant), ("fill", feature.fill)):
+        if value is None:
+            continue
+        try:
+            given = [value] * (feature.values_each or 1) if feature.is_list else value
+            column_of([given], feature)
+        except EncodingError as error:
+            raise SpecError(
+                f"Feature {feature.name!r}: {setting} must fit {feature.kind}; found "
+                f"{str(value)[:60]!r}."
+            ) from error

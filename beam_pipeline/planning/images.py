@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.column_notes import column_notes
-from beam_pipeline.planning.evidence import rounding_notes
+from beam_pipeline.planning.evidence import column_notes, rounding_notes
 from beam_pipeline.planning.features import declare, merged
 from beam_pipeline.planning.inputs import (
     Inputs,

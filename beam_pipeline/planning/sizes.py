@@ -1,16 +1,44 @@
-"""How many shards a split gets, and how large blocks are: by the input alone."""
+"""How large tables are, how many shards a split gets, and how large blocks are.
 
+All by the input alone: tables are sized by a sample of their rows.
+"""
+
+import dataclasses
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
+from transforms import files
+from transforms.core.infer.evidence import Evidence
+from transforms.core.rows.float32 import FLOAT32_EXACT
+from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import SpecError
+from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.table import TableSample
+from transforms.storage.paths import spellings
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
 _MAX_SHARD_BYTES = 200_000_000
+
+SIZED_IMAGES = 64
+"""Images whose sizes are asked for where the rows only say where they are."""
+
+# About what one takes where none of them is found.
+_IMAGE_BYTES = 100_000
+# Rows whose records are encoded to learn how large records are, and about how many
+# bytes of them at once: the least, and for each column, which costs by itself.
+_SIZED_ROWS = 20_000
+_SIZED_BYTES, _SIZED_COLUMN_BYTES = 16 << 20, 8 << 10
 
 
 def shards_of(spec: Spec, size: int) -> int:
@@ -100,3 +128,181 @@ def block_size(
     while size < wanted and size < most:
         size *= 2
     return size
+
+
+def number_of_rows(sample: TableSample, inputs: Inputs) -> float:
+    """Returns how many rows there are: exact where the format or the sample says."""
+    if sample.total_rows is not None:
+        return sample.total_rows
+    seen = sample.rows + sample.unread
+    return inputs.bytes * seen / sample.sampled_bytes if sample.sampled_bytes else seen
+
+
+def bytes_of_rows(sample: TableSample, inputs: Inputs) -> int:
+    """Returns what all rows take once they are unpacked, about."""
+    size = sum(map(_content_bytes, sample.columns.values()))
+    unpacked = size * number_of_rows(sample, inputs) / max(sample.rows, 1)
+    return max(inputs.bytes, round(unpacked))
+
+
+def _content_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    return int(column.nbytes)
+
+
+def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> float:
+    """Returns the mean size of images beside the files, else of some that they name.
+
+    Where none of these is found, it is a guess.
+
+    Args:
+      inputs: the files.
+      named: images, as the files name them.
+      images_root: folder that they are relative to, as an absolute path; empty for
+        the source's.
+
+    Raises:
+      StorageError: a store does not answer. A guess would decide other shards than
+        the sizes do.
+    """
+    sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
+    if named and not sizes:
+        folder = images_root or inputs.root
+        paths = [
+            os.path.join(folder, spelling)
+            for each in named
+            if "\0" not in each
+            for spelling in spellings(each)
+        ]
+        # A store that does not answer is asked for one of them, and not for all.
+        for some in (paths[:1], paths[1:]):
+            sizes += files.sizes_of(some).values()
+    return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
+
+
+def mean_record_bytes(
+    sample: TableSample,
+    schema: Schema,
+    evidence: Mapping[str, Evidence],
+    image_bytes: float,
+) -> float:
+    """Returns the mean size of a framed record, from some rows of the sample."""
+    count = min(sample.rows, _SIZED_ROWS)
+    sized = Schema(tuple(_sized(f) for f in schema.features if not f.derived))
+    fixed: set[str] = set()
+    others: set[str] = set()
+    for feature in sized.features:
+        known = evidence.get(feature.name)
+        is_fixed = known is not None and _is_fixed(feature, known)
+        (fixed if is_fixed else others).add(feature.source_column)
+    fixed -= others
+    if not others:
+        count, at_once = min(count, 1), 1
+    else:
+        sample_bytes = sum(column.nbytes for column in sample.columns.values())
+        most = max(_SIZED_BYTES, _SIZED_COLUMN_BYTES * len(sample.columns))
+        at_once = max(most * sample.rows // max(sample_bytes, 1), 1)
+    paths = [f.name for f in schema.of_kind(Kind.IMAGE) if not f.inline]
+    alike = [
+        f.name for f in sized.features if f.source_column in fixed and not f.internal
+    ]
+    sized = Schema(tuple(f for f in sized.features if f.source_column not in fixed))
+    rows = encoded_bytes = 0
+    images = dict.fromkeys(paths, 0)
+    for start in range(0, count, at_once):
+        columns = {
+            name: part_of(column, start, min(at_once, count - start))
+            for name, column in sample.columns.items()
+            if name not in fixed
+        }
+        fitting, found = _fitting(columns, sized, min(at_once, count - start))
+        if found:
+            rows += found
+            encoded_bytes += _encoded_bytes(fitting, found, sized, alike)
+            for name in paths:
+                images[name] += _items(fitting[name])
+    if not rows:
+        return 0.0
+    size = encoded_bytes / rows + OVERHEAD_BYTES
+    return size + image_bytes * sum(count / rows for count in images.values())
+
+
+def _fitting(
+    columns: Mapping[str, pa.Array], sized: Schema, count: int
+) -> tuple[pa.RecordBatch, int]:
+    """Returns the rows of raw columns that fit, and how many they are."""
+    # Loaded where tables are sized: up-to-date datasets are answered without it.
+    from transforms.core.rows.conform import conform
+
+    rows, misfits = conform(columns, sized, count, "")
+    if not misfits:
+        return rows, count
+    fits = np.ones(count, bool)
+    for misfit in misfits:
+        fits &= ~misfit.bad
+    return rows.filter(pa.array(fits)), int(fits.sum())
+
+
+def _encoded_bytes(
+    rows: pa.RecordBatch, count: int, sized: Schema, alike: Sequence[str]
+) -> int:
+    """Returns the size of the records of rows, without their frames.
+
+    Args:
+      rows: n rows under `sized`.
+      count: n, which rows without a column do not say.
+      sized: features whose values differ in size.
+      alike: the names of other features, each of 4 bytes in every row.
+    """
+    from transforms.core.example.encoder import ExampleEncoder
+    from transforms.core.rows.record_columns import record_columns
+
+    found = record_columns(pa.table(rows), sized.features)
+    found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
+    fields = [field for f in sized.features for field in record_fields(f)]
+    fields += [pa.field(name, pa.float32()) for name in alike]
+    found |= dict.fromkeys(alike, pa.array(np.zeros(count, np.float32)))
+    record_schema = pa.schema(fields)
+    records = pa.record_batch([found[f.name] for f in fields], record_schema)
+    return ExampleEncoder(record_schema).encoded_bytes(records)
+
+
+def _sized(feature: Feature) -> Feature:
+    """Returns a feature that all rows have, and whose records are as large.
+
+    A class id takes less than the name; the estimate may be too high by that.
+    """
+    kind = feature.kind
+    if kind in (Kind.LABEL, Kind.IMAGE) and not feature.inline:
+        kind = Kind.TEXT
+    missing = feature.missing
+    if missing is Missing.REJECT:
+        missing = Missing.OMIT
+    if kind is feature.kind and missing is feature.missing and not feature.vocabulary:
+        return feature
+    return dataclasses.replace(feature, kind=kind, missing=missing, vocabulary=None)
+
+
+def _is_fixed(feature: Feature, evidence: Evidence) -> bool:
+    """Whether each row of the sample has a float that fits: 4 bytes, whichever."""
+    low, high = evidence.minimum, evidence.maximum
+    if feature.kind is not Kind.FLOAT or feature.shape or feature.pattern:
+        return False
+    if evidence.missing or evidence.misfits or low is None or high is None:
+        return False
+    return feature.constant is None and max(-low, high) < FLOAT32_EXACT
+
+
+def _items(column: pa.Array) -> int:
+    """Returns how many values rows have: one each, or as many as their lists have."""
+    if not pa.types.is_list(column.type):
+        return len(column)
+    return pc.sum(pc.list_value_length(column)).as_py() or 0
+
+
+def part_of(column: pa.Array | pa.ChunkedArray, start: int, count: int) -> pa.Array:
+    """Returns the `count` values from `start` on, or what there is, in one piece."""
+    part = column.slice(start, count)
+    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part

@@ -16,20 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.planning.column_notes import column_notes
 from beam_pipeline.planning.evidence import (
+    column_notes,
     evidence_of,
     rounding_notes,
     with_classes,
 )
 from beam_pipeline.planning.features import declare
-from beam_pipeline.planning.inputs import (
-    Inputs,
-    PlannedSource,
-    portions_of,
-    rule_of,
-)
-from beam_pipeline.planning.local_images import (
+from beam_pipeline.planning.image_columns import (
     check_images_named,
     check_images_root,
     first_local_image,
@@ -37,9 +31,15 @@ from beam_pipeline.planning.local_images import (
     image_shares,
     named_images,
 )
-from beam_pipeline.planning.sizes import block_size
-from beam_pipeline.planning.table_sizes import (
+from beam_pipeline.planning.inputs import (
+    Inputs,
+    PlannedSource,
+    portions_of,
+    rule_of,
+)
+from beam_pipeline.planning.sizes import (
     SIZED_IMAGES,
+    block_size,
     bytes_of_rows,
     mean_image_bytes,
     mean_record_bytes,

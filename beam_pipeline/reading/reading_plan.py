@@ -458,7 +458,7 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
                 f"'schema --as tensorflow' prints the features of TensorFlow."
             )
     # Only here: they take longer to import than a dataset to open.
-    from beam_pipeline.planning.checks import check_schema
+    from beam_pipeline.planning.features import check_schema
     from beam_pipeline.settings.spec import make_spec
 
     # The settings of a spec check the words.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.planning.local_images import (
+from beam_pipeline.planning.image_columns import (
     first_local_image,
     image_shares,
     named_images,
