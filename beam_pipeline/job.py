@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import apache_beam as beam
 
-from beam_pipeline.planning.derived import derived_settings
-from beam_pipeline.planning.plan import Plan
+from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.version import deciding_versions
 from transforms.core.placing.placement import SplitSource
 from transforms.core.schema import Kind

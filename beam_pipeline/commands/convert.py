@@ -23,10 +23,9 @@ from beam_pipeline.commands.report_file import (
 )
 from beam_pipeline.engines.engine import Engine, RunHooks
 from beam_pipeline.engines.workers import refuse_starts
-from beam_pipeline.planning.derived import missing_files
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.spec import make_spec
+from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import printable
 from transforms import files
@@ -154,7 +153,7 @@ def _up_to_date(
         from beam_pipeline.commands import report
 
         report.show_up_to_date(manifest, prepared.spec.output)
-    if command := missing_files(prepared.spec, manifest):
+    if command := _missing_files(prepared.spec, manifest):
         printing.say(
             f"note: the dataset was written without files that are asked for now; "
             f"{printable(command)!r} adds them"
@@ -245,3 +244,18 @@ def _write_report(
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     done = done or f"The dataset is committed at {result['output']!r}."
     place.write(text, done=done)
+
+
+def _missing_files(spec: Spec, manifest: Manifest) -> str:
+    """Returns the command that adds derived files that were asked for; empty for none.
+
+    For a dataset that is up to date, and was written without them.
+
+    Args:
+      spec: of the job.
+      manifest: of the dataset at the output.
+    """
+    has_catalogue = any(facts.file.endswith(".pq") for facts in manifest.derived)
+    if not spec.catalogue or has_catalogue:
+        return ""
+    return f"beam-tfrecord index {spec.output} --catalogue"

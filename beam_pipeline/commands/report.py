@@ -6,16 +6,9 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from beam_pipeline.planning.disk_need import free_bytes, need_text
 from beam_pipeline.planning.evidence import label_notes
-from beam_pipeline.planning.plan import Plan
-from beam_pipeline.terminal.console import (
-    new_table,
-    open_console,
-    print_next,
-    print_table,
-    splits_table,
-)
+from beam_pipeline.planning.plan import Plan, free_bytes, need_text
+from beam_pipeline.terminal.console import new_table, open_console, print_table
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,

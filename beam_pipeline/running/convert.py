@@ -17,8 +17,7 @@ from beam_pipeline.engines.places import unseen_image
 from beam_pipeline.engines.presets import engine_of
 from beam_pipeline.engines.workers import refuse_starts, version_rules
 from beam_pipeline.job import make_job
-from beam_pipeline.planning.disk_need import check_room
-from beam_pipeline.planning.plan import Plan
+from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.request import lock_digests
 from beam_pipeline.planning.vocabularies import keep_names
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job

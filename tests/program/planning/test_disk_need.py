@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from beam_pipeline.planning.disk_need import estimate
+from beam_pipeline.planning.plan import estimate
 from tests.support.plans import planned
 from tests.support.runs import command
 from tests.support.segments import IN_FILES

@@ -7,8 +7,8 @@ import types
 import pytest
 
 from beam_pipeline import sample
-from beam_pipeline.planning import disk_need
-from beam_pipeline.planning.disk_need import check_room, estimate, free_bytes
+from beam_pipeline.planning import plan as plan_module
+from beam_pipeline.planning.plan import check_room, estimate, free_bytes
 from tests.support.plans import planned
 from tests.support.runs import command
 from tests.support.segments import IN_FILES
@@ -25,7 +25,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(disk_need, "free_bytes", lambda directory: size)
+    monkeypatch.setattr(plan_module, "free_bytes", lambda directory: size)
 
 
 def test_a_limit_counts(table: Folder, tmp_path: Folder) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from beam_pipeline.planning import table_sizes
+from beam_pipeline.planning import sizes
 from beam_pipeline.planning.inputs import default_name, output_name
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
@@ -63,7 +63,7 @@ def test_records_are_sized_in_pieces(
     (tmp_path / "in").mkdir()
     (tmp_path / "in/rows.csv").write_text("\n".join(["a,b,c", *lines, ""]))
     whole = plan(tmp_path / "in", tmp_path / "out").planned.record_bytes
-    monkeypatch.setattr(table_sizes, "_SIZED_BYTES", 100)
+    monkeypatch.setattr(sizes, "_SIZED_BYTES", 100)
     assert plan(tmp_path / "in", tmp_path / "out").planned.record_bytes == whole
 
 
