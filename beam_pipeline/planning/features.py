@@ -525,27 +525,24 @@ def _check_feature(feature: Feature) -> None:
         raise SpecError(
             f"Feature {name!r}: a constant cannot be {_with_article(kind)}."
         )
-    if feature.vocabulary is not None and kind is not Kind.LABEL:
-        raise SpecError(f"Feature {name!r}: a vocabulary is for labels, not {kind}.")
-    if feature.unknown is not Unknown.REJECT and kind is not Kind.LABEL:
-        raise SpecError(f"Feature {name!r}: unknown is for labels, not {kind}.")
+    said = {
+        "a vocabulary is for labels": feature.vocabulary is not None,
+        "unknown is for labels": feature.unknown is not Unknown.REJECT,
+        "a unit is for timestamps": bool(feature.unit),
+        "dtype and encoding are for tensors": bool(feature.dtype or feature.encoding),
+        "inexact_integers is for floats": (
+            feature.inexact_integers is InexactIntegers.REJECT
+        ),
+        "mask is for images": feature.mask,
+    }
+    for what, is_said in said.items():
+        if is_said and not what.endswith(f" {kind}s"):
+            raise SpecError(f"Feature {name!r}: {what}, not {kind}.")
     if feature.unknown is Unknown.OOV and feature.vocabulary is None:
         raise SpecError(
             f"Feature {name!r}: unknown: oov needs a vocabulary; without one every "
             f"name is a class."
         )
-    if feature.unit and kind is not Kind.TIMESTAMP:
-        raise SpecError(f"Feature {name!r}: a unit is for timestamps, not {kind}.")
-    if (feature.dtype or feature.encoding) and kind is not Kind.TENSOR:
-        raise SpecError(
-            f"Feature {name!r}: dtype and encoding are for tensors, not {kind}."
-        )
-    if feature.inexact_integers is InexactIntegers.REJECT and kind is not Kind.FLOAT:
-        raise SpecError(
-            f"Feature {name!r}: inexact_integers is for floats, not {kind}."
-        )
-    if feature.mask and kind is not Kind.IMAGE:
-        raise SpecError(f"Feature {name!r}: mask is for images, not {kind}.")
     if feature.is_label and kind not in _PREDICTED:
         raise SpecError(
             f"Feature {name!r}: {_with_article(kind)} cannot be what is predicted."
