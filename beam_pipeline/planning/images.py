@@ -13,10 +13,9 @@ from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
     head_in,
-    portions_of,
-    rule_of,
 )
 from beam_pipeline.planning.sizes import block_size
+from beam_pipeline.planning.splits import portions_of, rule_of
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text

@@ -20,7 +20,6 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import (
     SplitRule,
-    SplitSource,
 )
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Schema
@@ -565,20 +564,3 @@ def _beside(
         for e in _neighbours(entries, root)
         if known.is_companion(e.path) and e.path not in given
     )
-
-
-def rule_of(spec: Spec) -> SplitRule:
-    """Returns the rule of --splits, or that of one split."""
-    if spec.splits:
-        return SplitRule(
-            SplitSource.SHARES, tuple(spec.splits), tuple(spec.splits.values())
-        )
-    return SplitRule()
-
-
-def portions_of(rule: SplitRule) -> dict[str, float]:
-    """Returns split -> its share of the rows."""
-    if rule.source is not SplitSource.SHARES:
-        return dict.fromkeys(rule.names, 1.0)
-    bounds = [0.0, *(float(x) / 2**64 for x in rule.thresholds()), 1.0]
-    return {name: bounds[i + 1] - bounds[i] for i, name in enumerate(rule.names)}

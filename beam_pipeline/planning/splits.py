@@ -5,14 +5,23 @@ import decimal
 import fractions
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
 from transforms import files
-from transforms.core.placing.placement import SplitRule, SplitSource
-from transforms.core.placing.splitting import (
+from transforms.core.placing.placement import (
+    SplitRule,
+    SplitSource,
+    is_split_name,
+    usual_order,
+)
+from transforms.core.placing.split_lock import (
     CONTENT,
     PLACE,
     Assignments,
@@ -20,6 +29,10 @@ from transforms.core.placing.splitting import (
 )
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
+from transforms.formats.input_files import InputFiles
+from transforms.formats.split_words import split_of_stem
+from transforms.formats.table import TableReader, TableSample
+from transforms.formats.table_source import BY_SHARES, DISCARD
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import (
     NEW_LOCK,
@@ -33,6 +46,20 @@ from transforms.work.store import Store
 # How much a share may be off by rounding.
 _ROUNDED = fractions.Fraction(1, 2000)
 _CLASS_KINDS = (Kind.LABEL, Kind.TEXT, Kind.INT64, Kind.BOOL)
+# Of files whose name says none, where the names of others do.
+DEFAULT_SPLIT = "train"
+# What tfrecorder's and AutoML's manifests say in their column of splits.
+_SPLIT_WORDS: Mapping[str, str] = {
+    "TRAIN": "train",
+    "TRAINING": "train",
+    "VALIDATION": "validation",
+    "VALIDATE": "validation",
+    "TEST": "test",
+    "UNASSIGNED": BY_SHARES,
+    "DISCARD": DISCARD,
+}
+# How AutoML splits the rows that its user has left to it.
+_UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,3 +239,146 @@ def _lock(spec: Spec, rule: SplitRule, identity: str) -> tuple[Assignments | Non
     lock = open_assignments(path)
     check_lock(lock, rule, identity=identity, path=path)
     return lock, hashlib.sha256(files.read_bytes(path)).hexdigest()
+
+
+def rule_of(spec: Spec) -> SplitRule:
+    """Returns the rule of --splits, or that of one split."""
+    if spec.splits:
+        return SplitRule(
+            SplitSource.SHARES, tuple(spec.splits), tuple(spec.splits.values())
+        )
+    return SplitRule()
+
+
+def portions_of(rule: SplitRule) -> dict[str, float]:
+    """Returns split -> its share of the rows."""
+    if rule.source is not SplitSource.SHARES:
+        return dict.fromkeys(rule.names, 1.0)
+    bounds = [0.0, *(float(x) / 2**64 for x in rule.thresholds()), 1.0]
+    return {name: bounds[i + 1] - bounds[i] for i, name in enumerate(rule.names)}
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitWords:
+    """The column that says the split by words of its own, and their meanings."""
+
+    column: str = ""
+    meanings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def split_words(
+    spec: Spec, reader: TableReader, columns: Mapping[str, Any]
+) -> SplitWords:
+    """Recognises a manifest of images: upper-case words in a column `split`."""
+    name = spec.split_column or ("split" if "split" in columns else "")
+    if not name or name not in columns or reader.split_column:
+        return SplitWords()
+    column = columns[name]
+    if not pa.types.is_string(column.type):
+        return SplitWords()
+    found = set(pc.unique(column).to_pylist()) - {None, ""}
+    if not found or not found <= set(_SPLIT_WORDS):
+        return SplitWords()
+    if spec.splits and "UNASSIGNED" not in found:
+        # Shares over a manifest that leaves them nothing: all of it is split again.
+        by_shares = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
+        return SplitWords(name, by_shares)
+    return SplitWords(name, _SPLIT_WORDS)
+
+
+@dataclasses.dataclass
+class SplitFiles:
+    """The files of one split: the first one's origin, and the bytes of all."""
+
+    first: str
+    bytes: int = 0
+
+
+def splits_by_file(
+    reader: TableReader, listed: InputFiles, *, stems: bool
+) -> tuple[dict[str, SplitFiles], bool]:
+    """Returns the splits that paths of files say, and whether names alone do.
+
+    Args:
+      reader: knows what paths of its format say.
+      listed: the files.
+      stems: whether several files may be called train and test, and nothing more.
+    """
+    found = _parts(listed, reader.split_of)
+    if stems and len(listed) > 1 and "" in found:
+        named = _parts(listed, lambda it: reader.split_of(it) or split_of_stem(it))
+        if "" not in named:
+            return named, True
+    if not any(found):
+        return {}, False
+    return _parts(listed, lambda it: reader.split_of(it) or DEFAULT_SPLIT), False
+
+
+def _parts(listed: InputFiles, split_of: Callable[[str], str]) -> dict[str, SplitFiles]:
+    parts: dict[str, SplitFiles] = {}
+    for file in listed:
+        part = parts.setdefault(split_of(file.origin), SplitFiles(file.origin))
+        part.bytes += file.size
+    return parts
+
+
+def said_by_files(by_file: Mapping[str, SplitFiles]) -> str:
+    """Returns why there are the splits that there are, for a person."""
+    shown = "; ".join(f"{by_file[name].first}: {name}" for name in usual_order(by_file))
+    return f", split by the paths of files ({shown})" if shown else ""
+
+
+def rule_of_table(
+    spec: Spec,
+    sample: TableSample,
+    splits_by: str,
+    words: Mapping[str, str],
+    by_file: Mapping[str, SplitFiles],
+) -> tuple[SplitRule, dict[str, float]]:
+    """Returns how rows of a table fall into splits, and each split's share."""
+    if splits_by:
+        return _column_rule(spec, sample, splits_by, words)
+    if by_file:
+        total = sum(part.bytes for part in by_file.values()) or 1
+        names = tuple(usual_order(by_file))
+        return SplitRule(SplitSource.COLUMN, names), {
+            name: by_file[name].bytes / total for name in names
+        }
+    rule = rule_of(spec)
+    return rule, portions_of(rule)
+
+
+def _column_rule(
+    spec: Spec, sample: TableSample, splits_by: str, words: Mapping[str, str]
+) -> tuple[SplitRule, dict[str, float]]:
+    counts: dict[str, float] = {}
+    shares = spec.splits or _UNASSIGNED_SHARES
+    by_shares = 0
+    column = sample.columns[splits_by].cast(pa.string())
+    for item in column.value_counts().to_pylist():
+        text = item["values"]
+        meant = words.get(text, text)
+        # Cells that name no split are rejects, row by row, when they are read.
+        if meant == BY_SHARES and text in words:
+            by_shares += item["counts"]
+        elif meant and is_split_name(meant):
+            counts[meant] = counts.get(meant, 0) + item["counts"]
+    rule_shares: tuple[str, ...] = ()
+    if words and not sample.complete:
+        # Rows beyond the sample may leave their split to the shares.
+        by_shares = max(by_shares, 1)
+    if by_shares:
+        parts = {
+            name: float(fractions.Fraction(share)) for name, share in shares.items()
+        }
+        for name, part in parts.items():
+            counts[name] = counts.get(name, 0) + by_shares * part / sum(parts.values())
+    total = sum(counts.values()) or 1
+    names = tuple(usual_order(counts))
+    if by_shares:
+        # The splits that shares name come first: the rule counts them from there.
+        names = (*shares, *(name for name in names if name not in shares))
+        rule_shares = tuple(shares.values())
+    return SplitRule(SplitSource.COLUMN, names, rule_shares), {
+        name: counts.get(name, 0) / total for name in names
+    }

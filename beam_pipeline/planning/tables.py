@@ -2,19 +2,16 @@
 
 import dataclasses
 from collections.abc import (
-    Callable,
     Collection,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_pipeline.planning.evidence import (
     column_notes,
@@ -34,8 +31,6 @@ from beam_pipeline.planning.image_columns import (
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
-    portions_of,
-    rule_of,
 )
 from beam_pipeline.planning.sizes import (
     SIZED_IMAGES,
@@ -46,6 +41,14 @@ from beam_pipeline.planning.sizes import (
     number_of_rows,
     part_of,
 )
+from beam_pipeline.planning.splits import (
+    DEFAULT_SPLIT,
+    SplitFiles,
+    rule_of_table,
+    said_by_files,
+    split_words,
+    splits_by_file,
+)
 from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
@@ -53,13 +56,8 @@ from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes, holds_images
-from transforms.core.placing.placement import (
-    SplitRule,
-    SplitSource,
-    is_split_name,
-    usual_order,
-)
-from transforms.core.rows.coerce import with_nulls, with_points
+from transforms.core.rows.coerce import with_points
+from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.file_names import split_of_stem
@@ -75,8 +73,6 @@ from transforms.formats.table import (
     file_notes,
 )
 from transforms.formats.table_source import (
-    BY_SHARES,
-    DISCARD,
     RowSource,
     TableSource,
 )
@@ -86,8 +82,6 @@ from transforms.storage.row_spool import RowSpool
 
 # Rows that tell whether values hold images, and whether rows differ in their content.
 _LOOKED_AT_ROWS = 20_000
-# Of files whose name says none, where the names of others do.
-_DEFAULT_SPLIT = "train"
 _COLUMN_SETTINGS = (
     "split_column",
     "key_column",
@@ -101,18 +95,6 @@ _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 8 << 20, 256 << 20
 _MOST_SEGMENTS = 500_000
 # Shards have about 150 MB of records, three times their text.
 _SHARD_TEXT_BYTES = 50_000_000
-# What tfrecorder's and AutoML's manifests say in their column of splits.
-_SPLIT_WORDS: Mapping[str, str] = {
-    "TRAIN": "train",
-    "TRAINING": "train",
-    "VALIDATION": "validation",
-    "VALIDATE": "validation",
-    "TEST": "test",
-    "UNASSIGNED": BY_SHARES,
-    "DISCARD": DISCARD,
-}
-# How AutoML splits the rows that its user has left to it.
-_UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
 
 
 def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
@@ -147,7 +129,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
     _check_names(columns, listed)
-    words = _split_words(spec, reader, columns)
+    words = split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words.column
     if reader.split_column and (spec.splits or spec.split_column):
         raise SpecError(
@@ -172,12 +154,12 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
             "resize: crop would cut boxes away, and what belongs to them would have to "
             "go too; use pad, shorter, longer or exact."
         )
-    by_file: dict[str, _Part] = {}
+    by_file: dict[str, SplitFiles] = {}
     by_stem = False
     if not (splits_by or spec.splits or spec.split_ids):
         stems = FORMATS[inputs.format].stems
-        by_file, by_stem = _splits_by_file(reader, listed, stems=stems)
-    rule, portions = _rule(spec, sample, splits_by, words.meanings, by_file)
+        by_file, by_stem = splits_by_file(reader, listed, stems=stems)
+    rule, portions = rule_of_table(spec, sample, splits_by, words.meanings, by_file)
     total_rows = number_of_rows(sample, inputs)
     rows = round(total_rows)
     if spec.limit is not None:
@@ -193,7 +175,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         "images_root": spec.images_folder,
         "split_column": "" if splits_by == reader.split_column else splits_by,
         "split_words": words.meanings,
-        "default_split": _DEFAULT_SPLIT if by_file else "",
+        "default_split": DEFAULT_SPLIT if by_file else "",
         "split_stems": by_stem,
         "key_column": spec.key_column or "",
         "group_column": spec.group_column or "",
@@ -247,7 +229,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         evidence=evidence,
         label_map=planned.label_map,
         images_settled=reader.images_named or any(f.states for f in schema.features),
-        layout=f"{reader.title} of {width}{_said_by(by_file)}",
+        layout=f"{reader.title} of {width}{said_by_files(by_file)}",
         notes=(
             *sample.notes,
             *column_notes(schema, evidence, spec, shares),
@@ -344,32 +326,6 @@ def _check_column(
             f"{setting} must be a column of the source; there is no {name!r}"
             f"{nearest(name, columns)}."
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Words:
-    """The column that says the split by words of its own, and their meanings."""
-
-    column: str = ""
-    meanings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) -> _Words:
-    """Recognises a manifest of images: upper-case words in a column `split`."""
-    name = spec.split_column or ("split" if "split" in columns else "")
-    if not name or name not in columns or reader.split_column:
-        return _Words()
-    column = columns[name]
-    if not pa.types.is_string(column.type):
-        return _Words()
-    found = set(pc.unique(column).to_pylist()) - {None, ""}
-    if not found or not found <= set(_SPLIT_WORDS):
-        return _Words()
-    if spec.splits and "UNASSIGNED" not in found:
-        # Shares over a manifest that leaves them nothing: all of it is split again.
-        by_shares = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
-        return _Words(name, by_shares)
-    return _Words(name, _SPLIT_WORDS)
 
 
 def _schema(
@@ -483,101 +439,6 @@ def _as_numbers(names: Iterable[str]) -> list[Feature]:
 
 def _is_manifest(columns: Mapping[str, object]) -> bool:
     return "image_uri" in columns
-
-
-@dataclasses.dataclass
-class _Part:
-    """The files of one split: the first one's origin, and the bytes of all."""
-
-    first: str
-    bytes: int = 0
-
-
-def _splits_by_file(
-    reader: TableReader, listed: InputFiles, *, stems: bool
-) -> tuple[dict[str, _Part], bool]:
-    """Returns the splits that paths of files say, and whether names alone do.
-
-    Args:
-      reader: knows what paths of its format say.
-      listed: the files.
-      stems: whether several files may be called train and test, and nothing more.
-    """
-    found = _parts(listed, reader.split_of)
-    if stems and len(listed) > 1 and "" in found:
-        named = _parts(listed, lambda it: reader.split_of(it) or split_of_stem(it))
-        if "" not in named:
-            return named, True
-    if not any(found):
-        return {}, False
-    return _parts(listed, lambda it: reader.split_of(it) or _DEFAULT_SPLIT), False
-
-
-def _parts(listed: InputFiles, split_of: Callable[[str], str]) -> dict[str, _Part]:
-    parts: dict[str, _Part] = {}
-    for file in listed:
-        part = parts.setdefault(split_of(file.origin), _Part(file.origin))
-        part.bytes += file.size
-    return parts
-
-
-def _said_by(by_file: Mapping[str, _Part]) -> str:
-    """Returns why there are the splits that there are, for a person."""
-    shown = "; ".join(f"{by_file[name].first}: {name}" for name in usual_order(by_file))
-    return f", split by the paths of files ({shown})" if shown else ""
-
-
-def _rule(
-    spec: Spec,
-    sample: TableSample,
-    splits_by: str,
-    words: Mapping[str, str],
-    by_file: Mapping[str, _Part],
-) -> tuple[SplitRule, dict[str, float]]:
-    if splits_by:
-        return _column_rule(spec, sample, splits_by, words)
-    if by_file:
-        total = sum(part.bytes for part in by_file.values()) or 1
-        names = tuple(usual_order(by_file))
-        return SplitRule(SplitSource.COLUMN, names), {
-            name: by_file[name].bytes / total for name in names
-        }
-    rule = rule_of(spec)
-    return rule, portions_of(rule)
-
-
-def _column_rule(
-    spec: Spec, sample: TableSample, splits_by: str, words: Mapping[str, str]
-) -> tuple[SplitRule, dict[str, float]]:
-    counts: dict[str, float] = {}
-    shares = spec.splits or _UNASSIGNED_SHARES
-    by_shares = 0
-    column = sample.columns[splits_by].cast(pa.string())
-    for item in column.value_counts().to_pylist():
-        text = item["values"]
-        meant = words.get(text, text)
-        # Cells that name no split are rejects, row by row, when they are read.
-        if meant == BY_SHARES and text in words:
-            by_shares += item["counts"]
-        elif meant and is_split_name(meant):
-            counts[meant] = counts.get(meant, 0) + item["counts"]
-    rule_shares: tuple[str, ...] = ()
-    if words and not sample.complete:
-        # Rows beyond the sample may leave their split to the shares.
-        by_shares = max(by_shares, 1)
-    if by_shares:
-        parts = {name: float(Fraction(share)) for name, share in shares.items()}
-        for name, part in parts.items():
-            counts[name] = counts.get(name, 0) + by_shares * part / sum(parts.values())
-    total = sum(counts.values()) or 1
-    names = tuple(usual_order(counts))
-    if by_shares:
-        # The splits that shares name come first: the rule counts them from there.
-        names = (*shares, *(name for name in names if name not in shares))
-        rule_shares = tuple(shares.values())
-    return SplitRule(SplitSource.COLUMN, names, rule_shares), {
-        name: counts.get(name, 0) / total for name in names
-    }
 
 
 def _head(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.planning.plan import prepare
-from beam_pipeline.planning.splits import SplitPlan, plan_splits
+from beam_pipeline.planning.splits import SplitPlan, plan_splits, rule_of
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.splitting import Assignments
