@@ -1,7 +1,7 @@
 """What is known of every record of two datasets: by catalogues, or by shards."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,12 @@ class Asked:
 
     identity: tuple[str, ...] = ()
     label: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """All of them, each once."""
+        names = (*self.identity, self.label)
+        return [name for name in dict.fromkeys(names) if name]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,12 +89,11 @@ def rows_of_catalogue(catalogues: dict[str, Catalogue], asked: Asked) -> Rows:
       SpecError: a catalogue lacks a column.
       DamageError, OSError: one is damaged, or cannot be read.
     """
-    names = ("_shard", "_size", "_crc32c", *asked.identity)
-    wanted = [*names, asked.label] if asked.label else [*names]
+    names = ("_shard", "_size", "_crc32c", *asked.columns)
     parts = [
-        _Part(number, *_told(batch, asked))
+        _compared(batch, number, asked)
         for number, catalogue in enumerate(catalogues.values())
-        for batch in catalogue.batches(wanted, 0, len(catalogue))
+        for batch in catalogue.batches(names, 0, len(catalogue))
     ]
     return _rows(tuple(catalogues), parts, asked)
 
@@ -118,8 +123,12 @@ def rows_read(found: Found, asked: Asked, *, without: frozenset[str]) -> Rows:
                 f"--key must name a feature of one value; {name!r} is a "
                 f"{_kind(known[name])}."
             )
-    names = [*asked.identity, *([asked.label] if asked.label else [])]
-    features = [known[name] for name in dict.fromkeys(names)]
+    features = [known[name] for name in asked.columns]
+    classes = {
+        each.name: pa.array(each.vocabulary, pa.string())
+        for each in features
+        if each.vocabulary
+    }
     splits = found.splits or ("",)
     parts = []
     numbers: dict[str, int] = {}
@@ -127,7 +136,10 @@ def rows_read(found: Found, asked: Asked, *, without: frozenset[str]) -> Rows:
         number = numbers[split] = numbers.get(split, -1) + 1
         if shard.path in without:
             continue
-        parts += _parts_of(shard, splits.index(split), number, features, asked)
+        for columns in rows_of_shard(shard.path, number, features):
+            named = {name: names.take(columns[name]) for name, names in classes.items()}
+            # The payloads are let go at once.
+            parts.append(_compared({**columns, **named}, splits.index(split), asked))
     return _rows(splits, parts, asked)
 
 
@@ -135,47 +147,21 @@ def _kind(feature: Feature) -> str:
     return f"list of {feature.kind}s" if feature.is_list else str(feature.kind)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Part:
-    """Some consecutive records."""
-
-    split: int
-    shard: Longs
-    payload: Longs
-    identity: tuple[pa.Array, ...]
-    label: pa.Array | None
-
-
-def _parts_of(
-    shard: Shard, split: int, number: int, features: Sequence[Feature], asked: Asked
-) -> list[_Part]:
-    """Returns the records of a shard, of which the payloads are let go at once."""
-    names = {each.name: each.vocabulary for each in features}
-    parts = []
-    for columns in rows_of_shard(shard.path, number, features):
-        told = dict(columns)
-        for name, vocabulary in names.items():
-            if vocabulary:
-                classes = pa.array(vocabulary, pa.string())
-                told[name] = classes.take(told[name])
-        parts.append(_Part(split, *_told(told, asked)))
-    return parts
-
-
-def _told(
-    columns: pa.RecordBatch | dict[str, pa.Array], asked: Asked
-) -> tuple[Longs, Longs, tuple[pa.Array, ...], pa.Array | None]:
-    """Returns what a part tells of its records, in the order of `_Part`."""
+def _compared(
+    columns: pa.RecordBatch | Mapping[str, pa.Array], split: int, asked: Asked
+) -> pa.Table:
+    """Returns what is compared of some records of a split."""
     size, crc = (
         columns[name].to_numpy(zero_copy_only=False).astype(np.int64)
         for name in ("_size", "_crc32c")
     )
-    return (
-        columns["_shard"].to_numpy(zero_copy_only=False).astype(np.int64),
-        size << 32 | crc,
-        tuple(_comparable(columns[name]) for name in asked.identity),
-        _comparable(columns[asked.label]) if asked.label else None,
-    )
+    numbers = {
+        "split": np.full(len(size), split, np.int64),
+        "shard": columns["_shard"].cast(pa.int64()),
+        "payload": size << 32 | crc,
+    }
+    values = {f"of {name}": _comparable(columns[name]) for name in asked.columns}
+    return pa.table(numbers | values)
 
 
 def _comparable(column: pa.Array) -> pa.Array:
@@ -190,26 +176,19 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_string())
 
 
-def _rows(splits: tuple[str, ...], parts: Sequence[_Part], asked: Asked) -> Rows:
-    none = np.empty(0, np.int64)
-    split = [np.full(len(part.shard), part.split, np.int64) for part in parts]
-    identity = tuple(
-        _chained([part.identity[number] for part in parts])
-        for number in range(len(asked.identity))
-    )
-    labels = [part.label for part in parts if part.label is not None]
+def _rows(splits: tuple[str, ...], parts: Sequence[pa.Table], asked: Asked) -> Rows:
+    none = dict.fromkeys(("split", "shard", "payload"), pa.array([], pa.int64()))
+    none |= {f"of {name}": pa.array([], pa.large_string()) for name in asked.columns}
+    table = pa.concat_tables(parts) if parts else pa.table(none)
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
     return Rows(
         splits,
-        np.concatenate([none, *split]),
-        np.concatenate([none, *(part.shard for part in parts)]),
-        np.concatenate([none, *(part.payload for part in parts)]),
-        identity,
-        _chained(labels) if asked.label else None,
+        columns["split"].to_numpy(zero_copy_only=False),
+        columns["shard"].to_numpy(zero_copy_only=False),
+        columns["payload"].to_numpy(zero_copy_only=False),
+        tuple(columns[f"of {name}"] for name in asked.identity),
+        columns[f"of {asked.label}"] if asked.label else None,
     )
-
-
-def _chained(arrays: Sequence[pa.Array]) -> pa.Array:
-    return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from beam_pipeline.commands.compared_rows import Both, Rows, load_both
 from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.reading.open_dataset import label_of
 from beam_pipeline.reading.reading_plan import Found, find_records
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature
 from transforms.errors import DamageError, UsageError
 from transforms.storage.paths import plain
 
@@ -211,13 +212,8 @@ def _label(first: Found, second: Found) -> str:
     """Returns the label that both have, with class names; empty for none."""
     names = []
     for found in (first, second):
-        labels = [
-            each
-            for each in found.features
-            if each.kind is Kind.LABEL and not each.shape and each.vocabulary
-        ]
-        main = [each for each in labels if each.is_label] or labels
-        names.append(main[0].name if len(main) == 1 else "")
+        label = label_of(each for each in found.features if each.vocabulary)
+        names.append("" if label is None else label.name)
     return names[0] if names[0] == names[1] else ""
 
 
@@ -240,27 +236,21 @@ def _sides(one: Rows, other: Rows) -> tuple[Side, Side]:
     ]
     ids = one.payload, other.payload
     if one.identity:
-        count = len(one)
-        found = np.zeros(count + len(other), np.int64)
-        for mine, others in zip(one.identity, other.identity, strict=True):
-            codes = _codes(mine, others)
-            found = np.unique(
-                found * (int(codes.max(initial=0)) + 2) + codes + 1, return_inverse=True
-            )[1].astype(np.int64)
-        ids = found[:count], found[count:]
+        ids = _joined([*map(_codes, one.identity, other.identity)])
     return (
         Side(ids[0], splits[0], one.payload),
         Side(ids[1], splits[1], other.payload),
     )
 
 
-def _codes(one: pa.Array, other: pa.Array) -> Longs:
+def _codes(one: pa.Array, other: pa.Array) -> tuple[Longs, Longs]:
     """Returns a number for each value of two columns; -1 for missing ones."""
+    count = len(one)
     if one.type != other.type:
         one, other = (each.cast(pa.large_string()) for each in (one, other))
     both = pa.concat_arrays([one, other]).dictionary_encode()
-    codes: Longs = pc.fill_null(both.indices, -1).to_numpy(zero_copy_only=False)
-    return codes.astype(np.int64)
+    codes = pc.fill_null(both.indices, -1).to_numpy(zero_copy_only=False)
+    return codes[:count].astype(np.int64), codes[count:].astype(np.int64)
 
 
 def _differences(
@@ -275,8 +265,8 @@ def _differences(
     moved = sides[0].splits[first] != sides[1].splits[second]
     relabelled = np.zeros(len(first), np.bool_)
     if one.label is not None and other.label is not None:
-        mine = _codes(one.label, other.label)
-        relabelled = mine[: len(one)][first] != mine[len(one) :][second]
+        mine, others = _codes(one.label, other.label)
+        relabelled = mine[first] != others[second]
     changed = (one.payload[first] != other.payload[second]) & ~relabelled
     differs = {"changed": changed, "relabelled": relabelled, "moved": moved}
     examples: dict[str, tuple[Example, ...]] = {

@@ -198,7 +198,7 @@ def _write_images(
     dataset: OpenDataset, view: View, image: str, folder: str, split: str
 ) -> _Written:
     """Writes the images of a split, each into the folder of its class."""
-    label = label_of(dataset) or number_to_predict(dataset)
+    label = label_of(dataset.features.values()) or number_to_predict(dataset)
     name = dataset.features.get("filename")
     named = "filename" if name and name.kind in _NAMES and not name.is_list else ""
     columns = [image, *([label.name] if label else []), *([named] if named else [])]

@@ -192,7 +192,7 @@ def relabelling_of(
             f"{nearest(name, labels)}."
         )
     if not name:
-        found = label_of(dataset)
+        found = label_of(dataset.features.values())
         if found is None and len(labels) != 1:
             shown = f"several labels: {', '.join(labels)}" if labels else "no label"
             raise UsageError(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from beam_pipeline.reading.reading_plan import Found, Said, check_examples, find_records
@@ -212,13 +212,9 @@ def _split_again(
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
-def label_of(dataset: OpenDataset) -> Feature | None:
+def label_of(features: Iterable[Feature]) -> Feature | None:
     """Returns the label to predict, or the only one; None for neither."""
-    labels = [
-        each
-        for each in dataset.features.values()
-        if each.kind is Kind.LABEL and not each.shape
-    ]
+    labels = [each for each in features if each.kind is Kind.LABEL and not each.shape]
     found = [each for each in labels if each.is_label] or labels
     return found[0] if len(found) == 1 else None
 
@@ -247,7 +243,7 @@ def condition_of(dataset: OpenDataset, label: str, where: str) -> str:
     """
     if not label:
         return where
-    feature = label_of(dataset)
+    feature = label_of(dataset.features.values())
     number = number_to_predict(dataset) if feature is None else None
     if number is not None:
         if not _WHOLE.fullmatch(label):
