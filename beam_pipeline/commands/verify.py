@@ -38,15 +38,6 @@ from transforms.core.tfrecord import PayloadBatch, TFRecordReader, verify_file
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 
-__all__ = [
-    "Finding",
-    "Report",
-    "show",
-    "verify_bare_files",
-    "verify_dataset",
-    "verify_single_file",
-]
-
 # Sidecars may be large, so they are read in pieces.
 _STEP_BYTES = 1 << 20
 _NO_MANIFEST = (
@@ -259,13 +250,15 @@ def _check_shard(
     if rival is not None and rival != facts.file:
         meaning = f"It is what the manifest calls {rival!r}"
     elif found.records < facts.records:
-        lost = count_text(facts.records - found.records, "record")
-        meaning = f"Each record in it is sound, but {lost} are gone"
-        meaning = meaning.replace("1 record are", "1 record is")
+        lost = count_text(facts.records - found.records, "record is", "records are")
+        meaning = f"Each record in it is sound, but {lost} gone"
     elif found.records > facts.records:
-        more = count_text(found.records - facts.records, "record")
-        meaning = f"Each record in it is sound, but there are {more} too many"
-        meaning = meaning.replace("are 1 record ", "is 1 record ")
+        more = found.records - facts.records
+        is_or_are = "is" if more == 1 else "are"
+        meaning = (
+            f"Each record in it is sound, but there {is_or_are} "
+            f"{count_text(more, 'record')} too many"
+        )
     elif found.payload_bytes != facts.payload_bytes:
         meaning = (
             f"Its records are sound, but other ones: of {found.payload_bytes:,} bytes "

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from beam_pipeline.reading.open_dataset import OpenDataset, condition_of, label_of
 from transforms import files
 from transforms.core.arrays import is_list
+from transforms.core.arrays import is_bytes, values_and_rows
+from transforms.core.class_changes import ClassChanges, class_changes
 from transforms.core.manifest import Manifest
 from transforms.core.placing.vocabulary import ClassChanges, class_changes
 from transforms.core.schema import Kind
@@ -331,7 +333,7 @@ class _Search:
         """Returns n bools, true for records that have one of the keys."""
         parts = [np.zeros(0, np.bool_)]
         for column in self._columns.of(split, self._name):
-            values, rows = _flat(column)
+            values, rows = values_and_rows(column)
             texts = _as_text(values, self._name)
             if not self._example:
                 self._example = next((t for t in texts[:1].to_pylist() if t), "")
@@ -350,7 +352,7 @@ def _touched(columns: Columns, split: str, relabelling: Relabelling) -> Mask:
     names = pa.array([classes[each] for each in relabelling.changes.ids], pa.string())
     parts = [np.zeros(0, np.bool_)]
     for column in columns.of(split, relabelling.feature):
-        values, rows = _flat(column)
+        values, rows = values_and_rows(column)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         found = pc.is_in(values.cast(pa.string()), names)
@@ -360,28 +362,13 @@ def _touched(columns: Columns, split: str, relabelling: Relabelling) -> Mask:
     return np.concatenate(parts)
 
 
-def _flat(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Returns the values of a column, of lists all of theirs, and whose they are."""
-    rows = np.arange(len(column))
-    while is_list(column.type):
-        rows = rows[pc.list_parent_indices(column).to_numpy()]
-        column = pc.list_flatten(column)
-    return column, rows
-
-
 def _as_text(values: pa.Array, name: str) -> pa.Array:
     """Returns keys as a file of keys spells them."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         values = values.dictionary_decode()
         kind = values.type
-    if not (
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
+    if not (pa.types.is_integer(kind) or is_bytes(kind)):
         raise UsageError(
             f"Keys are whole numbers or texts; the feature {name!r} is {kind}. Name "
             f"another with --key-feature."

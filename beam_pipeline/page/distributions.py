@@ -26,6 +26,7 @@ Histograms and bars are SVG. Their numbers have one or two decimals, so that the
 facts give the same bytes.
 """
 
+import collections
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.page.sample import counts_of
-from transforms.core.arrays import is_list
+from transforms.core.arrays import values_and_rows
 from transforms.core.schema import Feature, Kind
 
 _WIDTH, _HEIGHT = 320, 88
@@ -341,7 +342,7 @@ def describe(
     flat = {name: _flat(feature, column) for name, column in columns.items()}
     if feature.kind is Kind.BOOL:
         counts = {name: counts_of(values) for name, values in flat.items()}
-        return _of_counts(counts, rows, compared, by_value=True)
+        return describe_counts(counts, rows, compared, by_value=True)
     if feature.kind is Kind.TEXT:
         counts = {name: counts_of(values) for name, values in flat.items()}
         distinct = len(set().union(*counts.values()))
@@ -349,7 +350,7 @@ def describe(
         if distinct <= _MOST_TEXTS and (
             distinct <= _SHOWN_VALUES or 2 * distinct < total
         ):
-            return _of_counts(counts, rows, compared, by_value=False)
+            return describe_counts(counts, rows, compared)
     measured = ""
     if feature.kind not in _NUMBERS:
         measured = "boxes" if feature.kind is Kind.BOX else "bytes"
@@ -375,27 +376,10 @@ def _names_files(feature: Feature) -> bool:
     return feature.kind is Kind.TEXT and is_named
 
 
-def describe_counts(
-    counts: Mapping[str, Mapping[str, int]],
-    rows: Mapping[str, tuple[int, int]],
-    compared: tuple[str, str] | None,
-) -> Distribution:
-    """Returns the same of values that have been counted, as the classes of labels.
-
-    Args:
-      counts: of each split, by value.
-      rows: see `Distribution`.
-      compared: see `describe`.
-    """
-    return _of_counts(counts, rows, compared, by_value=False)
-
-
 def _flat(feature: Feature, column: pa.Array) -> pa.Array:
     if feature.kind is Kind.BOX:
         return pc.list_value_length(column).drop_null()
-    while is_list(column.type):
-        column = pc.list_flatten(column)
-    return column.drop_null()
+    return values_and_rows(column)[0].drop_null()
 
 
 def _numbers(values: pa.Array) -> Floats:
@@ -413,31 +397,30 @@ def _few_whole(samples: Mapping[str, Floats]) -> Frequent | None:
     if not 0 < len(every) <= _FEW_WHOLE:
         return None
     counts = {
-        name: {
-            f"{int(value)}": int(count)
-            for value, count in zip(every, _count_each(values, every), strict=True)
-        }
+        name: {f"{int(value)}": int((values == value).sum()) for value in every}
         for name, values in samples.items()
     }
     return Frequent(counts, dict.fromkeys(samples, 0), len(every))
 
 
-def _count_each(values: Floats, known: Floats) -> list[int]:
-    places = np.searchsorted(known, values)
-    return [*map(int, np.bincount(places, minlength=len(known)))]
-
-
-def _of_counts(
+def describe_counts(
     counts: Mapping[str, Mapping[str, int]],
     rows: Mapping[str, tuple[int, int]],
     compared: tuple[str, str] | None,
     *,
-    by_value: bool,
+    by_value: bool = False,
 ) -> Distribution:
-    totals: dict[str, int] = {}
+    """Returns the same of values that have been counted, as the classes of labels.
+
+    Args:
+      counts: of each split, by value.
+      rows: see `Distribution`.
+      compared: see `describe`.
+      by_value: whether values are shown in their own order.
+    """
+    totals: collections.Counter[str] = collections.Counter()
     for each in counts.values():
-        for value, count in each.items():
-            totals[value] = totals.get(value, 0) + count
+        totals.update(each)
     ranked = sorted(totals, key=lambda v: (v,) if by_value else (-totals[v], v))
     shown = ranked[:_SHOWN_VALUES]
     values = {

@@ -24,6 +24,8 @@ from PIL import Image, ImageDraw
 from beam_pipeline.page.sample import ClassCounts, Sample, ends_of
 from beam_pipeline.reading.open_dataset import OpenDataset
 from transforms.core.image.resize import MAX_PIXELS
+from transforms.core.arrays import values_and_rows
+from transforms.core.image.choices import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
 from transforms.core.schema import Feature, Kind
 
@@ -315,10 +317,7 @@ def _rows_of_classes(sample: Sample, counts: ClassCounts | None) -> tuple[Longs,
     column = sample.columns[counts.facts.feature.name]
     if not len(column):
         return every, every
-    parents = every
-    while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
-        parents = parents[pc.list_parent_indices(column).to_numpy()]
-        column = pc.list_flatten(column)
+    column, parents = values_and_rows(column)
     known = pa.array(counts.ids, column.type)
     numbers = pc.index_in(column, known, skip_nulls=True)
     valid = numbers.is_valid().to_numpy(zero_copy_only=False)
@@ -332,18 +331,28 @@ def within(found: Sequence[PictureClass], budget: int) -> list[PictureClass]:
 
     First one of each class and split, then a second of each, and so on.
     """
-    kept: dict[tuple[int, str], list[Picture]] = collections.defaultdict(list)
-    ranks = max((len(p) for c in found for p in c.splits.values()), default=0)
-    for rank in range(ranks):
-        for number, each in enumerate(found):
-            for split, some in each.splits.items():
-                if rank >= len(some):
-                    continue
-                budget -= picture_bytes(some[rank])
-                if budget < 0:
-                    return _kept(found, kept)
-                kept[number, split].append(some[rank])
-    return _kept(found, kept)
+    sizes = sorted(
+        (rank, number, split, picture_bytes(picture))
+        for number, each in enumerate(found)
+        for split, some in enumerate(each.splits.values())
+        for rank, picture in enumerate(some)
+    )
+    kept: collections.Counter[tuple[int, int]] = collections.Counter()
+    for _, number, split, size in sizes:
+        budget -= size
+        if budget < 0:
+            break
+        kept[number, split] += 1
+    return [
+        dataclasses.replace(
+            each,
+            splits={
+                name: some[: kept[number, split]]
+                for split, (name, some) in enumerate(each.splits.items())
+            },
+        )
+        for number, each in enumerate(found)
+    ]
 
 
 def picture_bytes(picture: Picture) -> int:
@@ -351,17 +360,6 @@ def picture_bytes(picture: Picture) -> int:
     texts = len(picture.name[:80].encode()) + len(picture.label[:80].encode())
     data = len(picture.thumbnail.data) if picture.thumbnail else 0
     return data + 6 * texts + _TAG_BYTES
-
-
-def _kept(
-    found: Sequence[PictureClass], kept: Mapping[tuple[int, str], list[Picture]]
-) -> list[PictureClass]:
-    return [
-        dataclasses.replace(
-            each, splits={s: kept.get((number, s), []) for s in each.splits}
-        )
-        for number, each in enumerate(found)
-    ]
 
 
 def equal_images(

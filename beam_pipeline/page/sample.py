@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.reading.open_dataset import OpenDataset
-from transforms.core.arrays import is_list
+from transforms.core.arrays import values_and_rows
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Feature, Kind
 
@@ -238,9 +238,7 @@ def object_counts(
 
 def counts_of(column: pa.Array) -> dict[str, int]:
     """Returns how often each value occurs, by its text; of lists, each item."""
-    while is_list(column.type):
-        column = pc.list_flatten(column)
-    found = pc.value_counts(column.drop_null())
+    found = pc.value_counts(values_and_rows(column)[0].drop_null())
     texts = pc.cast(found.field("values"), pa.string()).to_pylist()
     return dict(zip(texts, found.field("counts").to_pylist(), strict=True))
 

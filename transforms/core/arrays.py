@@ -46,6 +46,15 @@ def is_list(arrow_type: pa.DataType) -> bool:
     )
 
 
+def values_and_rows(column: pa.Array) -> tuple[pa.Array, Sizes]:
+    """Returns the values of a column, of lists all of theirs, and their rows."""
+    rows = np.arange(len(column))
+    while is_list(column.type):
+        rows = rows[pc.list_parent_indices(column).to_numpy()]
+        column = pc.list_flatten(column)
+    return column, rows
+
+
 def decoded(array: pa.Array) -> pa.Array:
     """Returns dictionary-encoded values as plain values; others unchanged."""
     if not pa.types.is_dictionary(array.type):

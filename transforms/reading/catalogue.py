@@ -16,6 +16,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import Edition, TypedRows
 from transforms.reading.positions import Longs
+from transforms.reading.records import replaced
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -244,9 +245,9 @@ class CatalogueRows:
         try:
             yield from self._catalogue.typed_batches(features, start, stop)
         except (DamageError, OSError) as error:
-            raise self._replaced() or error from error
-        if (replaced := self._replaced()) is not None:
-            raise replaced
+            raise replaced(self._edition) or error from error
+        if (lost := replaced(self._edition)) is not None:
+            raise lost
 
     def at(
         self, features: Sequence[Feature], positions: Longs
@@ -272,20 +273,11 @@ class CatalogueRows:
         try:
             found = Catalogue(self._files.parts)
         except (DamageError, OSError) as error:
-            raise self._replaced() or error from error
+            raise replaced(self._edition) or error from error
         if len(found) != self._files.records:
-            raise self._replaced() or DamageError(
+            raise replaced(self._edition) or DamageError(
                 f"{found.path} and the other parts must have a row for each of the "
                 f"{self._files.records:,} records of the split; found {len(found):,}. "
                 f"'beam-tfrecord verify' shows all damage."
             )
         return found
-
-    def _replaced(self) -> DamageError | None:
-        change = self._edition.replacement()
-        if not change:
-            return None
-        return DamageError(
-            f"The dataset must stay as it was when it was opened; it was replaced "
-            f"while open: {change}. Open it again."
-        )

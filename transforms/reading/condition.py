@@ -25,7 +25,7 @@ from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
-from transforms.reading.rows import batch_of, first_misfit
+from transforms.reading.rows import first_misfit
 
 # By name: a column in the form that `Condition.mask` gives it.
 Columns = Mapping[str, pa.Array]
@@ -303,7 +303,7 @@ def matching(
                 payloads,
                 records,
                 positions,
-                lambda record: rows.batch(batch_of([record]), ""),
+                lambda record: rows.batch(PayloadBatch.of([record]), ""),
             ) from error
         held.append(_mask(condition, batch))
         done += len(payloads)
@@ -324,4 +324,4 @@ def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:
         yield from records.ascending(wanted)
         return
     for start in range(0, len(wanted), _TOGETHER):
-        yield batch_of([*records.many(wanted[start : start + _TOGETHER])])
+        yield PayloadBatch.of([*records.many(wanted[start : start + _TOGETHER])])

@@ -257,11 +257,6 @@ class Records:
             return [self[position] for position in range(first, last + 1)]
         return [*self.batches(first, last + 1)]
 
-    def span(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yields the records at `start` to `stop`. Raises as `[i]` does."""
-        for batch in self.batches(start, stop):
-            yield from batch.to_list()
-
     def batches(self, start: int, stop: int) -> Iterator[PayloadBatch]:
         """Yields the records at `start` to `stop`; also those of compressed shards.
 
@@ -337,14 +332,14 @@ class Records:
                 if batch.first_record + len(batch) >= last:
                     return
         except (SourceError, TFRecordError) as error:
-            raise self._replaced() or error from error
+            raise replaced(self._edition) or error from error
         self._check_number(shard, reader.records)
 
     def _read(self, shard: int, begin: int, end: int) -> bytes:
         try:
             data = self._folder.read(self._names[shard], begin, end)
         except SourceError as error:
-            raise self._replaced() or error from error
+            raise replaced(self._edition) or error from error
         if len(data) < end - begin:
             self._check_size(shard, begin + len(data), end)
         return data
@@ -385,7 +380,7 @@ class Records:
         try:
             size = self._folder.size_of(name)
         except SourceError as error:
-            raise self._replaced() or error from error
+            raise replaced(self._edition) or error from error
         if stated.bytes not in (None, size):
             self._check_size(shard, size, stated.bytes or 0)
         offsets = self._indexed(name, size)
@@ -425,7 +420,7 @@ class Records:
         """Raises where a shard does not have the records that are stated."""
         stated = self._shards[shard]
         if found != stated.records:
-            raise self._replaced() or TFRecordError(
+            raise replaced(self._edition) or TFRecordError(
                 f"{stated.path} must have {stated.records or 0:,} records, as is "
                 f"stated beside it; found {found:,}. Fetch or convert the dataset "
                 f"again.",
@@ -437,26 +432,16 @@ class Records:
     def _check_size(self, shard: int, found: int, wanted: int) -> None:
         """Raises the error of a shard that is no longer what it was."""
         path = self._shards[shard].path
-        raise self._replaced() or TFRecordError(
+        raise replaced(self._edition) or TFRecordError(
             f"{path} must have {wanted:,} bytes; found {found:,}. Fetch or convert "
             f"the dataset again.",
             path=path,
             kind="truncated",
         )
 
-    def _replaced(self) -> DamageError | None:
-        """Returns the error of a dataset that was replaced; None where it was not."""
-        change = self._edition.replacement()
-        if not change:
-            return None
-        return DamageError(
-            f"The dataset must stay as it was when it was opened; it was replaced "
-            f"while open: {change}. Open it again."
-        )
-
     def _damage(self, shard: int, place: int, offset: int, kind: str) -> Exception:
         path = self._shards[shard].path
-        return self._replaced() or TFRecordError(
+        return replaced(self._edition) or TFRecordError(
             f"{path}: record {place:,} at byte {offset:,}: {DAMAGE_KINDS[kind]}. "
             f"'beam-tfrecord verify' shows all damage, and 'repair' saves the other "
             f"records.",
@@ -465,6 +450,17 @@ class Records:
             offset=offset,
             kind=kind,
         )
+
+
+def replaced(edition: Edition) -> DamageError | None:
+    """Returns the error of a dataset that was replaced; None where it was not."""
+    change = edition.replacement()
+    if not change:
+        return None
+    return DamageError(
+        f"The dataset must stay as it was when it was opened; it was replaced while "
+        f"open: {change}. Open it again."
+    )
 
 
 def _wrong_length(data: bytes, starts: Longs, lengths: Longs) -> tuple[int, str] | None:

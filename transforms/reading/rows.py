@@ -149,7 +149,7 @@ class RowReader:
         """Returns the row of one record. Raises as `rows` does."""
         row = self._plain_row(record) if self._stored is not None else None
         if row is None:
-            (row,) = self.rows(batch_of([record]))
+            (row,) = self.rows(PayloadBatch.of([record]))
         return row
 
     def _plain_row(self, record: bytes) -> dict[str, Any] | None:
@@ -174,13 +174,6 @@ class RowReader:
             except (UnicodeDecodeError, ValueError):
                 return None
         return row
-
-
-def batch_of(records: Sequence[bytes]) -> PayloadBatch:
-    """Returns records as the decoder takes them."""
-    lengths = np.fromiter(map(len, records), np.int64, len(records))
-    starts = np.cumsum(lengths) - lengths
-    return PayloadBatch(b"".join(records), starts, lengths, 0, starts)
 
 
 def _fills(features: Sequence[Feature], looks: Looks) -> Iterator[tuple[str, Any]]:
@@ -340,16 +333,19 @@ def _lists(feature: Feature, looks: Looks) -> _Values:
                 rows = numbers.reshape(len(column), *shape)
                 return [row.copy() for row in rows]
         sized = [-1 if size is None else size for size in shape]
-        stops = np.cumsum(sizes)
-        parts = zip((stops - sizes).tolist(), stops.tolist(), strict=True)
+        parts = [part.copy() for part in _cut(numbers, sizes)]
         if len(shape) == 1:
-            return [numbers[start:stop].copy() for start, stop in parts]
-        return [
-            numbers[start:stop].copy().reshape(sized) if stop > start else None
-            for start, stop in parts
-        ]
+            return parts
+        return [part.reshape(sized) if len(part) else None for part in parts]
 
     return values
+
+
+def _cut(values: Any, sizes: Any) -> list[Any]:
+    """Returns values, one after another, as parts of these sizes."""
+    stops = np.cumsum(sizes)
+    parts = zip((stops - sizes).tolist(), stops.tolist(), strict=True)
+    return [values[start:stop] for start, stop in parts]
 
 
 def _flat(column: pa.Array) -> tuple[pa.Array, Any]:
@@ -372,27 +368,13 @@ def _ragged(column: pa.Array) -> list[Any]:
     items: Any = _plain(values)
     if not pa.types.is_string(values.type) and not pa.types.is_binary(values.type):
         items = np.array(_numbers(values))
-    ends = np.cumsum(sizes)
-    parts = [
-        items[start:stop]
-        for start, stop in zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-    ]
-    stops = np.cumsum(lengths)
-    return [
-        parts[start:stop]
-        for start, stop in zip((stops - lengths).tolist(), stops.tolist(), strict=True)
-    ]
+    return _cut(_cut(items, sizes), lengths)
 
 
 def _boxes(column: pa.Array) -> list[Any]:
     numbers, sizes = _flat(column)
     corners = np.array(_numbers(numbers)).reshape(-1, len(BOX_SIDES))
-    stops = np.cumsum(sizes) // len(BOX_SIDES)
-    starts = stops - sizes // len(BOX_SIDES)
-    return [
-        corners[a:b].copy()
-        for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
-    ]
+    return [part.copy() for part in _cut(corners, sizes // len(BOX_SIDES))]
 
 
 def first_misfit(

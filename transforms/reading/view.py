@@ -26,7 +26,7 @@ from transforms.reading.positions import (
     whole_number,
 )
 from transforms.reading.records import Gathered, Records
-from transforms.reading.rows import Looks, RowReader, batch_of, first_misfit, located
+from transforms.reading.rows import Looks, RowReader, first_misfit, located
 from transforms.reading.stream import Columns, regrouped
 from transforms.storage.read_ahead import read_ahead
 
@@ -155,7 +155,7 @@ class _Sequence:
                 raise self._found(error, payloads, positions) from error
 
     def _at(self, positions: Longs) -> list[Any]:
-        payloads = batch_of([*self._split.records.many(positions)])
+        payloads = PayloadBatch.of([*self._split.records.many(positions)])
         try:
             return [*self._items(payloads)] if len(payloads) else []
         except ExampleError as error:
@@ -181,7 +181,7 @@ class _Sequence:
             return
         for found in self._gathered(rows):
             for some in found.parts(rows, _BYTES_TOGETHER):
-                yield place, batch_of(some)
+                yield place, PayloadBatch.of(some)
                 place += len(some)
 
     def _in_order(self) -> Iterator[PayloadBatch] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from beam_pipeline.commands import verify
+from beam_pipeline.commands.findings import Finding
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.terminal import reading_progress
 from tests.support.datasets import animals, example, write_dataset, write_records
@@ -32,13 +33,13 @@ def folder(tmp_path: Folder) -> Folder:
     return directory
 
 
-def findings(folder: Folder) -> list[verify.Finding]:
+def findings(folder: Folder) -> list[Finding]:
     target = open_target(str(folder))
     assert isinstance(target, Dataset)
     return list(verify.verify_dataset(target).findings)
 
 
-def only(folder: Folder) -> verify.Finding:
+def only(folder: Folder) -> Finding:
     (finding,) = findings(folder)
     assert finding.is_damage
     return finding
