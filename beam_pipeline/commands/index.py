@@ -187,8 +187,16 @@ def run(
         f"indexed {count_text(records, 'record')} of {which} in {printable(output)}"
     )
     if catalogue:
-        parts = _catalogue(path, found, features, output)
-        written += f", {count_text(parts, 'catalogue part')}"
+        if not found.edition.manifest:
+            raise UsageError(
+                f"A catalogue needs a dataset of this program, whose manifest knows "
+                f"the features; {path!r} has none. Convert it first."
+            )
+        folder = os.path.join(output, "catalogue")
+        _make(folder)
+        path_of = functools.partial(os.path.join, output)
+        facts = _catalogue(found, found.splits, features, path_of, folder)
+        written += f", {count_text(len(facts), 'catalogue part')}"
     _tell(written, [*notes, *left_out], quiet=quiet)
     return 0
 
@@ -244,17 +252,28 @@ def _add_catalogue(found: Found, features: Sequence[Feature], work: _Deriving) -
 
     One that the conversion has written knows more: where each record comes from.
     """
-    count = 0
-    for split in found.splits:
-        if work.manifest.catalogue_parts(split):
-            continue
+    splits = [s for s in found.splits if not work.manifest.catalogue_parts(s)]
+    parts = _catalogue(found, splits, features, work.free_path_of, work.attempts)
+    work.add(parts)
+    return len(parts)
+
+
+def _catalogue(
+    found: Found,
+    splits: Sequence[str],
+    features: Sequence[Feature],
+    path_of: Callable[[str], str],
+    attempts: str,
+) -> list[FileFacts]:
+    """Writes the catalogue of some splits; returns the facts of its parts."""
+    facts: list[FileFacts] = []
+    for split in splits:
         shards = [shard for name, shard in found.shards if name == split]
-        facts = write_catalogue(
-            work.free_path_of, split, shards, features, attempts=work.attempts
-        )
-        work.add(facts)
-        count += len(facts)
-    return count
+        if shards:
+            facts += write_catalogue(
+                path_of, split, shards, features, attempts=attempts
+            )
+    return facts
 
 
 def _beside(path: str, found: Found) -> str:
@@ -300,33 +319,6 @@ def _make(folder: str) -> None:
     # An object store has no folders.
     if not is_remote(folder):
         folders.make(folder)
-
-
-def _catalogue(
-    path: str, found: Found, features: Sequence[Feature], output: str
-) -> int:
-    """Writes the catalogue of each split; returns the number of its parts.
-
-    Raises:
-      UsageError: there is no metadata that states the features.
-    """
-    if not found.edition.manifest:
-        raise UsageError(
-            f"A catalogue needs a dataset of this program, whose manifest knows the "
-            f"features; {path!r} has none. Convert it first."
-        )
-    by_split: dict[str, Sequence[Shard]] = {
-        split: [shard for name, shard in found.shards if name == split]
-        for split in found.splits
-    }
-    folder = os.path.join(output, "catalogue")
-    _make(folder)
-    path_of = functools.partial(os.path.join, output)
-    return sum(
-        len(write_catalogue(path_of, split, shards, features, attempts=folder))
-        for split, shards in by_split.items()
-        if shards
-    )
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.reading.open_dataset import OpenDataset, open_dataset
+from beam_pipeline.reading.open_dataset import OpenDataset, names_files, open_dataset
 from beam_pipeline.terminal.words import size_text
 from transforms.core.placing.leakage import (
     Leaks,
@@ -108,7 +108,7 @@ def _compared(
     few = shared.values[:_COMPARED]
     known: dict[int, dict[bytes, dict[str, Place]]] = {v: {} for v in few.tolist()}
     for rows, split, prints in parts:
-        name = _name_of(rows)
+        name = next((n for n, f in rows.features.items() if names_files(f)), "")
         view = rows[split].select([image, name] if name else [image])
         for position in np.flatnonzero(np.isin(prints, few)).tolist():
             row = view[position]
@@ -123,13 +123,3 @@ def _compared(
         value: next((tuple(c.values()) for c in contents.values() if len(c) > 1), ())
         for value, contents in known.items()
     }
-
-
-def _name_of(rows: OpenDataset) -> str:
-    """Returns the feature that names the file of a record; empty for none."""
-    named = (
-        name
-        for name, feature in rows.features.items()
-        if name.rpartition("/")[2] == "filename" and feature.kind is Kind.TEXT
-    )
-    return next(named, "")

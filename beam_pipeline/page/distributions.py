@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.page.sample import counts_of
+from beam_pipeline.reading.open_dataset import names_files
 from transforms.core.arrays import values_and_rows
 from transforms.core.schema import Feature, Kind
 
@@ -359,7 +360,7 @@ def describe(
     odd = sum(map(len, numbers.values())) - sum(map(len, finite.values()))
     drift = None
     # The length of a path says where a file was, and nothing of the data.
-    if compared and not _names_files(feature):
+    if compared and not names_files(feature):
         drift = drift_of_numbers(finite[compared[0]], finite[compared[1]])
     whole = feature.kind is not Kind.FLOAT
     frequent = _few_whole(finite) if feature.kind is Kind.INT64 else None
@@ -369,11 +370,6 @@ def describe(
     shown = {name: finite[name] for name in (compared or finite)}
     histogram = None if frequent else histogram_of(shown, whole=whole)
     return Distribution(measured, rows, spreads, histogram, frequent, odd, drift)
-
-
-def _names_files(feature: Feature) -> bool:
-    is_named = feature.name.rpartition("/")[2] == "filename"
-    return feature.kind is Kind.TEXT and is_named
 
 
 def _flat(feature: Feature, column: pa.Array) -> pa.Array:

@@ -24,6 +24,7 @@ from PIL import Image, ImageDraw
 from beam_pipeline.page.sample import ClassCounts, Sample, ends_of
 from beam_pipeline.reading.open_dataset import OpenDataset
 from transforms.core.image.resize import MAX_PIXELS
+from beam_pipeline.reading.open_dataset import OpenDataset, names_files
 from transforms.core.arrays import values_and_rows
 from transforms.core.image.choices import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
@@ -217,12 +218,7 @@ class _Reader:
         features = dataset.features
         label = counts.facts.feature.name if counts else ""
         boxes = next((n for n, f in features.items() if f.kind is Kind.BOX), "")
-        named = (
-            name
-            for name, feature in features.items()
-            if name.rpartition("/")[2] == "filename" and feature.kind is Kind.TEXT
-        )
-        name = next(named, "")
+        name = next((n for n, f in features.items() if names_files(f)), "")
         self._dataset, self._image = dataset, image
         self._label, self._boxes, self._name = label, boxes, name
         self._names = [n for n in (image.name, label, boxes, name) if n]

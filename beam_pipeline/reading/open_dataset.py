@@ -219,6 +219,11 @@ def label_of(features: Iterable[Feature]) -> Feature | None:
     return found[0] if len(found) == 1 else None
 
 
+def names_files(feature: Feature) -> bool:
+    """Whether a feature names the file of each record."""
+    return feature.name.rpartition("/")[2] == "filename" and feature.kind is Kind.TEXT
+
+
 def number_to_predict(dataset: OpenDataset) -> Feature | None:
     """Returns the integer that is the class of each row, as an id of a landmark is."""
     numbers = (
