@@ -56,142 +56,135 @@ _DECODING = "channels=3, expand_animations=False"
 def tensorflow(facts: Facts) -> str:
     """Returns the program: `feature_description`, `parse`, `read` and `batches`."""
     manifest = facts.manifest
-    shards = {split.name: len(split.shards) for split in manifest.splits}
-    records = {split.name: split.records for split in manifest.splits}
-    suffix = COMPRESSION_SUFFIXES[manifest.compression]
+    shards = {literal(s.name): str(len(s.shards)) for s in manifest.splits}
+    records = {literal(s.name): str(s.records) for s in manifest.splits}
     compression = _COMPRESSION_TYPES[manifest.compression]
     option = f', compression_type="{compression}"' if compression else ""
-    lines = [
-        facts.heading,
-        "import tensorflow as tf",
-        "",
+    suffix = COMPRESSION_SUFFIXES[manifest.compression]
+    definitions = [
         f"DIRECTORY = {literal(facts.shard_folder)}",
         f"NAME = {literal(manifest.name)}",
-        *assigned("SHARDS", {literal(k): str(n) for k, n in shards.items()}),
-        *assigned("RECORDS", {literal(k): str(n) for k, n in records.items()}),
+        *assigned("SHARDS", shards),
+        *assigned("RECORDS", records),
         *facts.class_lists(),
         *([facts.size_line] if facts.image else []),
         "",
         "feature_description = {",
         *(f"    {line}" for each in facts.features for line in _entry(each, facts)),
         "}",
-        "",
-        "",
-        "def parse(record):",
-        '    """One serialised record -> feature name -> value."""',
-        "    return tf.io.parse_single_example(record, feature_description)",
-        "",
-        "",
-        "def read(split):",
-        '    """All records of a split, parsed."""',
-        "    count = SHARDS[split]",
-        "    files = [",
-        '        f"{DIRECTORY}/{NAME}-{split}.tfrecord-{i:05d}-of-{count:05d}'
-        f'{suffix}"',
-        "        for i in range(count)",
-        "    ]",
-        f"    dataset = tf.data.TFRecordDataset(files{option}).map(parse)",
-        "    # reading fails if a record is missing; Keras knows the number of steps",
-        "    counted = tf.data.experimental.assert_cardinality(RECORDS[split])",
-        "    return dataset.apply(counted)",
-        "",
-        "",
-        *_preparing(facts),
-        "def batches(split, size=32):",
-        '    """Batches for training, in another order each time."""',
-        "    return (",
-        "        read(split)",
-        "        .shuffle(1000)  # the files are shuffled; this varies the epochs",
-        *_mapping(facts),
-        *_batching(facts),
-        "        .prefetch(tf.data.AUTOTUNE)",
-        "    )",
-        "",
-        "",
-        'if __name__ == "__main__":',
-        *(f"    {line}".rstrip() for line in _main(facts)),
     ]
-    return "\n".join(lines) + "\n"
+    mapped, batched = "", ".batch(size)"
+    if facts.image:
+        mapped = "\n        .map(prepare, num_parallel_calls=tf.data.AUTOTUNE)"
+    if any(varies(each.feature) for each in facts.features):
+        batched = ".ragged_batch(size)  # .batch takes no lists of any length"
+    return f"""\
+{facts.heading}
+import tensorflow as tf
+
+{chr(10).join(definitions)}
 
 
-def _preparing(facts: Facts) -> Iterator[str]:
-    """Yields a function that decodes the image."""
+def parse(record):
+    \"\"\"One serialised record -> feature name -> value.\"\"\"
+    return tf.io.parse_single_example(record, feature_description)
+
+
+def read(split):
+    \"\"\"All records of a split, parsed.\"\"\"
+    count = SHARDS[split]
+    files = [
+        f"{{DIRECTORY}}/{{NAME}}-{{split}}.tfrecord-{{i:05d}}-of-{{count:05d}}{suffix}"
+        for i in range(count)
+    ]
+    dataset = tf.data.TFRecordDataset(files{option}).map(parse)
+    # reading fails if a record is missing; Keras knows the number of steps
+    counted = tf.data.experimental.assert_cardinality(RECORDS[split])
+    return dataset.apply(counted)
+
+
+{_preparing(facts)}\
+def batches(split, size=32):
+    \"\"\"Batches for training, in another order each time.\"\"\"
+    return (
+        read(split)
+        .shuffle(1000)  # the files are shuffled; this varies the epochs{mapped}
+        {batched}
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+if __name__ == "__main__":
+{_main(facts)}"""
+
+
+def _preparing(facts: Facts) -> str:
+    """Returns functions that decode the image; empty for none."""
     if not facts.image:
-        return
+        return ""
     name = literal(facts.image)
-    yield "def decode(encoded):"
-    yield '    """Decodes the bytes of an image and resizes it: float32, 0 to 1."""'
-    yield "    # expand_animations=True would give images of no known rank"
-    yield f"    image = tf.io.decode_image(encoded, {_DECODING})"
-    yield "    return tf.image.resize(image, [SIZE, SIZE]) / 255"
-    yield ""
-    yield ""
-    yield "def prepare(row):"
-    if facts.classified is None:
-        yield '    """Feature name -> value, with the decoded image."""'
-        yield f"    return row | {{{name}: decode(row[{name}])}}"
-    else:
-        yield '    """The image and its class, which are all that a model needs."""'
-        yield f"    return decode(row[{name}]), row[{literal(facts.label)}]"
-    yield ""
-    yield ""
+    what = "Feature name -> value, with the decoded image."
+    returned = f"row | {{{name}: decode(row[{name}])}}"
+    if facts.classified is not None:
+        what = "The image and its class, which are all that a model needs."
+        returned = f"decode(row[{name}]), row[{literal(facts.label)}]"
+    return f"""\
+def decode(encoded):
+    \"\"\"Decodes the bytes of an image and resizes it: float32, 0 to 1.\"\"\"
+    # expand_animations=True would give images of no known rank
+    image = tf.io.decode_image(encoded, {_DECODING})
+    return tf.image.resize(image, [SIZE, SIZE]) / 255
 
 
-def _main(facts: Facts) -> Iterator[str]:
-    """Yields what the program does: it prints a batch and trains a small model."""
+def prepare(row):
+    \"\"\"{what}\"\"\"
+    return {returned}
+
+
+"""
+
+
+def _main(facts: Facts) -> str:
+    """Returns what the program does: it prints a batch and trains a small model."""
     split = literal(facts.split.name)
-    found = facts.classified
-    if found is None:
-        yield f"batch = next(iter(batches({split})))"
-        yield "for name, values in batch.items():"
-        yield "    print(name, values.dtype.name, values.shape)"
-        return
+    if facts.classified is None:
+        return f"""\
+    batch = next(iter(batches({split})))
+    for name, values in batch.items():
+        print(name, values.dtype.name, values.shape)
+"""
     image, label = literal(facts.image), literal(facts.label)
-    yield f"values, target = next(iter(batches({split})))"
-    yield f"print({image}, values.dtype.name, values.shape)"
-    yield f"print({label}, target.dtype.name, target.shape)"
     validated = ""
     if facts.validation:
         validated = f", validation_data=batches({literal(facts.validation)})"
-    listed = facts.is_listed(found)
-    count = f"len(CLASSES[{label}])" if listed else f"{len(found.classes)}"
-    yield ""
-    yield "# a small model, to be replaced by yours"
-    yield "model = tf.keras.Sequential("
-    yield "    ["
-    for filters in (16, 32):
-        yield (
-            f"        tf.keras.layers.Conv2D({filters}, 3, strides=2, "
-            f'activation="relu"),'
-        )
-    yield "        tf.keras.layers.GlobalAveragePooling2D(),"
-    yield f'        tf.keras.layers.Dense({count}, activation="softmax"),'
-    yield "    ]"
-    yield ")"
-    loss = '"sparse_categorical_crossentropy"'
-    yield f'model.compile("adam", {loss}, metrics=["accuracy"])'
-    yield f"model.fit(batches({split}){validated}, epochs=1)"
-    yield ""
-    yield '# of a file: decode(tf.io.read_file("photo.jpg"))'
-    yield f"image, label = next(iter(read({literal(facts.unseen)}).map(prepare)))"
-    yield "guess = model.predict(image[None], verbose=0)[0].argmax()"
-    if listed:
+    count = str(len(facts.classified.classes))
+    shown = 'int(label), "is taken for", guess'
+    if facts.is_listed(facts.classified):
         names = f"CLASSES[{label}]"
-        yield f'print({names}[label], "is taken for", {names}[guess])'
-    else:
-        yield 'print(int(label), "is taken for", guess)'
+        count = f"len({names})"
+        shown = f'{names}[label], "is taken for", {names}[guess]'
+    return f"""\
+    values, target = next(iter(batches({split})))
+    print({image}, values.dtype.name, values.shape)
+    print({label}, target.dtype.name, target.shape)
 
+    # a small model, to be replaced by yours
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Conv2D(16, 3, strides=2, activation="relu"),
+            tf.keras.layers.Conv2D(32, 3, strides=2, activation="relu"),
+            tf.keras.layers.GlobalAveragePooling2D(),
+            tf.keras.layers.Dense({count}, activation="softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(batches({split}){validated}, epochs=1)
 
-def _mapping(facts: Facts) -> Iterator[str]:
-    if facts.image:
-        yield "        .map(prepare, num_parallel_calls=tf.data.AUTOTUNE)"
-
-
-def _batching(facts: Facts) -> Iterator[str]:
-    if any(varies(each.feature) for each in facts.features):
-        yield "        .ragged_batch(size)  # .batch takes no lists of any length"
-    else:
-        yield "        .batch(size)"
+    # of a file: decode(tf.io.read_file("photo.jpg"))
+    image, label = next(iter(read({literal(facts.unseen)}).map(prepare)))
+    guess = model.predict(image[None], verbose=0)[0].argmax()
+    print({shown})
+"""
 
 
 def _entry(facts: FeatureFacts, of: Facts) -> Iterator[str]:
