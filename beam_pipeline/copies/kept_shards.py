@@ -2,18 +2,18 @@
 
 import collections
 import dataclasses
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
+import numpy as np
+
 from beam_pipeline.copies.chosen_rows import Chosen, Relabelling
-from beam_pipeline.copies.publication import CopiedShard
 from beam_pipeline.copies.shard_copies import (
     Changed,
+    CopiedShard,
     Counted,
     classes_by_name,
-    copy_some,
-    copy_whole,
+    copied,
     counts_left,
     open_features,
     summarized,
@@ -23,20 +23,9 @@ from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import FeatureFacts, ShardFacts, SplitFacts
 from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics
-from transforms.core.tfrecord import TFRecordReader
-from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.work.store import Store
 
 Opened = Callable[[str], BinaryIO]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Piece:
-    """A shard of the dataset, and which of its records the subset holds."""
-
-    split: str
-    facts: ShardFacts
-    places: slice
 
 
 class KeptShards:
@@ -67,9 +56,9 @@ class KeptShards:
         self._features = [f.feature for f in manifest.features if f.feature.record_keys]
         self._gone = {split.name: Counted() for split in manifest.splits}
         self._seen = {split.name: Counted() for split in manifest.splits}
-        self._kept: list[_Piece] = []
-        self._cut: list[_Piece] = []
-        self._dropped: list[_Piece] = []
+        self._kept: list[CopiedShard] = []
+        self._cut: list[CopiedShard] = []
+        self._dropped: list[CopiedShard] = []
         for split in manifest.splits:
             self._sort(split)
         self.whole, self.changed = len(self._kept), len(self._cut)
@@ -77,15 +66,17 @@ class KeptShards:
     def _sort(self, split: SplitFacts) -> None:
         """Tells shards that stay as they are from those that are cut or left out."""
         mask = self._chosen.kept.get(split.name)
-        touched = self._chosen.relabelled.get(split.name)
         start = 0
         for facts in split.shards:
-            places = slice(start, start + facts.records)
-            piece = _Piece(split.name, facts, places)
-            start = places.stop
+            stop = start + facts.records
+            kept = (
+                np.zeros(facts.records, np.bool_) if mask is None else mask[start:stop]
+            )
+            piece = CopiedShard(self._dataset, split.name, facts, start, kept)
+            start = stop
             if mask is None:
                 self._dropped.append(piece)
-            elif mask[places].all() and (touched is None or not touched[places].any()):
+            elif kept.all() and self._changed(piece) is None:
                 self._kept.append(piece)
             else:
                 self._cut.append(piece)
@@ -93,19 +84,13 @@ class KeptShards:
     def write(self, store: Store) -> tuple[SplitFacts, ...]:
         """Writes the shards to where a store has them; returns the splits."""
         written: dict[str, ShardFacts] = {}
-        for piece in self._kept:
-            name = piece.facts.file
-            store.announce(name)
-            copy_whole(
-                self._dataset.path(name),
-                os.path.join(store.dataset, name),
-                piece.facts,
-                attempts=store.attempts,
+        for name, piece in self.sources().items():
+            written[name], gone, seen = copied(
+                *(piece, name, self._changed(piece)),
+                *(self._features, store, self._opened),
             )
-            written[name] = piece.facts
-        for piece in self._cut:
-            store.announce(piece.facts.file)
-            written[piece.facts.file] = self._write_cut(piece, store)
+            self._gone[piece.split].add(gone.facts)
+            self._seen[piece.split].add(seen.facts)
         splits = [
             s for s in self._dataset.manifest.splits if s.name in self._chosen.kept
         ]
@@ -116,40 +101,16 @@ class KeptShards:
 
     def sources(self) -> dict[str, CopiedShard]:
         """Returns where the records of each shard that is written come from."""
-        return {
-            piece.facts.file: CopiedShard(
-                self._dataset,
-                piece.split,
-                piece.facts,
-                piece.places.start,
-                self._chosen.kept[piece.split][piece.places],
-            )
-            for piece in (*self._kept, *self._cut)
-        }
+        return {piece.facts.file: piece for piece in (*self._kept, *self._cut)}
 
-    def _write_cut(self, piece: _Piece, store: Store) -> ShardFacts:
-        name = piece.facts.file
-        facts, gone, seen = copy_some(
-            self._dataset.path(name),
-            os.path.join(store.dataset, name),
-            piece.facts,
-            self._chosen.kept[piece.split][piece.places],
-            self._changed(piece),
-            self._features,
-            compression=self._dataset.manifest.compression,
-            attempts=store.attempts,
-            opened=self._opened,
-        )
-        self._gone[piece.split].add(gone.facts)
-        self._seen[piece.split].add(seen.facts)
-        return facts
-
-    def _changed(self, piece: _Piece) -> Changed | None:
+    def _changed(self, piece: CopiedShard) -> Changed | None:
+        """Returns which records of a shard get other class ids; None for none."""
         touched = self._chosen.relabelled.get(piece.split)
         if touched is None or self._relabelling is None:
             return None
+        mask = touched[piece.first : piece.first + piece.facts.records]
         ids = {self._relabelling.key: self._relabelling.changes.ids}
-        return Changed(touched[piece.places], ids)
+        return Changed(mask, ids) if mask.any() else None
 
     def facts(
         self, splits: Sequence[SplitFacts]
@@ -233,9 +194,8 @@ class KeptShards:
         for piece in self._kept:
             if not wanted:
                 break
-            path = self._dataset.path(piece.facts.file)
-            for payloads in self._payloads(path, piece.facts):
-                seen.add(summarized(payloads, wanted, path))
+            for payloads in piece.payloads(self._opened):
+                seen.add(summarized(payloads, wanted, piece.path))
                 by_name = {f.feature.name: f for f in whole}
                 wanted = open_features(
                     [by_name[each.name] for each in wanted], gone, seen.facts
@@ -255,20 +215,11 @@ class KeptShards:
             )
         return out
 
-    def _read(self, pieces: Sequence[_Piece], into: Mapping[str, Counted]) -> None:
+    def _read(self, pieces: Sequence[CopiedShard], into: Mapping[str, Counted]) -> None:
         for piece in pieces:
-            path = self._dataset.path(piece.facts.file)
-            for payloads in self._payloads(path, piece.facts):
-                into[piece.split].add(summarized(payloads, self._features, path))
-
-    def _payloads(self, path: str, facts: ShardFacts) -> Iterator[PayloadBatch]:
-        with self._opened(path) as file:
-            reader = TFRecordReader(
-                file,
-                compression=self._dataset.manifest.compression,
-                allow_empty=not facts.records,
-            )
-            yield from reader.batches()
+            for payloads in piece.payloads(self._opened):
+                found = summarized(payloads, self._features, piece.path)
+                into[piece.split].add(found)
 
 
 def _merged(parts: Mapping[str, Counted]) -> dict[str, Statistics]:

@@ -9,20 +9,18 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from beam_pipeline.copies.publication import (
-    CopiedShard,
     Made,
     look_at,
     publish_copy,
     with_sidecars,
 )
-from beam_pipeline.copies.shard_copies import Changed, copy_some, copy_whole, with_ids
+from beam_pipeline.copies.shard_copies import Changed, CopiedShard, copied, with_ids
 from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.label_map import LABEL_MAP_NAME
@@ -30,7 +28,6 @@ from transforms.core.manifest import (
     Account,
     FeatureFacts,
     Manifest,
-    ShardFacts,
     SplitFacts,
 )
 from transforms.core.naming import ShardName
@@ -234,7 +231,8 @@ def _split(
         sources[file] = CopiedShard(part.dataset, split.name, facts, start, every)
         ids = part.changed(split) if facts.records else {}
         counts[bool(ids)] += 1
-        shards.append(_copied(part.dataset, facts, file, ids, store, opened))
+        changed = Changed(every, ids) if ids else None
+        shards.append(copied(sources[file], file, changed, (), store, opened)[0])
     own = [split for part in parts for split in part.dataset.manifest.splits]
     return SplitFacts(
         name, tuple(shards), _counts([s for s in own if s.name == name], classes)
@@ -244,33 +242,6 @@ def _split(
 def _firsts(split: SplitFacts) -> Iterator[int]:
     """Returns the place in its split of each shard's first record."""
     return itertools.accumulate((each.records for each in split.shards), initial=0)
-
-
-def _copied(
-    dataset: Dataset,
-    facts: ShardFacts,
-    file: str,
-    ids: Mapping[str, Mapping[int, int]],
-    store: Store,
-    opened: Callable[[str], BinaryIO],
-) -> ShardFacts:
-    """Writes a shard under a new name; returns its facts."""
-    store.announce(file)
-    source, target = dataset.path(facts.file), os.path.join(store.dataset, file)
-    if not ids:
-        copy_whole(source, target, facts, attempts=store.attempts)
-        return dataclasses.replace(facts, file=file)
-    every = np.ones(facts.records, np.bool_)
-    copied, _, _ = copy_some(
-        *(source, target, facts),
-        kept=every,
-        changed=Changed(every, ids),
-        features=(),
-        compression=dataset.manifest.compression,
-        attempts=store.attempts,
-        opened=opened,
-    )
-    return copied
 
 
 def _counts(

@@ -17,10 +17,9 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from beam_pipeline.copies.shard_copies import copy_whole
+from beam_pipeline.copies.shard_copies import CopiedShard, copy_whole
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of, indexes_of
 from beam_pipeline.version import __version__
@@ -59,29 +58,6 @@ from transforms.storage.paths import absolute
 from transforms.work.store import Store
 
 _OF_SOURCES = ("_origin", "_row", "_key")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CopiedShard:
-    """Where the records of a shard come from.
-
-    Attributes:
-      dataset: that they were in.
-      split: their split there.
-      facts: of their shard there.
-      first: place of the first of them in that split.
-      kept: n bools for the n records of that shard.
-    """
-
-    dataset: Dataset
-    split: str
-    facts: ShardFacts
-    first: int
-    kept: npt.NDArray[np.bool_]
-
-    def is_whole(self, facts: ShardFacts) -> bool:
-        """Whether a new shard has the same bytes."""
-        return (facts.bytes, facts.crc32c) == (self.facts.bytes, self.facts.crc32c)
 
 
 def derived_copies(

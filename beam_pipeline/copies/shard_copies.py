@@ -9,13 +9,14 @@ looked at until one is found that is there, too.
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
 
 from beam_pipeline.copies.chosen_rows import Mask
+from beam_pipeline.datasets.dataset import Dataset
 from transforms import files
 from transforms.core.example.messages import replaced_ids
 from transforms.core.manifest import FeatureFacts, FileFacts, ShardFacts
@@ -29,7 +30,9 @@ from transforms.errors import DamageError, ExampleError, SpecError
 from transforms.formats.tfrecord_files.columns import decode
 from transforms.formats.tfrecord_files.features import record_types
 from transforms.storage.duplicates import duplicate
+from transforms.work.store import Store
 
+_STEP_BYTES = 1 << 20
 _ENDS = ("min", "max", "fewest", "most")
 # Feature -> what is known of its values.
 Facts = Mapping[str, Statistics]
@@ -168,7 +171,43 @@ def with_ids(
     return dataclasses.replace(statistics, minimum=min(present), maximum=max(present))
 
 
-_STEP_BYTES = 1 << 20
+@dataclasses.dataclass(frozen=True, slots=True)
+class CopiedShard:
+    """Where the records of a shard come from.
+
+    Attributes:
+      dataset: that they were in.
+      split: their split there.
+      facts: of their shard there.
+      first: place of the first of them in that split.
+      kept: n bools for the n records of that shard: whether they are copied.
+    """
+
+    dataset: Dataset
+    split: str
+    facts: ShardFacts
+    first: int
+    kept: Mask
+
+    @property
+    def path(self) -> str:
+        """Where that shard is."""
+        return self.dataset.path(self.facts.file)
+
+    def payloads(self, opened: Callable[[str], BinaryIO]) -> Iterator[PayloadBatch]:
+        """Yields all records of that shard, opened by a function."""
+        with opened(self.path) as file:
+            yield from self.reader(file).batches()
+
+    def reader(self, file: BinaryIO) -> TFRecordReader:
+        """Returns a reader of that shard, which is open."""
+        compression = self.dataset.manifest.compression
+        allow_empty = not self.facts.records
+        return TFRecordReader(file, compression=compression, allow_empty=allow_empty)
+
+    def is_whole(self, facts: ShardFacts) -> bool:
+        """Whether a new shard has the same bytes."""
+        return (facts.bytes, facts.crc32c) == (self.facts.bytes, self.facts.crc32c)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,55 +264,55 @@ def _other(path: str, facts: FileFacts, found: str) -> DamageError:
     )
 
 
-def copy_some(
-    source: str,
-    target: str,
-    facts: ShardFacts,
-    kept: Mask,
+def copied(
+    source: CopiedShard,
+    name: str,
     changed: Changed | None,
     features: Sequence[Feature],
-    *,
-    compression: str,
-    attempts: str,
+    store: Store,
     opened: Callable[[str], BinaryIO],
 ) -> tuple[ShardFacts, Counted, Counted]:
-    """Copies some records of a shard, each with its checksums.
+    """Writes records of a shard as another shard, each with its checksums.
 
-    Memory is about that of the longest record.
+    The shard is linked or copied whole where nothing changes; see `copy_whole`. Memory
+    is about that of the longest record.
 
     Args:
-      source: the shard.
-      target: the new one; its name is that of `facts`.
-      facts: what the manifest states of the shard.
-      kept: n bools, one for each record.
-      changed: which of those get other class ids; None for none.
+      source: the shard, and which of its records.
+      name: of the new one.
+      changed: which of them get other class ids; None for none.
       features: to be looked at; none for a copy of which all is known.
-      compression: of both.
-      attempts: see `transforms.files.create`.
+      store: where the new one goes.
       opened: opens the shard.
 
     Returns:
       The facts of the new shard; what was seen of records that were left out, and of
-      the others before any of them was changed.
+      the others before any of them was changed. Of a whole shard nothing is seen.
 
     Raises:
-      TFRecordError: the shard is damaged, or is not what the manifest states.
+      DamageError, TFRecordError: the shard is damaged, or is not what the manifest
+        states.
       ExampleError: a record does not hold what a feature must.
       SpecError: the shard is a zlib stream.
     """
+    store.announce(name)
+    target = os.path.join(store.dataset, name)
+    gone, seen = Counted(), Counted()
+    facts, kept = source.facts, source.kept
+    if changed is None and kept.all():
+        copy_whole(source.path, target, facts, attempts=store.attempts)
+        return dataclasses.replace(facts, file=name), gone, seen
+    compression = source.dataset.manifest.compression
     if compression == Compression.ZLIB:
         raise SpecError(
-            f"{source} would have to be written again, and zlib streams are read, not "
-            f"written. Convert its dataset with --compression gzip first."
+            f"{source.path} would have to be written again, and zlib streams are read, "
+            f"not written. Convert its dataset with --compression gzip first."
         )
-    gone, seen = Counted(), Counted()
     change = np.zeros(len(kept), np.bool_) if changed is None else changed.mask
-    with opened(source) as file:
-        reader = TFRecordReader(
-            file, compression=compression, allow_empty=not facts.records
-        )
+    with opened(source.path) as file:
+        reader = source.reader(file)
         with (
-            files.create(target, attempts=attempts) as sink,
+            files.create(target, attempts=store.attempts) as sink,
             TFRecordWriter(sink, compression=compression) as writer,
         ):
             for payloads in reader.batches():
@@ -286,20 +325,15 @@ def copy_some(
                 mask = kept[span]
                 for part, counted in ((~mask, gone), (mask, seen)):
                     if features and part.any():
-                        counted.add(summarized(_some(payloads, part), features, source))
+                        some = _some(payloads, part)
+                        counted.add(summarized(some, features, source.path))
                 _write(writer, payloads, mask, change[span], changed)
             reader.check_stated(
                 records=facts.records, stored_bytes=facts.bytes, crc32c=facts.crc32c
             )
     done = writer.facts()
-    name = os.path.basename(target)
-    return (
-        ShardFacts(
-            *(name, done.stored_bytes, done.crc32c, done.records, done.payload_bytes)
-        ),
-        gone,
-        seen,
-    )
+    numbers = (done.stored_bytes, done.crc32c, done.records, done.payload_bytes)
+    return ShardFacts(name, *numbers), gone, seen
 
 
 def _some(payloads: PayloadBatch, mask: Mask) -> PayloadBatch:
