@@ -15,6 +15,7 @@ from transforms.errors import SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
+from transforms.reading.rows import class_names
 
 Longs = npt.NDArray[np.int64]
 
@@ -124,11 +125,7 @@ def rows_read(found: Found, asked: Asked, *, without: frozenset[str]) -> Rows:
                 f"{_kind(known[name])}."
             )
     features = [known[name] for name in asked.columns]
-    classes = {
-        each.name: pa.array(each.vocabulary, pa.string())
-        for each in features
-        if each.vocabulary
-    }
+    classes = class_names(features)
     splits = found.splits or ("",)
     parts = []
     numbers: dict[str, int] = {}

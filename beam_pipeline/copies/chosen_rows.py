@@ -5,7 +5,7 @@ import csv
 import dataclasses
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -228,7 +228,7 @@ class Columns:
         )
         return [*dict.fromkeys((*self.dataset.features, *shared))]
 
-    def of(self, split: str, name: str) -> Iterator[pa.Array]:
+    def _of(self, split: str, name: str) -> Iterator[pa.Array]:
         """Yields a column of a split, in the order of its records."""
         catalogue = self.catalogues.get(split)
         if catalogue is not None and name in catalogue.schema.names:
@@ -237,6 +237,18 @@ class Columns:
             batches = self.dataset[split].select([name]).batches(_ROWS)
         for batch in batches:
             yield batch.column(0)
+
+    def rows_where(
+        self, split: str, name: str, test: Callable[[pa.Array], pa.BooleanArray]
+    ) -> Mask:
+        """Returns n bools, true for records with a value of which a test is true."""
+        parts = [np.zeros(0, np.bool_)]
+        for column in self._of(split, name):
+            values, rows = values_and_rows(column)
+            hit = np.zeros(len(column), np.bool_)
+            hit[rows[test(values).to_numpy(zero_copy_only=False)]] = True
+            parts.append(hit)
+        return np.concatenate(parts)
 
 
 def choose(
@@ -331,35 +343,28 @@ class _Search:
 
     def hits(self, split: str) -> Mask:
         """Returns n bools, true for records that have one of the keys."""
-        parts = [np.zeros(0, np.bool_)]
-        for column in self._columns.of(split, self._name):
-            values, rows = values_and_rows(column)
-            texts = _as_text(values, self._name)
-            if not self._example:
-                self._example = next((t for t in texts[:1].to_pylist() if t), "")
-            places = pc.index_in(texts, self._keys)
-            found = places.is_valid().to_numpy(zero_copy_only=False)
-            self._seen[places.drop_null().to_numpy()] = True
-            hit = np.zeros(len(column), np.bool_)
-            hit[rows[found]] = True
-            parts.append(hit)
-        return np.concatenate(parts)
+        return self._columns.rows_where(split, self._name, self._are_keys)
+
+    def _are_keys(self, values: pa.Array) -> pa.BooleanArray:
+        texts = _as_text(values, self._name)
+        if not self._example:
+            self._example = next((t for t in texts[:1].to_pylist() if t), "")
+        places = pc.index_in(texts, self._keys)
+        self._seen[places.drop_null().to_numpy()] = True
+        return places.is_valid()
 
 
 def _touched(columns: Columns, split: str, relabelling: Relabelling) -> Mask:
     """Returns n bools, true for records with a class that gets another id."""
     classes = columns.dataset.classes[relabelling.feature]
     names = pa.array([classes[each] for each in relabelling.changes.ids], pa.string())
-    parts = [np.zeros(0, np.bool_)]
-    for column in columns.of(split, relabelling.feature):
-        values, rows = values_and_rows(column)
+
+    def changes(values: pa.Array) -> pa.BooleanArray:
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        found = pc.is_in(values.cast(pa.string()), names)
-        hit = np.zeros(len(column), np.bool_)
-        hit[rows[found.to_numpy(zero_copy_only=False)]] = True
-        parts.append(hit)
-    return np.concatenate(parts)
+        return pc.is_in(values.cast(pa.string()), names)
+
+    return columns.rows_where(split, relabelling.feature, changes)
 
 
 def _as_text(values: pa.Array, name: str) -> pa.Array:

@@ -52,8 +52,9 @@ from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
 from transforms.sidecars.render import render_sidecars
 from transforms.sidecars.tfds import pointers_to
+from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
+from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage import folders
-from transforms.storage.counted_sink import CountedSink
 from transforms.storage.paths import absolute
 from transforms.work.store import Store
 
@@ -163,30 +164,21 @@ def _catalogue(
         origins={"_origin", "_row"} <= everywhere,
         keys="_key" in everywhere,
     )
-    ranges = part_ranges([facts.records for facts in split.shards])
-    written = []
-    for index, (start, stop) in enumerate(ranges):
-        name = part_file(split.name, index, len(ranges))
-        rows = (
-            batch
-            for number in range(start, stop)
-            for batch in _rows(
-                number,
-                split.shards[number],
-                sources[split.shards[number].file],
-                found[number],
-                features,
-                schema,
-                store,
-            )
-        )
+
+    def path_of(name: str) -> str:
         store.announce(name)
-        path = os.path.join(store.dataset, name)
-        with files.create(path, attempts=store.attempts) as sink:
-            counted = CountedSink(sink)
-            write_part(counted, rows, schema, classes)
-        written.append(FileFacts(name, counted.tell(), counted.crc32c))
-    return written
+        return os.path.join(store.dataset, name)
+
+    def rows_of(number: int) -> Iterator[Mapping[str, pa.Array]]:
+        facts = split.shards[number]
+        source, catalogue = sources[facts.file], found[number]
+        return _rows(number, facts, source, catalogue, features, schema, store)
+
+    records = [facts.records for facts in split.shards]
+    return write_parts(
+        *(path_of, split.name, records, rows_of, schema, classes),
+        attempts=store.attempts,
+    )
 
 
 def _rows(

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms import files
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature
 from transforms.errors import DamageError, SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import Edition, TypedRows
+from transforms.formats.tfrecord_files.shards import Edition
 from transforms.reading.positions import Longs
 from transforms.reading.records import replaced
+from transforms.reading.rows import by_id, class_names
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -121,14 +123,7 @@ class Catalogue:
         Errors are those of `batches`; also DamageError for a name that is no class.
         """
         names = [each.name for each in features]
-        types = TypedRows(
-            tuple(dataclasses.replace(each, vocabulary=None) for each in features)
-        ).schema
-        classes = {
-            each.name: pa.array(each.vocabulary, pa.string())
-            for each in features
-            if each.kind is Kind.LABEL and each.vocabulary
-        }
+        types, classes = by_id(features).schema, class_names(features)
         for batch in self.batches(names, start, stop):
             columns = [
                 self._ids(name, column, classes.get(name))

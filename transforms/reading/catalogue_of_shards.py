@@ -1,6 +1,6 @@
 """Make the catalogue of a split from its shards, or compare it with them."""
 
-import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -15,13 +15,15 @@ from transforms.core.catalogue import (
     write_part,
 )
 from transforms.core.manifest import FileFacts
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.cut import joined
 from transforms.formats.tfrecord_files.typed_rows import Shard, TypedRows
+from transforms.formats.tfrecord_files.shards import Shard
 from transforms.reading.catalogue import Catalogue
+from transforms.reading.rows import by_id, class_names
 from transforms.storage.counted_sink import CountedSink
 
 # Each column of a batch takes some 50 us, however few rows the batch has. So large
@@ -57,21 +59,40 @@ def write_catalogue(
       TFRecordError: a shard is damaged.
       ExampleError: a record does not hold what a feature must.
     """
-    classes = {
-        each.name: pa.array(each.vocabulary, pa.string())
-        for each in features
-        if each.kind is Kind.LABEL and each.vocabulary
-    }
-    schema = catalogue_schema(features, classes)
-    ranges = part_ranges([shard.records or 0 for shard in shards])
+    classes = class_names(features)
+    return write_parts(
+        *(path_of, split, [shard.records or 0 for shard in shards]),
+        lambda number: rows_of_shard(shards[number].path, number, features),
+        catalogue_schema(features, classes),
+        classes,
+        attempts=attempts,
+    )
+
+
+def write_parts(
+    path_of: Callable[[str], str],
+    split: str,
+    records: Sequence[int],
+    rows_of: Callable[[int], Iterator[Mapping[str, pa.Array]]],
+    schema: pa.Schema,
+    classes: Mapping[str, pa.Array],
+    *,
+    attempts: str,
+) -> list[FileFacts]:
+    """Writes the parts of a catalogue, as `write_catalogue` does.
+
+    Args:
+      path_of, split, attempts: see `write_catalogue`.
+      records: of each shard.
+      rows_of: yields the rows of a shard, by its number.
+      schema: of them.
+      classes: the class names of labels.
+    """
+    ranges = part_ranges(records)
     facts = []
-    for index, (first, last) in enumerate(ranges):
+    for index, shards in enumerate(ranges):
         name = part_file(split, index, len(ranges))
-        rows = (
-            batch
-            for number in range(first, last)
-            for batch in rows_of_shard(shards[number].path, number, features)
-        )
+        rows = itertools.chain.from_iterable(map(rows_of, range(*shards)))
         with files.create(path_of(name), attempts=attempts) as sink:
             counted = CountedSink(sink)
             write_part(counted, rows, schema, classes)
@@ -96,8 +117,7 @@ def rows_of_shard(
       TFRecordError: it is damaged.
       ExampleError: a record does not hold what a feature must.
     """
-    # Labels as ids: names would be looked up for each record.
-    rows = TypedRows(tuple(dataclasses.replace(f, vocabulary=None) for f in features))
+    rows = by_id(features)
     with files.opened(path) as file:
         reader = TFRecordReader(file, allow_empty=True)
         for payloads in _together(reader.batches()):

@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
-from transforms.reading.rows import first_misfit
+from transforms.reading.rows import by_id, first_misfit
 
 # By name: a column in the form that `Condition.mask` gives it.
 Columns = Mapping[str, pa.Array]
@@ -288,8 +287,7 @@ def matching(
         batches = catalogue.batches(used, first, int(positions.max()) + 1)
         kept = np.concatenate([_mask(condition, batch) for batch in batches])
         return np.asarray(positions[kept[positions - first]])
-    by_id = [dataclasses.replace(each, vocabulary=None) for each in used]
-    rows = TypedRows(tuple(by_id))
+    rows = by_id(used)
     wanted = np.unique(positions)
     held = [np.empty(0, np.bool_)]
     done = 0

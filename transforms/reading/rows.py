@@ -99,6 +99,22 @@ class Looks:
                 )
 
 
+def by_id(features: Sequence[Feature]) -> TypedRows:
+    """Returns what decodes records, labels as ids: names are looked up for columns."""
+    return TypedRows(
+        tuple(dataclasses.replace(each, vocabulary=None) for each in features)
+    )
+
+
+def class_names(features: Sequence[Feature]) -> dict[str, pa.Array]:
+    """Returns the names of the classes of each label that has any, by its name."""
+    return {
+        each.name: pa.array(each.vocabulary, pa.string())
+        for each in features
+        if each.kind is Kind.LABEL and each.vocabulary
+    }
+
+
 class RowReader:
     """Decodes records of known features.
 
@@ -110,13 +126,8 @@ class RowReader:
     def __init__(self, features: Sequence[Feature], looks: Looks) -> None:
         self.features = tuple(features)
         self._names = [feature.name for feature in features]
-        by_id = looks.labels == "ids"
-        self.typed = TypedRows(
-            tuple(
-                dataclasses.replace(each, vocabulary=None) if by_id else each
-                for each in features
-            )
-        )
+        as_ids = looks.labels == "ids"
+        self.typed = by_id(features) if as_ids else TypedRows(self.features)
         self._columns = [_values_of(feature, looks) for feature in features]
         self._fill = dict(_fills(features, looks))
         self._stored = _stored(features, looks)

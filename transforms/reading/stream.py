@@ -8,16 +8,15 @@
 | others    | as `transforms.formats.tfrecord_files.typed_rows` says              |
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.reading.rows import by_id, class_names
 
 
 class Columns:
@@ -29,14 +28,9 @@ class Columns:
     """
 
     def __init__(self, features: Sequence[Feature], *, named: bool) -> None:
-        self._rows = TypedRows(
-            tuple(dataclasses.replace(each, vocabulary=None) for each in features)
-        )
-        self._names = {
-            each.name: pa.array(each.vocabulary, pa.string())
-            for each in features
-            if named and each.kind is Kind.LABEL and each.vocabulary and not each.shape
-        }
+        self._rows = by_id(features)
+        single = [each for each in features if named and not each.shape]
+        self._names = class_names(single)
         fields = [
             pa.field(field.name, pa.dictionary(pa.int32(), pa.string()))
             if field.name in self._names
