@@ -25,7 +25,7 @@ from beam_pipeline.datasets.derived_files import NotIndexedError, indexes_of
 from beam_pipeline.reading.reading_plan import Found, find_records
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
-from beam_pipeline.terminal.reading_progress import Progress, shown_reading
+from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms import files
 from transforms.core.catalogue import catalogue_features
@@ -229,7 +229,8 @@ def _index_all(
         for shard in shards:
             name = os.path.basename(shard.path)
             try:
-                contents, count = _indexes(shard, name, bar)
+                read = functools.partial(bar.read_range, shard.path)
+                contents, count = indexes_of(shard.path, name, read)
             except NotIndexedError as error:
                 notes.append(str(error))
                 continue
@@ -285,16 +286,6 @@ def _beside(path: str, found: Found) -> str:
             f"the files differ. Name one: -o DIR."
         )
     return places.pop()
-
-
-def _indexes(shard: Shard, name: str, bar: Progress) -> tuple[dict[str, bytes], int]:
-    """Returns the indexes of a file and its records; see `indexes_of`."""
-
-    def read(start: int, stop: int) -> bytes:
-        bar.add(stop - start)
-        return files.read_range(shard.path, start, stop)
-
-    return indexes_of(shard.path, name, read)
 
 
 def _write(path: str, data: bytes, *, overwrite: bool) -> None:

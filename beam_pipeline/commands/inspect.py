@@ -100,14 +100,12 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
     shards = [shard for split in manifest.splits for shard in split.shards]
     size = sum(shard.bytes for shard in shards)
     compression = manifest.compression
-    console.say(
-        Text.assemble(
-            (printable(manifest.name), "bold"),
-            f"  {count_text(manifest.records, 'record')}, {size_text(size)} in "
-            f"{count_text(len(shards), 'shard')}, "
-            f"{'not compressed' if compression == 'none' else compression}, digest "
-            f"{manifest.digest[:12]}",
-        ),
+    console.head(
+        manifest.name,
+        f"  {count_text(manifest.records, 'record')}, {size_text(size)} in "
+        f"{count_text(len(shards), 'shard')}, "
+        f"{'not compressed' if compression == 'none' else compression}, digest "
+        f"{manifest.digest[:12]}",
     )
     print_table(console, _splits_table(manifest.splits))
     print_table(console, _features_table(manifest))
@@ -288,14 +286,12 @@ def _account_table(account: Account) -> Table:
 
 def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> None:
     compressed = summary.compression != "none"
-    console.say(
-        Text.assemble(
-            (printable(file.path), "bold"),
-            f"  {count_text(summary.records, 'record')} of "
-            f"{_spread(f'{summary.shortest:,}', f'{summary.longest:,}')} bytes, "
-            f"{size_text(summary.bytes)}"
-            + (f" with {summary.compression}" if compressed else ""),
-        ),
+    console.head(
+        file.path,
+        f"  {count_text(summary.records, 'record')} of "
+        f"{_spread(f'{summary.shortest:,}', f'{summary.longest:,}')} bytes, "
+        f"{size_text(summary.bytes)}"
+        + (f" with {summary.compression}" if compressed else ""),
     )
     if file.dataset is None:
         text = "no manifest names this file: what follows was read from its records"
@@ -324,13 +320,9 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     ]
     records = sum(summary.records for summary in summaries)
     size = sum(summary.bytes for summary in summaries)
-    console.say(
-        Text.assemble(
-            (printable(path), "bold"),
-            f"  {count_text(records, 'record')}, {size_text(size)} in "
-            f"{count_text(len(paths), 'file')}",
-        ),
-    )
+    files_of = count_text(len(paths), "file")
+    text = f"  {count_text(records, 'record')}, {size_text(size)} in {files_of}"
+    console.head(path, text)
     text = "without a manifest: what follows was read from the records"
     console.say(Text(text), style="dim")
     table = new_table("feature", "form", "files", "first seen in", right=("files",))

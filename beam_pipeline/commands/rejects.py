@@ -132,7 +132,7 @@ def _print_head(
     for part, count in wholes.items():
         if part:
             text += f"; {count:,} {part} rejected alone"
-    console.say(Text.assemble((printable(path), "bold"), text))
+    console.head(path, text)
 
 
 def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:

@@ -4,11 +4,16 @@ import os
 import re
 from collections.abc import Sequence
 
-from rich.text import Text
-
-from beam_pipeline.planning.evidence import label_notes
-from beam_pipeline.planning.plan import Plan, free_bytes, need_text
-from beam_pipeline.terminal.console import new_table, open_console, print_table
+from beam_pipeline.planning.disk_need import free_bytes, need_text
+from beam_pipeline.planning.features.column_notes import label_notes
+from beam_pipeline.planning.plan import Plan
+from beam_pipeline.terminal.console import (
+    new_table,
+    open_console,
+    print_next,
+    print_table,
+    splits_table,
+)
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,
@@ -69,22 +74,16 @@ def show_result(
     for note in (*manifest.run.get("notes", []), *notes):
         console.say(f"note: {note}")
     rate = manifest.records / seconds if seconds else 0.0
-    console.say(
-        Text.assemble(
-            ("committed ", "green"),
-            f"{output}  ({seconds:.1f} s, {rate:,.0f} records/s, "
-            f"digest {manifest.digest[:12]})",
-        ),
-    )
+    took = f"{seconds:.1f} s, {rate:,.0f} records/s"
+    text = f"{output}  ({took}, digest {manifest.digest[:12]})"
+    console.head("committed ", text, "green")
     print_next(console, output)
 
 
 def show_submitted(what: str, output: str, seconds: float) -> None:
     """Prints that a job goes on without this program."""
     console = open_console()
-    console.say(
-        Text.assemble(("submitted ", "green"), f"{output}  ({what}, {seconds:.1f} s)"),
-    )
+    console.head("submitted ", f"{output}  ({what}, {seconds:.1f} s)", "green")
     console.say(
         f"it is there once {output}/manifest.json is; beam-tfrecord verify looks",
         style="dim",
@@ -93,13 +92,8 @@ def show_submitted(what: str, output: str, seconds: float) -> None:
 
 def show_up_to_date(manifest: Manifest, output: str) -> None:
     """Prints that the dataset is there already, as the job would make it."""
-    console = open_console()
-    console.say(
-        Text.assemble(
-            ("up to date ", "green"),
-            f"{output}  ({manifest.records:,} records, digest {manifest.digest[:12]})",
-        ),
-    )
+    text = f"{output}  ({manifest.records:,} records, digest {manifest.digest[:12]})"
+    open_console().head("up to date ", text, "green")
 
 
 def show_plan(plan: Plan) -> None:

@@ -50,6 +50,10 @@ class Console(rich.console.Console):
             part.rstrip()
             self.print(part, style=style, soft_wrap=True)
 
+    def head(self, text: str, rest: str, style: str = "bold") -> None:
+        """Prints a line whose first text, of any origin, has a style."""
+        self.say(Text.assemble((printable(text), style), rest))
+
     def on_broken_pipe(self) -> None:
         """Called by rich while it handles the error."""
         raise

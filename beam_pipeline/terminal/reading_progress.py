@@ -66,6 +66,11 @@ class Progress:
         watched = file if self._terminal is None else _Watched(file, self)
         return cast(BinaryIO, watched)
 
+    def read_range(self, path: str, start: int, stop: int) -> bytes:
+        """Returns a part of a file; the line moves. Raises OSError."""
+        self.add(stop - start)
+        return files.read_range(path, start, stop)
+
     def add(self, size: int) -> None:
         """Counts bytes; draws the line again when the percentage has changed."""
         self._done += size

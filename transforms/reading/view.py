@@ -204,10 +204,12 @@ class _Sequence:
         if isinstance(base, Shuffled) and base.run:
             # What is mixed is read together, a range of neighbours for each run. From
             # a store, one window more is read meanwhile.
-            spans = _windows(base, selection.places)
-            read = functools.partial(_many, records, selection)
-            far = records.is_remote
-            yield from read_ahead(read, spans, far=far, threads=_WINDOWS)
+            yield from read_ahead(
+                lambda span: records.many(selection.span(*span)),
+                _windows(base, selection.places),
+                far=records.is_remote,
+                threads=_WINDOWS,
+            )
             return
         start, together = 0, min(rows, _FIRST_ROWS)
         while start < len(selection):
@@ -499,7 +501,3 @@ def _windows(base: Shuffled, places: range) -> list[tuple[int, int]]:
         spans.append((start, stop))
         start = stop
     return spans
-
-
-def _many(records: Records, selection: Selection, span: tuple[int, int]) -> Gathered:
-    return records.many(selection.span(*span))
