@@ -1,7 +1,6 @@
 """`open_dataset`: a dataset as sequences of rows, without TensorFlow and Beam."""
 
 import dataclasses
-import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -101,6 +100,7 @@ class OpenDataset:
         self._looks = looks
         self._check = check
         self._said = said
+        self._opened: dict[str, Split] = {}
 
     @property
     def splits(self) -> Mapping[str, int | None]:
@@ -150,10 +150,6 @@ class OpenDataset:
         )
         return f"<dataset {self.path} ({shown})>"
 
-    @functools.cached_property
-    def _opened(self) -> dict[str, Split]:
-        return {}
-
     def _split(self, name: str) -> Split:
         if name not in self.splits:
             near = closest(str(name), self.splits)
@@ -165,17 +161,8 @@ class OpenDataset:
         if name not in self._opened:
             shards = [shard for split, shard in self._found.shards if split == name]
             records = Records(shards, self._found.edition, check=self._check)
-            again = (
-                _split_again,
-                (
-                    self._again,
-                    self._found.digest,
-                    name,
-                    self._looks,
-                    self._check,
-                    self._said,
-                ),
-            )
+            how = (self._looks, self._check, self._said)
+            again = _split_again, (self._again, self._found.digest, name, *how)
             title = f"{self.path}, {name!r}" if name else self.path
             catalogue = self._found.catalogues.get(name)
             self._opened[name] = Split(

@@ -173,31 +173,6 @@ def test_select(train: View) -> None:
         train.select("note")
 
 
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ("id < 3", [0, 1, 2]),
-        ("animal == 'dog' and weight >= 2.5", [10, 13, 16]),
-        ("note is None", [2, 5, 8, 11, 14]),
-        ("not note == '메모 4' and id in (3, 4, 5)", [3]),
-        ("tame and id > 13", [14, 16]),
-        ("id < 0", []),
-    ],
-)
-def test_where(train: View, condition: str, expected: list[int]) -> None:
-    """Of any view, in its order; what is unknown is left out."""
-    assert ids(train.where(condition)) == expected
-    assert ids(train[::-1].where(condition)) == expected[::-1]
-    chosen = train.select(["id"]).where(condition)
-    assert [*chosen] == [{"id": number} for number in expected]
-
-
-def test_a_condition_that_is_none(train: View) -> None:
-    """The message names the place, and suggests a name."""
-    with pytest.raises(SpecError, match="'dog'"):
-        train.where("animal == 'dgo'")
-
-
 def test_a_float_for_missing_ones_has_32_bits(tmp_path: Folder) -> None:
     """As the others have; one read by itself, too. A whole number is a float there."""
     features = [Feature("weight", Kind.FLOAT), Feature("id", Kind.INT64)]
