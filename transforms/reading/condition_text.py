@@ -82,6 +82,7 @@ def parse_condition(
 ) -> Condition:
     """Returns the condition that a text states.
 
+        >>> import pyarrow as pa
         >>> size = Feature("height", Kind.INT64)
         >>> tall = parse_condition("height > 400", [size], {})
         >>> tall.mask(pa.record_batch({"height": [300, 500, None]})).to_pylist()
