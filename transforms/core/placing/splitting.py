@@ -55,6 +55,11 @@ Index = npt.NDArray[np.int64]
 class Assignments:
     """Units and the split of each.
 
+        >>> units, codes = np.array([9, 7], np.uint64), np.array([0, 1])
+        >>> lock = Assignments.of(units, codes, names=("train", "test"), identity="row")
+        >>> lock.units.tolist(), lock.find(np.array([7, 8], np.uint64)).tolist()
+        ([7, 9], [1, -1])
+
     Attributes:
       units: n distinct hashes, ascending.
       codes: n indices into `names`.
