@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
 from transforms.core.manifest import Manifest
-from transforms.core.model import ShardFile
+from transforms.core.model import Fact, ShardFile
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import CommitError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
-from transforms.stages.commit import Facts, commit_dataset
+from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import JobPlan
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Committed:
 
 
 def commit_rows(
-    facts: list[Facts],
+    facts: list[Fact],
     counts: ShardCounts,
     plan: JobPlan,
     run: SharedRun,

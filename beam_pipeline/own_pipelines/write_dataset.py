@@ -42,13 +42,13 @@ from beam_pipeline.own_pipelines.rows_plan import (
     split_rule,
 )
 from beam_pipeline.settings.keywords import WriteKeywords
+from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
 from transforms.publishing.bucket.runs import this_run
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.row_types import check_row_type
 from transforms.rows.tally import SpooledBundle
-from transforms.stages.commit import Facts
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.spool import SpoolRows
 from transforms.storage.paths import absolute, is_remote
@@ -286,7 +286,7 @@ def _to_one_worker(fact: Any) -> tuple[None, Any]:
 
 @raising_of_rows()
 def _commit(
-    facts: list[Facts],
+    facts: list[Fact],
     counts: ShardCounts,
     plan: JobPlan,
     *,

@@ -24,7 +24,7 @@ import pytest
 from beam_pipeline.running.convert import open_work_folder
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
-from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
+from transforms.core.model import Fact, PlaceFacts, ReadFacts, ShardFile
 from transforms.core.placing.name_lists import put_classes
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
@@ -43,7 +43,7 @@ from transforms.publishing.bucket import runs as bucket_runs
 from transforms.publishing.bucket import target as bucket
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
-from transforms.stages.commit import Facts, commit_dataset
+from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import Publication
 from transforms.storage import file_systems
 from transforms.storage.object_store import Look
@@ -377,7 +377,7 @@ def commit(
         # Two that have begun at the same time differ in nothing here.
         run={"started": "now"},
     )
-    facts: list[Facts] = [
+    facts: list[Fact] = [
         ReadFacts("a", 0, len(shards)),
         PlaceFacts("a", 0, rows, {}),
         *shards,

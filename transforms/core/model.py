@@ -333,6 +333,19 @@ def reject_in_words(
     return f"{', '.join(where)}: {message}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """What a stage says of its work, to the stages behind it and to later runs.
+
+    Attributes:
+      worker: stamp of the worker that has made it; see `this_worker`.
+    """
+
+    worker: str = dataclasses.field(
+        default_factory=this_worker.stamp, repr=False, compare=False
+    )
+
+
 # The first key of the run, and (offset, size) of each of its pieces.
 RejectRun = tuple[bytes, tuple[tuple[int, int], ...]]
 
@@ -343,7 +356,7 @@ def task_of(stage: str, origin: str, start: int) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RejectLog:
+class RejectLog(Fact):
     """The rejections of one task; `transforms.work.rejects` draws their bytes.
 
         >>> RejectLog({Reason.NOT_AN_INTEGER: 2, Reason.FIELD_COUNT: 1}).items
@@ -361,7 +374,6 @@ class RejectLog:
       payload: the log itself, or empty when it was spilled.
       path: the file that holds it, or empty when it is inline.
       crc32c: of the file.
-      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     counts: Mapping[Reason, int]
@@ -374,7 +386,6 @@ class RejectLog:
     payload: bytes = b""
     path: str = ""
     crc32c: int = 0
-    worker: str = stamped()
 
     @property
     def items(self) -> int:
@@ -437,10 +448,8 @@ class Reading:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReadFacts:
+class ReadFacts(Fact):
     """The counts of `read` for one block, or for one piece of it; see `Reading`.
-
-    `worker` is the stamp of the worker that has made it; see `this_worker`.
 
     >>> ReadFacts("a.csv", start=3, rows=2, skipped={"repeated_header": 1}).skipped
     {'repeated_header': 1}
@@ -453,7 +462,6 @@ class ReadFacts:
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
     roundings: Mapping[str, Rounding] = dataclasses.field(default_factory=dict)
-    worker: str = stamped()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -479,7 +487,7 @@ class Piece:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PlaceFacts:
+class PlaceFacts(Fact):
     """What `place` did with one batch.
 
         >>> rows = {("train", 0): 5, ("test", 0): 1}
@@ -494,7 +502,6 @@ class PlaceFacts:
       input_digest: as in `Piece`, of the batch's block.
       frequent: contents that many rows have, if splits go by content: the hash, the
         number of rows, and origin and 0-based number of the first of them.
-      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     origin: str
@@ -503,7 +510,6 @@ class PlaceFacts:
     labels: Mapping[str, "Segment"]
     input_digest: str = ""
     frequent: tuple[tuple[int, int, str, int], ...] = ()
-    worker: str = stamped()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -543,7 +549,7 @@ class Segment:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ShardFile:
+class ShardFile(Fact):
     """A finished file.
 
         >>> name = "rows-train.tfrecord-00000-of-00002"
@@ -567,7 +573,6 @@ class ShardFile:
       repeated: in a shuffled job with keys, the number of rows whose key another row
         of the shard has; equal keys share a shard.
       repeated_example: (origin, 0-based row) of two rows of one key.
-      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     name: str
@@ -584,11 +589,10 @@ class ShardFile:
     indexes: tuple[FileFacts, ...] = ()
     repeated: int = 0
     repeated_example: tuple[tuple[str, int | None], ...] = ()
-    worker: str = stamped()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CataloguePart:
+class CataloguePart(Fact):
     """A finished part of the catalogue.
 
         >>> facts = FileFacts("catalogue/train-00000-of-00001.pq", 900, 0xBEEF)
@@ -597,8 +601,6 @@ class CataloguePart:
 
     Attributes:
       file: facts of its file.
-      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     file: FileFacts
-    worker: str = stamped()

@@ -16,12 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core import this_worker
 from transforms.core.arrays import is_bytes, is_list, raw_values, rows_holding
 from transforms.core.infer.evidence import example_text
 from transforms.core.infer.typed import is_named_like_images, starts_as_image
 from transforms.core.model import RejectLog, Segment
 from transforms.core.rows.common_type import PYTHON, wider_type
+from transforms.core.arrow_types import PYTHON, wider_type
+from transforms.core.infer.example_text import example_text
+from transforms.core.infer.image_names import is_named_like_images
+from transforms.core.infer.typed import starts_as_image
+from transforms.core.model import Fact, RejectLog, Segment
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumbers
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.scalars import is_image_struct
@@ -349,7 +353,7 @@ def _paths(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SpooledBundle:
+class SpooledBundle(Fact):
     """What one bundle of rows leaves: one element, so that attempts cannot mix.
 
     Attributes:
@@ -359,7 +363,6 @@ class SpooledBundle:
       sizes: split -> about how many bytes its rows take.
       refusals: counts of rows that are in no piece, and not in the tally.
       rejects: why those are not, each by itself.
-      worker: stamp of the worker that has spooled it; see `this_worker`.
     """
 
     word: str
@@ -368,9 +371,6 @@ class SpooledBundle:
     sizes: Mapping[str, int]
     refusals: Refusals = dataclasses.field(default_factory=Refusals)
     rejects: RejectLog | None = None
-    worker: str = dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
 
     @property
     def received(self) -> int:

@@ -26,6 +26,7 @@ from transforms.core.manifest import (
 )
 from transforms.core.model import (
     CataloguePart,
+    Fact,
     PlaceFacts,
     ReadFacts,
     RejectLog,
@@ -74,8 +75,6 @@ _READ_BYTES = 8 << 20
 # Its name among the versions that a run states.
 _MAKER = "beam-tfrecord"
 
-Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings | CataloguePart
-
 
 @dataclasses.dataclass
 class CommitDataset(beam.PTransform):
@@ -92,12 +91,12 @@ class CommitDataset(beam.PTransform):
 
     plan: PlanInput
     shard_counts: beam.PCollection[ShardCounts]
-    commit: Callable[[list[Facts], ShardCounts, JobPlan], Any]
+    commit: Callable[[list[Fact], ShardCounts, JobPlan], Any]
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, facts: beam.PCollection[Facts]) -> beam.PCollection[Any]:
+    def expand(self, facts: beam.PCollection[Fact]) -> beam.PCollection[Any]:
         """Gathers all facts in one place."""
         # The counts are always there, so that a job without facts is committed, too.
         return (
@@ -109,14 +108,14 @@ class CommitDataset(beam.PTransform):
         )
 
 
-def _to_one_worker(fact: Facts | ShardCounts) -> tuple[None, Facts | ShardCounts]:
+def _to_one_worker(fact: Fact) -> tuple[None, Fact]:
     return None, fact
 
 
 def _commit(
-    element: tuple[None, Iterable[Facts | ShardCounts]],
+    element: tuple[None, Iterable[Fact]],
     plan: JobPlan,
-    commit: Callable[[list[Facts], ShardCounts, JobPlan], Any],
+    commit: Callable[[list[Fact], ShardCounts, JobPlan], Any],
 ) -> Any:
     plan.store.check_worker()
     found = [*element[1]]
@@ -126,7 +125,7 @@ def _commit(
         return commit(facts, shard_counts, plan)
 
 
-def commit_job(facts: Sequence[Facts], shard_counts: ShardCounts, plan: JobPlan) -> str:
+def commit_job(facts: Sequence[Fact], shard_counts: ShardCounts, plan: JobPlan) -> str:
     """Publishes the dataset of a job that was planned; returns its digest.
 
     Errors are those of `commit_dataset`.
@@ -144,7 +143,7 @@ def commit_job(facts: Sequence[Facts], shard_counts: ShardCounts, plan: JobPlan)
 
 
 def commit_dataset(
-    facts: Sequence[Facts],
+    facts: Sequence[Fact],
     shard_counts: ShardCounts,
     *,
     publication: Publication,
@@ -244,7 +243,7 @@ def commit_dataset(
 
 
 def _workers(
-    facts: Sequence[Facts | ShardCounts], publication: Publication, store: Store
+    facts: Sequence[Fact], publication: Publication, store: Store
 ) -> list[dict[str, Any]]:
     """Returns the versions of the workers that have made the facts.
 
@@ -262,7 +261,7 @@ def _workers(
     )
 
 
-def _is_of_reading(fact: Facts | ShardCounts) -> bool:
+def _is_of_reading(fact: Fact) -> bool:
     if isinstance(fact, RejectLog):
         return fact.task.startswith("read\0")
     return isinstance(fact, ReadFacts)
@@ -380,7 +379,7 @@ class _Sums:
         ends = ("read", "written", "rejected", "gone")
         self.parts: dict[str, _Counts] = {name: collections.Counter() for name in ends}
 
-    def add(self, fact: Facts) -> None:
+    def add(self, fact: Fact) -> None:
         """Adds a fact."""
         if isinstance(fact, ReadFacts):
             place = fact.origin, fact.start
@@ -408,7 +407,7 @@ class _Sums:
             self.parts["rejected"].update(fact.parts)
         elif isinstance(fact, CataloguePart):
             self.catalogue.append(fact)
-        else:
+        elif isinstance(fact, SplitFindings):
             self.findings.append(fact)
 
 

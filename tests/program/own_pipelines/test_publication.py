@@ -28,7 +28,7 @@ from tests.support.outputs import contents, manifest, rows
 from tests.support.runs import Run, command, convert
 from tests.support.stress import sizes
 from transforms.core import segment
-from transforms.core.model import RejectLog, Segment, ShardFile
+from transforms.core.model import Fact, RejectLog, Segment, ShardFile
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import (
     CommitError,
@@ -41,7 +41,7 @@ from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle
 from transforms.shards import together
 from transforms.shards.together import ShardGroup
-from transforms.stages.commit import Facts, commit_dataset
+from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import JobPlan
 
 Folder = pathlib.Path
@@ -312,7 +312,7 @@ def test_a_repeated_commit_of_an_equal_dataset(
     assert os.listdir(tmp_path) == ["out"]
 
 
-def _others(facts: list[Facts]) -> list[Facts]:
+def _others(facts: list[Fact]) -> list[Fact]:
     """Returns the facts of shards of other rows."""
     return [
         dataclasses.replace(fact, crc32c=fact.crc32c ^ 1)
@@ -334,7 +334,7 @@ def test_a_restarted_job_may_have_other_rows(
     real = commit_rows
 
     def commit(
-        facts: list[Facts],
+        facts: list[Fact],
         counts: ShardCounts,
         plan: JobPlan,
         run: SharedRun,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.model import Segment, stamped
+from transforms.core.model import Fact, Segment
 from transforms.core.placing.placement import UInt64s, is_among
 from transforms.errors import bounded
 
@@ -89,7 +89,7 @@ class Leaks:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SplitFindings:
+class SplitFindings(Fact):
     """Facts about the splits, known once all rows are placed and written.
 
     Attributes:
@@ -98,7 +98,6 @@ class SplitFindings:
       overruled: rows that a lock keeps in another split than the rule's.
       missing_ids: number of keys of the table of ids that no row has.
       missing_examples: some of them.
-      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     leaks: tuple[Leaks, ...] = ()
@@ -106,7 +105,6 @@ class SplitFindings:
     overruled: int = 0
     missing_ids: int = 0
     missing_examples: tuple[str, ...] = ()
-    worker: str = stamped()
 
     def warnings(self) -> list[str]:
         """Returns sentences for the user, each of at most 1 KiB."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.arrays import in_one_piece
-from transforms.core.model import Segment, stamped
+from transforms.core.model import Fact, Segment
 from transforms.core.placing import placement
 from transforms.core.segment import (
     KEY_COLUMN,
@@ -32,7 +32,7 @@ _WORDS_TOGETHER = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ShardCounts:
+class ShardCounts(Fact):
     """Facts about all rows that writing the first shard requires.
 
     Shard 1 of 3 has no rows, so shard 2 becomes the second of two files:
@@ -45,12 +45,10 @@ class ShardCounts:
       rows: rows placed in each shard that has any, by (split, shard).
       classes: label feature -> its class names in the order of their ids, as
         `transforms.core.placing.name_lists` stores them.
-      worker: stamp of the worker that has made it; see `this_worker`.
     """
 
     rows: Mapping[tuple[str, int], int]
     classes: Mapping[str, Segment]
-    worker: str = stamped()
     _indexes: Mapping[str, Mapping[int, int]] = dataclasses.field(
         init=False, repr=False, compare=False
     )
