@@ -140,8 +140,8 @@ def room(module: str) -> str:
     return folder or module
 
 
-# What stages are given, and no stage itself.
-PLAN = "transforms.stages.job_plan"
+# What stages are given, and what the last one adds up; no stages themselves.
+BESIDE = {"transforms.stages.job_plan", "transforms.stages.account"}
 STAGES = frozenset(m for m in MODULES if m.startswith("transforms.stages."))
 
 
@@ -211,9 +211,9 @@ def test_imports_point_one_way() -> None:
 
 def test_stages_never_import_one_another() -> None:
     """Only `graph.py` joins the stages; what they share is their plan."""
-    assert PLAN in STAGES
+    assert BESIDE <= STAGES
     for stage in sorted(STAGES):
-        assert not own_imports(stage) & (STAGES - {PLAN}), stage
+        assert not own_imports(stage) & (STAGES - BESIDE), stage
 
 
 def test_no_cycles() -> None:

@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -16,29 +16,19 @@ from transforms import files
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
-    Account,
     DerivedFile,
-    FeatureFacts,
     FileFacts,
     Manifest,
-    ShardFacts,
-    SplitFacts,
 )
 from transforms.core.model import (
-    CataloguePart,
     Fact,
-    PlaceFacts,
     ReadFacts,
     RejectLog,
     ShardFile,
-    added_rows,
-    task_of,
 )
-from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.name_lists import get_names
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
-from transforms.core.reject_limit import account_facts, limit_message, tolerated
 from transforms.core.remarks import (
     crowd_remarks,
     key_remarks,
@@ -50,22 +40,20 @@ from transforms.core.remarks import (
     step_remarks,
     turned_box_remarks,
 )
-from transforms.core.schema import Kind, Schema
-from transforms.core.statistics import Statistics, merge_all
+from transforms.core.schema import Kind
 from transforms.errors import (
     CommitError,
     ConservationError,
     DamageError,
-    InputError,
-    RejectLimitError,
 )
 from transforms.publishing import target, work_folder
 from transforms.sidecars.render import render_sidecars
 from transforms.sidecars.tfds import pointers_to
+from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication
 from transforms.storage import folders
 from transforms.storage.retry import storing
-from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
+from transforms.work.reject_files import remove_left, write_rejects
 from transforms.work.store import Store
 from transforms.work.worker_check import counted, workers_of
 
@@ -162,13 +150,13 @@ def commit_dataset(
     if (digest := _already_done(publication, store)) is not None:
         remove_left(target.rejects_path(publication.directory))
         return digest
-    sums = _Sums()
+    sums = Sums()
     for fact in facts:
         sums.add(fact)
     shards = sorted(sums.shards, key=lambda s: (s.split, s.index))
     logs = sums.logs
-    account = _account(sums, shard_counts, publication)
-    _check_account(account, logs, publication, store)
+    account = account_of(sums, shard_counts, publication)
+    check_account(account, logs, publication, store)
     if publication.steps and any(account.part_balances.values()):
         # Nothing says what became of the parts of rows that own steps have changed.
         account = dataclasses.replace(account, parts={})
@@ -176,7 +164,7 @@ def commit_dataset(
         feature: tuple(get_names(part, store.get).to_pylist())
         for feature, part in shard_counts.classes.items()
     }
-    manifest = _manifest(shards, account, classes, publication)
+    manifest = manifest_of(shards, account, classes, publication)
     sidecars = render_sidecars(manifest, publication.label_map)
     named = [_write_sidecar(store, *item) for item in sidecars.files.items()]
     version = publication.run.get("versions", {}).get(_MAKER, "")
@@ -311,7 +299,7 @@ def _slips(manifest: Manifest) -> list[str]:
     return out
 
 
-def _warnings(sums: "_Sums") -> list[str]:
+def _warnings(sums: Sums) -> list[str]:
     found = [text for each in sums.findings for text in each.warnings()]
     return [*found, *rounding_remarks(sums.read)]
 
@@ -340,278 +328,6 @@ def _is_there(manifest: Manifest, publication: Publication) -> bool:
         return False
     found = target.read_manifest(publication.directory)
     return found.digest == manifest.digest
-
-
-_Counts = collections.Counter[str]
-# Where the rows of a piece of a block begin: origin and start.
-_Place = tuple[str, int]
-
-
-class _Sums:
-    """The facts of a job by their stage, and what they add up to.
-
-    Attributes:
-      read, placed, shards, logs, catalogue, findings: the facts.
-      passed: how often each piece passed `read` and `place`.
-      rows_read: of all pieces.
-      kept, rows: of each piece, the rows that `read` did not skip, and those placed.
-      written: records of all shards.
-      skipped, rejected: items, by reason.
-      refused: rejected items, by task.
-      parts: parts of items, by where they went and what they are.
-    """
-
-    def __init__(self) -> None:
-        self.read: list[ReadFacts] = []
-        self.placed: list[PlaceFacts] = []
-        self.shards: list[ShardFile] = []
-        self.logs: list[RejectLog] = []
-        self.catalogue: list[CataloguePart] = []
-        self.findings: list[SplitFindings] = []
-        self.passed: dict[str, collections.Counter[_Place]]
-        self.passed = {name: collections.Counter() for name in ("read", "place")}
-        self.rows_read = self.written = 0
-        self.kept: dict[_Place, int] = {}
-        self.rows: dict[_Place, int] = {}
-        self.skipped: _Counts = collections.Counter()
-        self.rejected: _Counts = collections.Counter()
-        self.refused: _Counts = collections.Counter()
-        ends = ("read", "written", "rejected", "gone")
-        self.parts: dict[str, _Counts] = {name: collections.Counter() for name in ends}
-
-    def add(self, fact: Fact) -> None:
-        """Adds a fact."""
-        if isinstance(fact, ReadFacts):
-            place = fact.origin, fact.start
-            self.read.append(fact)
-            self.passed["read"][place] += 1
-            self.rows_read += fact.rows
-            self.kept[place] = fact.rows - sum(fact.skipped.values())
-            self.skipped.update(fact.skipped)
-            self.parts["read"].update(fact.parts)
-            self.parts["gone"].update(fact.parts_gone)
-        elif isinstance(fact, PlaceFacts):
-            place = fact.origin, fact.start
-            self.placed.append(fact)
-            self.passed["place"][place] += 1
-            self.rows[place] = sum(fact.rows.values())
-        elif isinstance(fact, ShardFile):
-            self.shards.append(fact)
-            self.written += fact.records
-            self.parts["written"].update(fact.parts)
-            self.parts["gone"].update(fact.parts_gone)
-        elif isinstance(fact, RejectLog):
-            self.logs.append(fact)
-            self.rejected.update({str(reason): n for reason, n in fact.counts.items()})
-            self.refused[fact.task] += fact.items
-            self.parts["rejected"].update(fact.parts)
-        elif isinstance(fact, CataloguePart):
-            self.catalogue.append(fact)
-        elif isinstance(fact, SplitFindings):
-            self.findings.append(fact)
-
-
-def _account(
-    sums: _Sums, shard_counts: ShardCounts, publication: Publication
-) -> Account:
-    """Returns where every item went, after checking the sums of every stage."""
-    for stage, pieces in sums.passed.items():
-        twice = [piece for piece, count in pieces.items() if count > 1]
-        if twice:
-            raise ConservationError(
-                f"Every block must pass '{stage}' once; {twice[0]} did so "
-                f"{pieces[twice[0]]} times. A step between reading and writing must "
-                f"give one batch at most for each."
-            )
-    rows_placed = sum(sums.rows.values())
-    refused = sum(n for task, n in sums.refused.items() if task.startswith("place\0"))
-    skipped = _summed([publication.skipped, sums.skipped])
-    names = sorted({name for counts in sums.parts.values() for name in counts})
-    account = Account(
-        read=sums.rows_read + sum(publication.skipped.values()),
-        written=sums.written,
-        rejected=dict(sorted(sums.rejected.items())),
-        skipped=skipped,
-        parts={
-            name: {where: counts[name] for where, counts in sums.parts.items()}
-            for name in names
-        },
-        **_change_by_steps(sums, publication),
-    )
-    wanted = publication.expected_rows
-    shards, files_wanted = sums.shards, len(shard_counts.rows)
-    if (
-        account.balance
-        or (not publication.steps and any(account.part_balances.values()))
-        or rows_placed != sum(shard_counts.rows.values())
-        or (wanted is not None and wanted != sums.rows_read)
-        or publication.expected_placed not in (None, rows_placed + refused)
-        or len(shards) != files_wanted
-        or len({shard.name for shard in shards}) != files_wanted
-    ):
-        raise ConservationError(
-            f"Nothing may be lost or doubled, but the sums differ: expected "
-            f"{'any number of' if wanted is None else f'{wanted:,}'} rows, read "
-            f"{sums.rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
-            f"rejected {sum(account.rejected.values()):,}, skipped "
-            f"{sum(skipped.values()):,}; {len(shards):,} shards of {files_wanted:,}. "
-            f"Nothing was committed."
-        )
-    return account
-
-
-def _change_by_steps(sums: _Sums, publication: Publication) -> dict[str, int]:
-    """Returns what users' steps have dropped or added, under the name in the account.
-
-    Raises:
-      ConservationError: there are more rows of a piece than were read, and nothing
-        that tells them apart.
-    """
-    if not publication.steps:
-        return {}
-    before = {
-        place: rows - sums.refused[task_of("read", *place)]
-        for place, rows in sums.kept.items()
-    }
-    behind = 0
-    for place, placed in sums.rows.items():
-        rows = placed + sums.refused[task_of("place", *place)]
-        if publication.steps == "drop" and rows > before.get(place, 0):
-            raise ConservationError(added_rows(place[0], before.get(place, 0), rows))
-        behind += rows
-    change = behind - sum(before.values())
-    if change > 0:
-        return {"added_by_steps": change}
-    return {"dropped_by_steps": -change}
-
-
-def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    out: collections.Counter[str] = collections.Counter()
-    for part in parts:
-        out.update(part)
-    return dict(sorted(out.items()))
-
-
-def _check_account(
-    account: Account,
-    logs: Sequence[RejectLog],
-    publication: Publication,
-    store: Store,
-) -> None:
-    """Raises an error that says why too many items were rejected, or none is left."""
-    rate = publication.max_reject_rate
-    is_empty = not account.written and not publication.allow_empty
-    if tolerated(account, rate) and not is_empty:
-        return
-    path = ""
-    if logs:
-        path = target.rejects_path(publication.directory)
-        leave_rejects(logs, path, attempts=store.attempts)
-    # An error that a worker raises arrives as text only, so the account goes to a file.
-    data = json.dumps(account_facts(account, path)).encode()
-    files.write_file(store.account, data, attempts=store.attempts)
-    if is_empty and not account.rejected:
-        gone = []
-        if account.skipped:
-            total = sum(account.skipped.values())
-            gone.append(f"{total:,} were skipped, by reason: {dict(account.skipped)}")
-        if account.dropped_by_steps:
-            dropped = account.dropped_by_steps
-            gone.append(f"{dropped:,} were dropped by your own steps")
-        raise InputError(
-            f"There must be at least one record; of {account.read:,} items read "
-            f"{', and '.join(gone)}. Use --allow-empty to write an empty dataset."
-            if account.read
-            else "There must be at least one record; the source holds no item. Use "
-            "--allow-empty to write an empty dataset."
-        )
-    # The target itself may hold a dataset of an earlier run, with its own rejects.
-    raise RejectLimitError(
-        limit_message(
-            account,
-            _examples(logs),
-            rate=rate,
-            listed=path,
-            kinds={
-                feature.source_column: feature.kind.value
-                for feature in publication.layout.schema.features
-            },
-        )
-    )
-
-
-def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
-    """Returns the first example of each reason and part, in order of the sources."""
-    out: dict[str, str] = {}
-    for log in sorted(logs, key=lambda log: log.runs[0][0]):
-        for of, text in log.examples.items():
-            out.setdefault(str(of), text)
-    return out
-
-
-def _manifest(
-    shards: Sequence[ShardFile],
-    account: Account,
-    classes: Mapping[str, tuple[str, ...]],
-    publication: Publication,
-) -> Manifest:
-    layout, known = publication.layout, publication.layout.sharding.rule.names
-    by_split: dict[str, list[ShardFile]] = {name: [] for name in known}
-    for shard in shards:
-        by_split.setdefault(shard.split, []).append(shard)
-    merged_by_split = {
-        name: merge_all([shard.statistics for shard in mine])
-        for name, mine in by_split.items()
-    }
-    merged = merge_all([*merged_by_split.values()])
-    records = sum(shard.records for shard in shards)
-    features = []
-    for feature in layout.schema.stored:
-        facts = merged.get(feature.name, Statistics())
-        names = classes.get(feature.name, ())
-        always = facts.present == records
-        features.append(FeatureFacts(feature, facts, names, always))
-    return Manifest(
-        name=layout.name,
-        compression=layout.compression,
-        features=tuple(features),
-        splits=tuple(
-            SplitFacts(
-                name,
-                tuple(
-                    ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
-                    for s in mine
-                ),
-                _class_counts(merged_by_split[name], layout.schema, classes),
-            )
-            for name, mine in by_split.items()
-            if mine or name in known
-        ),
-        files=(),
-        account=account,
-        inputs=publication.inputs,
-        settings=publication.settings,
-        image_notes=_summed(shard.image_notes for shard in shards),
-    )
-
-
-def _class_counts(
-    merged: Mapping[str, Statistics],
-    schema: Schema,
-    classes: Mapping[str, tuple[str, ...]],
-) -> dict[str, dict[str, int]]:
-    """Returns label feature -> class name (or integer, as text) -> records."""
-    out = {}
-    for feature in schema.features:
-        counts = merged.get(feature.name, Statistics()).classes
-        if counts is None:
-            continue
-        if feature.kind is Kind.LABEL:
-            names = classes.get(feature.name, ())
-            out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
-        elif counts:
-            out[feature.name] = {str(value): n for value, n in counts.items()}
-    return out
 
 
 def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
