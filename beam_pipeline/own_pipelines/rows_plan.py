@@ -322,9 +322,9 @@ def _check_refusals(counted: SpooledBundle) -> None:
 
     Then it is no row that is bad, but a step or a parameter.
     """
-    for word, rows in counted.refusals.rows.items():
+    for rows, sentence in counted.refusals.values():
         if rows == counted.received:
-            raise EncodingError(counted.refusals.sentences[word])
+            raise EncodingError(sentence)
 
 
 def _check_columns(

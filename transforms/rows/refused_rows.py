@@ -5,13 +5,11 @@ floats as integers, what is missing left out. So it is the same whatever rows ca
 it, and made what types of its columns.
 """
 
-import collections
-import dataclasses
 import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,64 +28,19 @@ _DIGEST_BYTES = 8
 _ADDRESS = re.compile(" at 0x[0-9A-Fa-f]+")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refusals:
-    """How many rows were refused, by what is wrong.
-
-    Attributes:
-      rows: what is wrong, in a word -> how many rows.
-      sentences: the same word -> what to say where this is wrong with every row.
-    """
-
-    rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    sentences: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def total(self) -> int:
-        """How many rows were refused."""
-        return sum(self.rows.values())
+Refusals = Mapping[str, tuple[int, str]]
+"""What is wrong, in a word -> how many rows were refused for it, and what to say where
+this is wrong with every row."""
 
 
-def merge_refusals(parts: Iterable[Refusals]) -> Refusals:
-    """Returns the sums."""
-    rows: collections.Counter[str] = collections.Counter()
-    sentences: dict[str, str] = {}
+def merge_refusals(parts: Iterable[Refusals]) -> dict[str, tuple[int, str]]:
+    """Returns the sums; of several sentences the first one in their order."""
+    out: dict[str, tuple[int, str]] = {}
     for part in parts:
-        rows.update(part.rows)
-        for word, text in part.sentences.items():
-            sentences[word] = min(text, sentences.get(word, text))
-    return Refusals(dict(rows), sentences)
-
-
-class RefusedRows:
-    """Passes on the rejections of one bundle, and counts them."""
-
-    def __init__(self, reject: Callable[[Sequence[Rejection]], None]) -> None:
-        """Starts without any.
-
-        Args:
-          reject: takes rejections, in any order.
-        """
-        self._reject = reject
-        self._rows: collections.Counter[str] = collections.Counter()
-        self._sentences: dict[str, str] = {}
-
-    def add(self, word: str, sentence: str, rejection: Rejection) -> None:
-        """Takes a rejection.
-
-        Args:
-          word: for what is wrong.
-          sentence: see `Refusals`.
-          rejection: of the row.
-        """
-        self._rows[word] += 1
-        self._sentences.setdefault(word, sentence)
-        self._reject([rejection])
-
-    @property
-    def refusals(self) -> Refusals:
-        """What was refused until now."""
-        return Refusals(dict(self._rows), dict(self._sentences))
+        for word, (rows, sentence) in part.items():
+            before, known = out.get(word, (0, sentence))
+            out[word] = before + rows, min(known, sentence)
+    return out
 
 
 def refuse(text: bytes, found: Fault, *, known_by: str = "", stage: str) -> Rejection:

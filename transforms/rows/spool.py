@@ -25,7 +25,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded, nearest
 from transforms.rows.refused_rows import (
-    RefusedRows,
     refuse,
     values_as_json,
 )
@@ -83,15 +82,14 @@ class Spool:
         self._rule = rule
         self._store = store
         self._sizes_of = sizes_of
-        self._refused = RefusedRows(reject)
-        # Elements of the type `_kind`, and what `_take` makes batches of.
+        self._reject = reject
+        self._refusals: dict[str, tuple[int, str]] = {}
+        # What `_take` makes batches of. `_convert` gives it of elements of a type.
         self._waiting: list[Any] = []
         self._most = _FIRST_ROWS
         self._kind: type[Any] | None = None
         self._take: Callable[[list[Any]], Iterable[pa.RecordBatch]] = self._of_rows
-        # Rows that waited when rows of another type came.
-        self._rows: list[Row] = []
-        self._convert: Callable[[Any], Row] = dict
+        self._convert: Callable[[Any], Any] = dict
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._pieces: list[Segment] = []
@@ -107,7 +105,7 @@ class Spool:
         """Takes a row, or a record batch or table of rows; rejects what is none."""
         if type(element) is not self._kind and not self._start_kind(element):
             return
-        self._waiting.append(element)
+        self._waiting.append(self._convert(element))
         if len(self._waiting) >= self._most:
             self._to_arrow()
 
@@ -120,22 +118,14 @@ class Spool:
         if convert is None and not is_table and not is_example:
             self._refuse_element(element)
             return False
-        if convert is not None and self._take == self._of_rows:
-            # Rows of several types may alternate, so they wait together.
-            self._rows += map(self._convert, self._waiting)
-            self._waiting.clear()
-            if len(self._rows) >= self._most:
-                self._to_arrow()
-        else:
+        take: Callable[[list[Any]], Iterable[pa.RecordBatch]]
+        take = self._of_examples if is_example else self._of_rows
+        take = _of_tables if is_table else take
+        # Rows of several types may alternate, so they wait together.
+        if take != self._take:
             self._to_arrow()
-            self._most = _FIRST_ROWS
-        if convert is not None:
-            self._convert, self._take = convert, self._of_rows
-        elif is_table:
-            self._take, self._most = _of_tables, 1
-        else:
-            self._take = self._of_examples
-        self._kind = kind
+            self._take, self._most = take, 1 if is_table else _FIRST_ROWS
+        self._kind, self._convert = kind, convert or _as_it_is
         return True
 
     def _refuse_element(self, element: Any) -> None:
@@ -145,33 +135,33 @@ class Spool:
         sentence = bounded(f"{NO_ROW}; found {text}. {how_to_map(type(element))}")
         fault = Fault(Reason.MALFORMED, f"no row, but {text}")
         rejection = refuse(values, fault, stage=STAGE)
-        self._refused.add("element", sentence, rejection)
+        self._add_refusal("element", sentence, rejection)
+
+    def _add_refusal(self, word: str, sentence: str, rejection: Rejection) -> None:
+        """Passes on a rejection, and counts it; see `Refusals`."""
+        rows, known = self._refusals.get(word, (0, sentence))
+        self._refusals[word] = rows + 1, min(known, sentence)
+        self._reject([rejection])
 
     def finish(self) -> SpooledBundle | None:
         """Returns what the bundle leaves; None of one without rows."""
         self._to_arrow()
         self._spool()
-        refusals = self._refused.refusals
-        if not self._tallies and not refusals.total:
+        if not self._tallies and not self._refusals:
             return None
         return SpooledBundle(
             self._word,
             tuple(self._pieces),
             merge_tallies([*self._tallies, Tally(mappings=frozenset(self._mappings))]),
             dict(self._sizes),
-            refusals,
+            self._refusals,
         )
 
     def _to_arrow(self) -> None:
         """Makes batches of what waits, and says how many elements are to wait next."""
         waiting, self._waiting = self._waiting, []
-        rows, self._rows = self._rows, []
         if self._take is _of_tables:
             waiting = [batch for each in waiting for batch in _batches_in(each)]
-        elif self._take == self._of_rows:
-            # A dict is a row as it is.
-            more = waiting if self._kind is dict else map(self._convert, waiting)
-            waiting = [*rows, *more]
         if not waiting:
             return
         batches = self._taken(waiting)
@@ -224,7 +214,7 @@ class Spool:
                 known_by=self._key_in(row),
                 stage=STAGE,
             )
-            self._refused.add("row", sentence, rejection)
+            self._add_refusal("row", sentence, rejection)
 
     def _key_in(self, row: Any) -> str:
         """Returns the key of a row as text; empty for none."""
@@ -322,7 +312,7 @@ class Spool:
         Args:
           rows: n of them.
           bad: which of them, as n bools.
-          word, sentence: see `RefusedRows.add`.
+          word, sentence: see `Refusals`.
           fault: what is wrong with the row at a place.
         """
         names = rows.schema.names
@@ -339,7 +329,7 @@ class Spool:
                 known_by=self._key_in(row) or f"{hashes[place]:016x}",
                 stage=STAGE,
             )
-            self._refused.add(word, sentence, rejection)
+            self._add_refusal(word, sentence, rejection)
 
 
 def _fitting(batches: Iterable[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
@@ -376,6 +366,10 @@ def _may_join(
         return False
     total = sum(member.num_rows for member in members) + rows
     return total * len({**known, **types}) <= MOST_CELLS
+
+
+def _as_it_is(element: Any) -> Any:
+    return element
 
 
 def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:

@@ -369,13 +369,18 @@ class SpooledBundle(Fact):
     pieces: tuple[Segment, ...]
     tally: Tally
     sizes: Mapping[str, int]
-    refusals: Refusals = dataclasses.field(default_factory=Refusals)
+    refusals: Refusals = dataclasses.field(default_factory=dict)
     rejects: RejectLog | None = None
 
     @property
     def received(self) -> int:
         """How many rows came."""
-        return self.tally.rows + self.refusals.total
+        return self.tally.rows + self.refused
+
+    @property
+    def refused(self) -> int:
+        """How many of them are in no piece."""
+        return sum(rows for rows, _ in self.refusals.values())
 
     def without_rows(self) -> "SpooledBundle":
         """Returns what the plan needs: no row, and no rejection."""

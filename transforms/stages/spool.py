@@ -88,7 +88,7 @@ class _StoreRows(beam.DoFn):
         bundle = self.spool.finish()
         if bundle is not None:
             self.rows_gathered.inc(bundle.tally.rows)
-            self.rows_rejected.inc(bundle.refusals.total)
+            self.rows_rejected.inc(bundle.refused)
             if self.rejects is not None:
                 self.rejects.__exit__(None, None, None)
                 bundle = dataclasses.replace(bundle, rejects=self.rejects.log)
