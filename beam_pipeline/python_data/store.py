@@ -24,7 +24,7 @@ An exception that the source itself raises is passed on unchanged.
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from transforms.core.nesting import (
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.python_kinds import OddValueError, converter_of, native_values
 from transforms.errors import EncodingError, InputError, SourceError, bounded
-from transforms.rows.row_types import A_ROW, as_mapping, check_names
+from transforms.rows.row_types import A_ROW, check_names, converter
 
 _PIECE_ROWS = 1 << 16
 # A batch of single rows ends at the first of these limits that is reached.
@@ -271,9 +271,9 @@ def _of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
     """
     items = _items(source)
     rows = 0
-    names = _RowNames()
+    names: list[str] = []
     while found := _some(items):
-        mappings = [names.row(item, rows + index) for index, item in enumerate(found)]
+        mappings = [_as_row(item, rows + i, names) for i, item in enumerate(found)]
         yield _batch(mappings, rows, images)
         rows += len(found)
 
@@ -322,49 +322,32 @@ def _weight(item: Any) -> int:
     return len(item) if isinstance(item, str | bytes | bytearray) else 8
 
 
-class _RowNames:
-    """Names the parts of rows; all tuples of a source get the names of the first."""
+def _as_row(item: Any, index: int, names: list[str]) -> Mapping[str, Any]:
+    """Returns a row as a mapping.
 
-    def __init__(self) -> None:
-        self._of_tuples: list[str] | None = None
-        self._parts: Callable[[Any], Mapping[str, Any]] | None = None
-        self._kind: type | None = None
-
-    def row(self, item: Any, index: int) -> Mapping[str, Any]:
-        """Returns a row as a mapping."""
-        kind = type(item)
-        if kind is not self._kind:
-            self._kind, self._parts = kind, self._parts_of(kind, item, index)
-        assert self._parts is not None
-        row = self._parts(item)
-        wanted = self._of_tuples
-        is_sequence = isinstance(item, tuple | list)
-        if is_sequence and wanted is not None and len(item) != len(wanted):
-            raise InputError(
-                f"All rows must have the same number of parts; row {index + 1:,} has "
-                f"{len(item)}, those before {len(wanted)}. Give mappings, where parts "
-                f"may be missing."
-            )
-        return row
-
-    def _parts_of(
-        self, kind: type, item: Any, index: int
-    ) -> Callable[[Any], Mapping[str, Any]]:
-        convert = as_mapping(kind)
-        if convert is not None:
-            if not issubclass(kind, Mapping):
-                return convert
-            return lambda row: _with_text_keys(convert(row))
-        if issubclass(kind, tuple | list):
-            if self._of_tuples is None:
-                self._of_tuples = _part_names(item)
-            names = self._of_tuples
-            return lambda row: dict(zip(names, row, strict=False))
+    Args:
+      item: the row.
+      index: its number, from 0.
+      names: of the parts of the tuples of its source, which the first one decides.
+    """
+    convert = converter(type(item))
+    if convert is not None:
+        row = convert(item)
+        return _with_text_keys(row) if isinstance(item, Mapping) else row
+    if not isinstance(item, tuple | list):
         shown = bounded(repr(item), _SHOWN_CHARS)
         raise InputError(
             f"Every element must be {A_ROW}, tuple or list; row {index + 1:,} is "
-            f"{shown} ({kind.__name__}). Map it to a row first."
+            f"{shown} ({type(item).__name__}). Map it to a row first."
         )
+    names += [] if names else _part_names(item)
+    if len(item) != len(names):
+        raise InputError(
+            f"All rows must have the same number of parts; row {index + 1:,} has "
+            f"{len(item)}, those before {len(names)}. Give mappings, where parts may "
+            f"be missing."
+        )
+    return dict(zip(names, item, strict=True))
 
 
 def _with_text_keys(row: Mapping[Any, Any]) -> Mapping[str, Any]:

@@ -14,7 +14,6 @@ hold integers alone. An empty mapping is missing. Numbers have 64 bits.
 import itertools
 import operator
 from collections.abc import (
-    Callable,
     Collection,
     Iterator,
     Mapping,
@@ -38,20 +37,12 @@ from transforms.core.rows.python_kinds import (
     shown,
 )
 from transforms.errors import EncodingError, bounded
-from transforms.rows.row_types import Row, as_mapping, check_name
+from transforms.rows.row_types import Row, check_name, converter
 from transforms.rows.tables import NO_COLUMNS, UnusableValueError, flat
 
 _NESTED = frozenset(["array", "list", "mapping"])
 MOST_CELLS = 1 << 22
 """Rows times columns of a batch: a missing value takes the room of a number."""
-
-_CONVERTERS: dict[type[Any], Callable[[Any], Row] | None] = {}
-
-
-def _converter(kind: type[Any]) -> Callable[[Any], Row] | None:
-    if kind not in _CONVERTERS:
-        _CONVERTERS[kind] = as_mapping(kind)
-    return _CONVERTERS[kind]
 
 
 def batches_of(
@@ -221,13 +212,13 @@ def _without_records(value: Any, level: int = 0) -> Any:
     if level > MAX_NESTING:
         # Refused later, with words for it.
         return value
-    convert = _converter(type(value))
+    convert = converter(type(value))
     if convert is not None:
         row = convert(value)
         parts = {key: _without_records(part, level + 1) for key, part in row.items()}
         return parts or None
     if isinstance(value, list | tuple) and any(
-        issubclass(kind, list | tuple) or _converter(kind) is not None
+        issubclass(kind, list | tuple) or converter(kind) is not None
         for kind in set(map(type, value))
     ):
         return [_without_records(part, level + 1) for part in value]

@@ -60,6 +60,16 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
     return None
 
 
+_converters: dict[type[Any], Callable[[Any], Row] | None] = {}
+
+
+def converter(kind: type[Any]) -> Callable[[Any], Row] | None:
+    """As `as_mapping`, for types that are asked for again and again."""
+    if kind not in _converters:
+        _converters[kind] = as_mapping(kind)
+    return _converters[kind]
+
+
 def how_to_map(kind: type[Any]) -> str:
     """Returns what to do with elements of a type that is no row, as a sentence."""
     if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] == "pandas":

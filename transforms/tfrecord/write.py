@@ -318,16 +318,6 @@ def _cut_by_shard(
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Drafted:
-    """A file that is written and does not have its name yet."""
-
-    index: int
-    segments: Sequence[Segment]
-    draft: files.Draft
-    facts: FileFacts
-
-
 class _WriteFile(beam.DoFn):
     """Writes the records of one shard in their order; a retry replaces the file.
 
@@ -342,7 +332,8 @@ class _WriteFile(beam.DoFn):
         )
 
     def setup(self) -> None:
-        self.group: list[_Drafted] = []
+        # Files that are written and do not have their names yet.
+        self.group: list[tuple[WrittenShard, Sequence[Segment], files.Draft]] = []
 
     def start_bundle(self) -> None:
         self._discard()
@@ -354,8 +345,8 @@ class _WriteFile(beam.DoFn):
             draft, facts = persistently(
                 functools.partial(_draft_file, self.target, index, segments)
             )
-        self.group.append(_Drafted(index, segments, draft, facts))
-        stored = sum(each.facts.stored_bytes for each in self.group)
+        self.group.append((WrittenShard(index, facts), segments, draft))
+        stored = sum(shard.facts.stored_bytes for shard, *_ in self.group)
         is_full = len(self.group) >= most_drafts() or stored >= _GROUP_BYTES
         return self._finish() if is_full else []
 
@@ -368,23 +359,23 @@ class _WriteFile(beam.DoFn):
 
     def _discard(self) -> None:
         group, self.group = self.group, []
-        discard_all([each.draft for each in group])
+        discard_all([draft for *_, draft in group])
 
     def _finish(self) -> list[WrittenShard]:
         group, self.group = self.group, []
         with abandoning(self.target):
             try:
-                publish_together([each.draft for each in group])
+                publish_together([draft for *_, draft in group])
             except (OSError, StorageError):
                 # Each by itself; one that fails for good says why.
-                for each in group:
+                for shard, segments, _ in group:
                     persistently(
                         functools.partial(
-                            _write_file, self.target, each.index, each.segments
+                            _write_file, self.target, shard.index, segments
                         )
                     )
-        self.records_written.inc(sum(each.facts.records for each in group))
-        return [WrittenShard(each.index, each.facts) for each in group]
+        self.records_written.inc(sum(shard.facts.records for shard, *_ in group))
+        return [shard for shard, *_ in group]
 
 
 def _draft_file(
