@@ -21,7 +21,6 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -34,6 +33,7 @@ from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import StorageError, TargetError
 from transforms.storage import folders
+from transforms.storage.counted_sink import CountedSink
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently
 from transforms.storage.row_spool import SortedRun, in_order, merge_runs
@@ -245,13 +245,10 @@ class _Parts:
         if self._opened is None:
             path = os.path.join(self._folder, self._names[len(self.facts)])
             self._opened = self._stack.enter_context(contextlib.ExitStack())
-            self._file = self._opened.enter_context(
-                files.create(path, attempts=self._attempts)
+            self._sink = CountedSink(
+                self._opened.enter_context(files.create(path, attempts=self._attempts))
             )
-            self._size = self._crc = 0
-        self._file.write(data)
-        self._size += len(data)
-        self._crc = google_crc32c.extend(self._crc, data)
+        self._sink.write(data)
         self._written += len(data)
 
     def _close(self) -> None:
@@ -259,7 +256,7 @@ class _Parts:
         self._opened.close()
         self._opened = None
         name = self._names[len(self.facts)]
-        self.facts.append(FileFacts(name, self._size, self._crc))
+        self.facts.append(FileFacts(name, self._sink.tell(), self._sink.crc32c))
 
 
 def _write(logs: Sequence[RejectLog], lines: _Parts, items: _Parts | None) -> None:

@@ -27,7 +27,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -36,6 +35,7 @@ from transforms import files
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.errors import StorageError, bounded
+from transforms.storage.counted_sink import CountedSink
 from transforms.storage.retry import persistently, storing
 
 PIECE_SCHEMA = pa.schema(
@@ -252,12 +252,11 @@ class RejectGatherer:
             persistently(lambda: self._join(held), path=self._path)
 
     def _join(self, held: Sequence[bytes]) -> None:
-        crc = 0
-        with files.create(self._path, attempts=self._attempts, durable=False) as log:
+        with files.create(self._path, attempts=self._attempts, durable=False) as file:
+            log = CountedSink(file)
             for data in itertools.chain(*map(_pieces_of, self._written), held):
                 log.write(data)
-                crc = google_crc32c.extend(crc, data)
-        self._crc = crc
+        self._crc = log.crc32c
 
 
 def _pieces_of(path: str) -> Iterator[bytes]:
