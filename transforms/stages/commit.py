@@ -54,12 +54,11 @@ from transforms.stages.job_plan import JobPlan, PlanInput, Publication
 from transforms.storage import folders
 from transforms.storage.retry import storing
 from transforms.work.reject_files import remove_left, write_rejects
-from transforms.work.store import Store
+from transforms.work.store import Store, crc32c_of
 from transforms.work.worker_check import counted, workers_of
 
 # Total size of shards up to which they are read again before publication.
 _SMALL_BYTES = 64 << 20
-_READ_BYTES = 8 << 20
 # Its name among the versions that a run states.
 _MAKER = "beam-tfrecord"
 
@@ -358,10 +357,7 @@ def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:
     """
     for shard in shards:
         path = os.path.join(folder, shard.name)
-        crc = 0
-        for start in range(0, shard.bytes, _READ_BYTES):
-            stop = min(start + _READ_BYTES, shard.bytes)
-            crc = google_crc32c.extend(crc, files.read_range(path, start, stop))
+        crc = crc32c_of(path, 0, shard.bytes)
         if crc != shard.crc32c:
             # The next run must not take it over.
             files.remove_file(path)

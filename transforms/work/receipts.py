@@ -43,9 +43,8 @@ from transforms.core.model import (
     ShardKey,
 )
 from transforms.core.placing.leakage import Fingerprints
-from transforms.work.store import Store
+from transforms.work.store import Store, crc32c_of
 
-_CHUNK_BYTES = 8 << 20
 # The fastest. Of a block that has a segment for each of thousands of shards, the fields
 # are alike.
 _COMPRESSION = 1
@@ -327,10 +326,7 @@ def _in(folder: str, path: str) -> str:
 def _is_as_written(path: str, crc32c: int, start: int = 0, size: int = -1) -> bool:
     """Whether bytes of a file, by default all of them, have a checksum."""
     try:
-        found, stop = 0, files.size_of(path) if size < 0 else start + size
-        for first in range(start, stop, _CHUNK_BYTES):
-            data = files.read_range(path, first, min(first + _CHUNK_BYTES, stop))
-            found = google_crc32c.extend(found, data)
+        stop = files.size_of(path) if size < 0 else start + size
+        return crc32c_of(path, start, stop) == crc32c
     except OSError:
         return False
-    return found == crc32c

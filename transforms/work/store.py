@@ -40,6 +40,8 @@ from transforms.work.worker_check import WorkerRules, check_worker
 _FAR_READS = 16
 # Neighbours are read at once up to this size, and one more of them.
 _READ_BYTES = 16 << 20
+# Of a file, read at a time for its checksum.
+_CHECKED_BYTES = 8 << 20
 # Bytes of a batch's first segment that take part in the name of its file.
 _NAMING_BYTES = 1 << 16
 # Tokens of runs that were stopped in this process.
@@ -366,6 +368,15 @@ class Store:
         with self.gather_rejects(task) as gatherer:
             gatherer.add(rejections)
         return gatherer.log
+
+
+def crc32c_of(path: str, start: int, stop: int) -> int:
+    """Returns the checksum of bytes [start, stop) of a file; raises OSError."""
+    crc = 0
+    for first in range(start, stop, _CHECKED_BYTES):
+        data = files.read_range(path, first, min(first + _CHECKED_BYTES, stop))
+        crc = google_crc32c.extend(crc, data)
+    return crc
 
 
 def _inline(
