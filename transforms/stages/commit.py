@@ -50,7 +50,7 @@ from transforms.publishing import target, work_folder
 from transforms.sidecars.render import render_sidecars
 from transforms.sidecars.tfds import pointers_to
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
-from transforms.stages.job_plan import JobPlan, PlanInput, Publication
+from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
 from transforms.storage import folders
 from transforms.storage.retry import storing
 from transforms.work.reject_files import remove_left, write_rejects
@@ -64,7 +64,7 @@ _MAKER = "beam-tfrecord"
 
 
 @dataclasses.dataclass
-class CommitDataset(beam.PTransform):
+class CommitDataset(Stage):
     """Checks the sums, writes the sidecars and rejects, and publishes.
 
     Input: the facts of all stages. Output: what `commit` returns. A retry after success
@@ -79,9 +79,6 @@ class CommitDataset(beam.PTransform):
     plan: PlanInput
     shard_counts: beam.PCollection[ShardCounts]
     commit: Callable[[list[Fact], ShardCounts, JobPlan], Any]
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, facts: beam.PCollection[Fact]) -> beam.PCollection[Any]:
         """Gathers all facts in one place."""

@@ -133,3 +133,10 @@ class JobPlan:
 
 PlanInput = JobPlan | beam.pvalue.AsSingleton
 """A plan as a stage takes it: known already, or as a side input."""
+
+
+class Stage(beam.PTransform):
+    """A stage whose parameters are the fields of a dataclass."""
+
+    def __post_init__(self) -> None:
+        super().__init__()

@@ -26,7 +26,7 @@ from transforms.core.placing.leakage import (
 from transforms.core.placing.placement import UInt64s, usual_order
 from transforms.core.placing.splitting import Assignments
 from transforms.shards.placeless_rows import repeated_key
-from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput
+from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput, Stage
 from transforms.work.split_tables import (
     NEW_LOCK,
     missing_keys,
@@ -44,7 +44,7 @@ _COMPARED = 1_000
 
 
 @dataclasses.dataclass
-class CheckLeaks(beam.PTransform):
+class CheckLeaks(Stage):
     """Finds rows and images in two splits, and writes the next split lock.
 
     Input: the Fingerprints of all batches and shards. Output: one SplitFindings, or
@@ -56,9 +56,6 @@ class CheckLeaks(beam.PTransform):
     """
 
     plan: PlanInput
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(
         self, found: beam.PCollection[Fingerprints]

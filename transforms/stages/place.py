@@ -40,7 +40,7 @@ from transforms.core.segment import NO_RECORD
 from transforms.errors import EncodingError
 from transforms.formats.source import Source
 from transforms.rows.typed_rows import read_piece
-from transforms.stages.job_plan import JobPlan, PlanInput
+from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.work.receipts import PieceDone, find_block, keep_piece
 from transforms.work.split_tables import open_assignments
 from transforms.work.store import Store
@@ -150,7 +150,7 @@ def _rejection(batch: Batch, row: int) -> Rejection:
 
 
 @dataclasses.dataclass
-class PlaceRows(beam.PTransform):
+class PlaceRows(Stage):
     """Stores the rows of each batch as one segment for every shard touched.
 
     Input: batches; at most one a piece of a block. Of rows of a pipeline, spooled
@@ -168,9 +168,6 @@ class PlaceRows(beam.PTransform):
 
     plan: PlanInput
     strata: beam.pvalue.AsSingleton | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, batches: beam.PCollection[Batch | Segment]) -> Any:
         """Places each batch by itself."""
@@ -362,7 +359,7 @@ def _class_names(batch: Batch, name: str) -> pa.StringArray:
 
 
 @dataclasses.dataclass
-class ReuseBlocks(beam.PTransform):
+class ReuseBlocks(Stage):
     """Reuses what an earlier run stored for a block, if that is complete.
 
     Input: blocks. Outputs: `fresh`, the blocks still to be read; for the others, what
@@ -378,9 +375,6 @@ class ReuseBlocks(beam.PTransform):
     source: Source
     store: Store
     by_position: bool = False
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, blocks: beam.PCollection[Block]) -> Any:
         """Looks up each block by itself."""

@@ -17,6 +17,7 @@ from transforms.core.model import (
     task_of,
 )
 from transforms.formats.source import Source
+from transforms.stages.job_plan import Stage
 from transforms.storage.paths import Access
 from transforms.work.receipts import find_blocks, keep_block, keep_blocks
 from transforms.work.store import Store
@@ -54,7 +55,7 @@ beam.coders.registry.register_coder(Batch, _BatchCoder)
 
 
 @dataclasses.dataclass
-class ReadBlocks(beam.PTransform):
+class ReadBlocks(Stage):
     """Reads the rows of each block under the source's schema.
 
     Input: blocks. Outputs: `batches`, one a block or piece of a block, even where it
@@ -73,9 +74,6 @@ class ReadBlocks(beam.PTransform):
     store: Store
     remembered: bool = False
     by_position: bool = False
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, blocks: beam.PCollection[Block]) -> Any:
         """Reads each block by itself."""
@@ -140,7 +138,7 @@ class _ReadRows(beam.DoFn):
 
 
 @dataclasses.dataclass
-class ListBlocks(beam.PTransform):
+class ListBlocks(Stage):
     """Cuts the inputs of a source into blocks.
 
     Input: the pipeline's begin. Output: every block of the source once, spread over
@@ -155,9 +153,6 @@ class ListBlocks(beam.PTransform):
     source: Source
     store: Store | None = None
     rules: WorkerRules | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Block]:
         """Fans out over the inputs, then over their blocks."""

@@ -16,7 +16,7 @@ from transforms.core.placing.name_lists import (
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.shards.allocation import return_freed_memory
-from transforms.stages.job_plan import JobPlan, PlanInput
+from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 
 
 class WorkerStore(NameStore, Protocol):
@@ -27,7 +27,7 @@ class WorkerStore(NameStore, Protocol):
 
 
 @dataclasses.dataclass
-class CountShards(beam.PTransform):
+class CountShards(Stage):
     """Counts the rows of every shard and collects the class names.
 
     Input: PlaceFacts. Output: one ShardCounts, empty for no input.
@@ -39,9 +39,6 @@ class CountShards(beam.PTransform):
 
     plan: PlanInput
     store: WorkerStore
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(
         self, facts: beam.PCollection[PlaceFacts]

@@ -24,7 +24,7 @@ from transforms.publishing.shared_run import SharedRun
 from transforms.rows.row_identity import RowRule
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle
-from transforms.stages.job_plan import JobPlan, PlanInput
+from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.work.rejects import RejectGatherer
 
 FACTS: Final = "facts"
@@ -32,7 +32,7 @@ _WORD_BYTES = 8
 
 
 @dataclasses.dataclass
-class SpoolRows(beam.PTransform):
+class SpoolRows(Stage):
     """Stores rows as they come, and counts what they hold.
 
     Input: rows, one by one or as Arrow batches. Output: a SpooledBundle for each
@@ -51,9 +51,6 @@ class SpoolRows(beam.PTransform):
     rule: RowRule
     run: SharedRun
     overwrite: bool
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[SpooledBundle]:
         """Spools each bundle by itself."""
@@ -105,7 +102,7 @@ class _StoreRows(beam.DoFn):
 
 
 @dataclasses.dataclass
-class AdmitRows(beam.PTransform):
+class AdmitRows(Stage):
     """Lets through the pieces that the plan counts, and says what came.
 
     Input: SpooledBundles. Outputs: `pieces`, of rows, spread over the workers; `facts`,
@@ -116,9 +113,6 @@ class AdmitRows(beam.PTransform):
     """
 
     plan: PlanInput
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, bundles: beam.PCollection[SpooledBundle]) -> Any:
         """Admits each bundle by itself."""

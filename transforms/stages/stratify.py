@@ -31,6 +31,7 @@ from transforms.core.placing.strata import (
     sum_counts,
     unpack,
 )
+from transforms.stages.job_plan import Stage
 from transforms.work.split_tables import open_assignments
 from transforms.work.store import Store
 
@@ -43,7 +44,7 @@ _PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
 
 
 @dataclasses.dataclass
-class AwaitStrata(beam.PTransform):
+class AwaitStrata(Stage):
     """Holds blocks back until the strata are known.
 
     Input and output: blocks. Only they wait in the runner; without this step it would
@@ -54,9 +55,6 @@ class AwaitStrata(beam.PTransform):
     """
 
     strata: beam.PCollection[Segment]
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, blocks: beam.PCollection[Block]) -> beam.PCollection[Block]:
         """Passes each block on."""
@@ -70,7 +68,7 @@ def _same(block: Block, _strata: Segment) -> Block:
 
 
 @dataclasses.dataclass
-class TakeStrata(beam.PTransform):
+class TakeStrata(Stage):
     """Finds where every class is to be cut for the rule's shares.
 
     Input: the batches that `place` will be given, read beforehand. Output: one
@@ -87,9 +85,6 @@ class TakeStrata(beam.PTransform):
     rule: SplitRule
     store: Store
     lock: str = ""
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Segment]:
         """Counts and hashes each batch, then cuts each class."""

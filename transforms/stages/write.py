@@ -28,7 +28,7 @@ from transforms.shards.shard_job import (
     load_segments,
 )
 from transforms.shards.together import ShardGroup
-from transforms.stages.job_plan import JobPlan, PlanInput
+from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 
 CATALOGUE = "catalogue"
@@ -39,7 +39,7 @@ _MAY_HEAL = frozenset((Reason.UNREADABLE, Reason.CHANGED_DURING_RUN))
 
 
 @dataclasses.dataclass
-class WriteShards(beam.PTransform):
+class WriteShards(Stage):
     """Writes each shard as one TFRecord file.
 
     Input: (shard, its packed segments) after the GroupByKey. Outputs: `shards`, a
@@ -55,9 +55,6 @@ class WriteShards(beam.PTransform):
 
     plan: PlanInput
     shard_counts: beam.pvalue.AsSingleton
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(self, shards: beam.PCollection[tuple[ShardKey, Iterable[bytes]]]) -> Any:
         """Writes each shard by itself."""
@@ -211,7 +208,7 @@ def _input_digest(
 
 
 @dataclasses.dataclass
-class WriteCatalogue(beam.PTransform):
+class WriteCatalogue(Stage):
     """Writes the parts of the catalogue.
 
     Input: (part, (shard, its rows)). Output: a CataloguePart for each part. A retry
@@ -224,9 +221,6 @@ class WriteCatalogue(beam.PTransform):
 
     plan: PlanInput
     shard_counts: beam.pvalue.AsSingleton
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def expand(
         self, rows: beam.PCollection[tuple[PartKey, tuple[int, Segment]]]
