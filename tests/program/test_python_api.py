@@ -338,7 +338,7 @@ class TestRefusals:
             ([{"a": 1}, None], "row 2 is None"),
             ([{}], "row 1 has none"),
             ([{1: 1, "1": 2}], "differ"),
-            ([{"": 1}], "empty"),
+            ([{"": 1}], "found ''"),
             ([(1, 2, 3), (1, 2)], "row 2 has 2"),
             ({"a": [1], "b": [1, 2]}, "'b': 2"),
             ({"a": "abc"}, "not str"),

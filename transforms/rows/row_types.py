@@ -87,10 +87,9 @@ def check_name(name: object) -> None:
       EncodingError: it is no text, is empty, or is none that a column has.
     """
     if not isinstance(name, str) or not name:
-        shown = bounded(repr(name), _SHOWN_CHARS) if name else "an empty one"
         raise EncodingError(
-            f"Every value of a row must have a name, which is text; found {shown}. "
-            f"Rename it."
+            f"Every value of a row must have a name, which is text; found "
+            f"{bounded(repr(name), _SHOWN_CHARS)}. Rename it."
         )
     if "\0" in name:
         # Columns beside the rows have such names.

@@ -116,7 +116,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         pa.record_batch([[1], [2]], names=["id", "id"]),
         {},
         "malformed",
-        "'id' is there 2 times",
+        "'id' occurs 2 times",
     ),
 }
 
