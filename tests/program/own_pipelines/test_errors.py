@@ -49,7 +49,7 @@ FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]
         [pa.table([[1], [2]], names=["a", "a"])],
         {},
         EncodingError,
-        "'a' is there 2 times",
+        "'a' occurs 2 times",
     ),
     "no key": ([{"v": 1}], {"key": "id"}, EncodingError, "Every row must have a key"),
     "key twice": (ROWS[:3] * 2, {"key": "id"}, InputError, "a key of its own"),
