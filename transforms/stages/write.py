@@ -146,8 +146,8 @@ class _WriteFile(beam.DoFn):
         if self.group is None:
             return []
         shards = [(task.known_as, done) for task, done in self.group.finish()]
-        for _, done in shards:
-            self.rows_rejected.inc(sum(log.items for log in done.rejects))
+        for log in (log for _, done in shards for log in done.rejects):
+            self.rows_rejected.inc(log.items)
         keep_shards(
             self.store, [each for each in shards if each[0] and not _may_heal(each[1])]
         )

@@ -115,11 +115,11 @@ def test_a_damaged_piece_is_found(
     real = renaming.Target.put_rows
 
     def damaged(target: Any, name: str, pieces: Any) -> str:
-        path = real(target, name, pieces)
-        with open(path, "r+b") as file:
+        stored = real(target, name, pieces)
+        with open(os.path.join(target.store.segments, stored), "r+b") as file:
             file.seek(-9, os.SEEK_END)
             file.write(b"?")
-        return path
+        return stored
 
     monkeypatch.setattr(renaming.Target, "put_rows", damaged)
     with pytest.raises(DamageError, match="as it was written"):
