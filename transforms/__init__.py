@@ -7,6 +7,7 @@
     formats/     source formats, one module or package each: files -> blocks -> rows
     sidecars/    files beside the shards for other readers, such as TFDS
     codec/       rows of Python values and of Arrow <-> serialised Examples
+    rows/        rows of pipelines: to Arrow, counted, refused; what they are known by
     work/        the work folder: segments, receipts, rejects, tables of splits
     shards/      how one shard is written: rows, images, their decoders
     publishing/  the output: who works on it, what is replaced, how it appears whole

@@ -1,1 +1,1 @@
-"""Rows that come from a pipeline: to Arrow batches, what they are, and sorted runs."""
+"""Rows that come from a pipeline: to Arrow batches, what they are, and refused ones."""
