@@ -138,7 +138,7 @@ class Feature:
       column: the source's name for it; the feature's own name when empty.
       is_label: the feature that a model is to predict; at most one a schema.
       derived: of a feature that is derived from an image when it is loaded: "height",
-        "width", "depth", "format", ...; see `transforms.shards.loaded_images`.
+        "width", "depth", "format", ...; see `transforms.shards.image_rows`.
         It has no column in the rows.
       derived_from: name of that image feature; the only one when empty.
       shape: () for one value. (None,) for a list of any length, (4,) for one of

@@ -31,7 +31,7 @@ from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.errors import SpecError, bounded
 from transforms.shards import decoders
-from transforms.shards.loaded_images import ImageColumn, Loaded, LoadedImage
+from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
 from transforms.storage.entries import TooLargeError
 from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.paths import is_remote, plain, spellings, without_access

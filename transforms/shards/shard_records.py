@@ -25,8 +25,12 @@ from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import keep_freed_memory
 from transforms.shards.image_loading import ImageLoader
-from transforms.shards.image_rows import boxes_moved, derived_columns, faults
-from transforms.shards.loaded_images import ImageColumn
+from transforms.shards.image_rows import (
+    ImageColumn,
+    boxes_moved,
+    derived_columns,
+    faults,
+)
 from transforms.shards.record_log import RecordLog
 from transforms.shards.shard_job import CHUNK_BYTES, ShardLayout, most_rows
 from transforms.work.rejects import RejectGatherer

@@ -18,7 +18,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
 from transforms.shards import image_loading
 from transforms.shards.image_loading import ImageLoader, load_image
-from transforms.shards.loaded_images import ImageColumn, Loaded, LoadedImage
+from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
 
 _IMAGE = Feature("image", Kind.IMAGE)
 _FEATURES = (_IMAGE, Feature("views", Kind.IMAGE, shape=(None,)))
