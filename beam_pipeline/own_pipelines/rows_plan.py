@@ -32,8 +32,8 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError, nearest
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.inferred import Declared, InferredColumn, infer
-from transforms.rows.refused_rows import merge_refusals
 from transforms.rows.row_identity import RowRule
+from transforms.rows.row_types import merge_refusals
 from transforms.rows.tally import SpooledBundle, merge_tallies
 from transforms.rows.typed_rows import SpooledTypes
 from transforms.shards.shard_job import ShardLayout

@@ -24,13 +24,16 @@ from transforms.core.rows.python_kinds import OddValueError, family_of, python_v
 from transforms.core.schema import Feature, Kind
 from transforms.core.segment import PIECE_BYTES, spooled_piece
 from transforms.errors import EncodingError, ExampleError, bounded, nearest
-from transforms.rows.refused_rows import (
+from transforms.rows.row_batches import MOST_CELLS, batches_of
+from transforms.rows.row_identity import Bools, RowRule, identified, unplaced
+from transforms.rows.row_types import (
+    NO_ROW,
+    Row,
+    as_mapping,
+    how_to_map,
     refuse,
     values_as_json,
 )
-from transforms.rows.row_batches import MOST_CELLS, batches_of
-from transforms.rows.row_identity import Bools, RowRule, identified, unplaced
-from transforms.rows.row_types import NO_ROW, Row, as_mapping, how_to_map
 from transforms.rows.tables import UnusableValueError, mappings_in, rows_of_examples
 from transforms.rows.tables import table_batch as batch_of_table
 from transforms.rows.tally import (

@@ -31,7 +31,9 @@ from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.rows.refused_rows import Refusals
+from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.rows.row_identity import RowRule
+from transforms.rows.row_types import Refusals
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # Behind the suffix of a path in a store: how the store is reached.
