@@ -348,7 +348,7 @@ def test_parts_are_of_some_million_records(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs of consecutive shards; all parts together are the split."""
-    monkeypatch.setattr("transforms.shards.catalogue_parts.PART_RECORDS", 300)
+    monkeypatch.setattr("transforms.shards.record_log.PART_RECORDS", 300)
     out, whole = tmp_path / "out", tmp_path / "whole"
     options = ("--spec", table / "spec.yaml", "--catalogue", "--shards", 9)
     convert(table / "t.csv", out, *options, "--workers", 1)

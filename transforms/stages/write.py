@@ -16,7 +16,7 @@ from transforms.core.placing.name_lists import load_classes
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.segment import in_source_order
 from transforms.errors import BeamTFRecordError
-from transforms.shards.catalogue_parts import (
+from transforms.shards.record_log import (
     CatalogueParts,
     PartKey,
     write_catalogue_part,
