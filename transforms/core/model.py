@@ -337,6 +337,9 @@ def reject_in_words(
 class Fact:
     """What a stage says of its work, to the stages behind it and to later runs.
 
+        >>> Fact(worker="").worker
+        ''
+
     Attributes:
       worker: stamp of the worker that has made it; see `this_worker`.
     """
