@@ -12,7 +12,6 @@ from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.reading_plan import Found
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError, nearest
-from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
 from transforms.reading.rows import class_names

@@ -4,9 +4,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from beam_pipeline.planning.disk_need import free_bytes, need_text
-from beam_pipeline.planning.features.column_notes import label_notes
-from beam_pipeline.planning.plan import Plan
+from beam_pipeline.planning.evidence import label_notes
+from beam_pipeline.planning.plan import Plan, free_bytes, need_text
 from beam_pipeline.terminal.console import (
     new_table,
     open_console,

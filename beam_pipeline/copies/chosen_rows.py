@@ -15,9 +15,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.reading.open_dataset import OpenDataset, condition_of, label_of
 from transforms import files
-from transforms.core.arrays import is_list
 from transforms.core.arrays import is_bytes, values_and_rows
-from transforms.core.class_changes import ClassChanges, class_changes
 from transforms.core.manifest import Manifest
 from transforms.core.placing.vocabulary import ClassChanges, class_changes
 from transforms.core.schema import Kind

@@ -28,9 +28,6 @@ from transforms.core.catalogue import (
     OWN_COLUMNS,
     catalogue_features,
     catalogue_schema,
-    part_file,
-    part_ranges,
-    write_part,
 )
 from transforms.core.manifest import (
     DerivedFile,
@@ -49,11 +46,9 @@ from transforms.errors import (
 )
 from transforms.publishing import target, work_folder
 from transforms.reading.catalogue import Catalogue
-from transforms.reading.catalogue_of_shards import rows_of_shard
+from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
 from transforms.sidecars.render import render_sidecars
 from transforms.sidecars.tfds import pointers_to
-from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
-from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage import folders
 from transforms.storage.paths import absolute
 from transforms.work.store import Store

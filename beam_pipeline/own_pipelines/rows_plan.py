@@ -11,11 +11,18 @@ from typing import Any
 
 from apache_beam.version import __version__ as beam_version
 
-from beam_pipeline.own_pipelines.given_schema import GivenSchema, schema_of
-from beam_pipeline.own_pipelines.locks import EarlierRuns
-from beam_pipeline.own_pipelines.read_source import ReadSource
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns, HeldFile
+from beam_pipeline.own_pipelines.given_schema import (
+    GivenSchema,
+    example_features,
+    like_dataset,
+    root_of,
+    schema_of,
+)
+from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.plan import derived_settings
 from beam_pipeline.planning.sizes import shards_of
+from beam_pipeline.planning.splits import rule_of
 from beam_pipeline.planning.vocabularies import vocabularies_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec

@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 from PIL import Image, ImageDraw
 
 from beam_pipeline.page.sample import ClassCounts, Sample, ends_of
-from beam_pipeline.reading.open_dataset import OpenDataset
-from transforms.core.image.resize import MAX_PIXELS
 from beam_pipeline.reading.open_dataset import OpenDataset, names_files
 from transforms.core.arrays import values_and_rows
-from transforms.core.image.choices import MAX_PIXELS
+from transforms.core.image.resize import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
 from transforms.core.schema import Feature, Kind
 

@@ -15,12 +15,11 @@ from transforms.core.infer.evidence import (
     EXAMPLE_ITEMS,
     EXAMPLES,
     Evidence,
+    NearKind,
     example_text,
     extent_of,
     first_distinct,
 )
-from transforms.core.infer.example_text import EXAMPLE_ITEMS, example_text
-from transforms.core.infer.near_kind import NearKind
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema

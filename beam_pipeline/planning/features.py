@@ -20,8 +20,8 @@ from beam_pipeline.planning.image_columns import (
 )
 from beam_pipeline.planning.vocabularies import class_names, read_names
 from beam_pipeline.settings.spec import FeatureSpec, Spec
-from transforms.core.numpy_types import numpy_type
-from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
+from transforms.core.arrays import numpy_type
+from transforms.core.rows.tensors import DATA_TYPES, STRING
 from transforms.core.rows.values import column_of
 from transforms.core.schema import (
     Feature,

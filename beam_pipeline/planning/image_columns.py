@@ -19,8 +19,7 @@ from transforms.core.infer.typed import (
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
-from transforms.formats.file_names import IMAGE_SUFFIXES
-from transforms.formats.image_suffixes import IMAGE_SUFFIXES, is_image_name
+from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.images import PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableSample

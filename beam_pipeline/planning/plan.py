@@ -35,7 +35,7 @@ from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
 from beam_pipeline.version import deciding_versions
 from transforms import files
-from transforms.core.derived_settings import DerivedSettings
+from transforms.core.catalogue import DerivedSettings
 from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding

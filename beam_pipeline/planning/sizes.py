@@ -22,7 +22,7 @@ from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import SpecError
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.file_names import is_image_name
 from transforms.formats.table import TableSample
 from transforms.storage.paths import spellings
 

@@ -21,16 +21,11 @@ from transforms.core.placing.placement import (
     is_split_name,
     usual_order,
 )
-from transforms.core.placing.split_lock import (
-    CONTENT,
-    PLACE,
-    Assignments,
-    check_lock,
-)
+from transforms.core.placing.splitting import CONTENT, PLACE, Assignments, check_lock
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
+from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import InputFiles
-from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import TableReader, TableSample
 from transforms.formats.table_source import BY_SHARES, DISCARD
 from transforms.storage.paths import absolute

@@ -56,11 +56,9 @@ from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes, holds_images
-from transforms.core.rows.coerce import with_points
-from transforms.core.rows.null_values import with_nulls
+from transforms.core.rows.coerce import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
-from transforms.formats.file_names import split_of_stem
 from transforms.formats.file_runs import RunReader, RunSource
 from transforms.formats.input_files import InputFiles, run_files_of
 from transforms.formats.registry import FORMAT_OPTIONS, FORMATS

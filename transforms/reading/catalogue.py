@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from transforms import files
 from transforms.core.schema import Feature
 from transforms.errors import DamageError, SpecError, nearest
-from transforms.formats.tfrecord_files.typed_rows import Edition, TypedRows
-from transforms.formats.tfrecord_files.shards import Edition
+from transforms.formats.tfrecord_files.typed_rows import Edition
 from transforms.reading.positions import Longs
 from transforms.reading.records import replaced
 from transforms.reading.rows import by_id, class_names

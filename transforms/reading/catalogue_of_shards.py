@@ -20,8 +20,7 @@ from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError
 from transforms.formats.tfrecord_files.cut import joined
-from transforms.formats.tfrecord_files.typed_rows import Shard, TypedRows
-from transforms.formats.tfrecord_files.shards import Shard
+from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.rows import by_id, class_names
 from transforms.storage.counted_sink import CountedSink

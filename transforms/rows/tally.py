@@ -19,19 +19,12 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_bytes, is_list, raw_values, rows_holding
 from transforms.core.infer.evidence import example_text
 from transforms.core.infer.typed import is_named_like_images, starts_as_image
-from transforms.core.model import RejectLog, Segment
-from transforms.core.rows.common_type import PYTHON, wider_type
-from transforms.core.arrow_types import PYTHON, wider_type
-from transforms.core.infer.example_text import example_text
-from transforms.core.infer.image_names import is_named_like_images
-from transforms.core.infer.typed import starts_as_image
 from transforms.core.model import Fact, RejectLog, Segment
+from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumbers
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.formats.file_names import IMAGE_SUFFIXES
-from transforms.rows.refused_rows import Refusals
-from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.rows.row_identity import RowRule
 from transforms.rows.row_types import Refusals
 

@@ -275,7 +275,7 @@ def write_catalogue_part(
       DamageError: the rows are not what was written.
     """
     # Loaded where a job has a catalogue: this takes 0.1 s.
-    from transforms.core.catalogue_part import write_part
+    from transforms.core.catalogue import write_part
 
     # In a local run, shards were written in this process until now.
     return_freed_memory()

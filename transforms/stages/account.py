@@ -22,7 +22,6 @@ from transforms.core.model import (
     added_rows,
     task_of,
 )
-from transforms.core.names import Names
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
@@ -248,7 +247,7 @@ def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
 def manifest_of(
     shards: Sequence[ShardFile],
     account: Account,
-    classes: Mapping[str, Names],
+    classes: Mapping[str, tuple[str, ...]],
     publication: Publication,
 ) -> Manifest:
     """Returns the manifest of a dataset, without the files beside its shards.
@@ -272,7 +271,7 @@ def manifest_of(
     features = []
     for feature in layout.schema.stored:
         facts = merged.get(feature.name, Statistics())
-        names = classes.get(feature.name, Names())
+        names = classes.get(feature.name, ())
         always = facts.present == records
         features.append(FeatureFacts(feature, facts, names, always))
     return Manifest(
@@ -300,7 +299,9 @@ def manifest_of(
 
 
 def _class_counts(
-    merged: Mapping[str, Statistics], schema: Schema, classes: Mapping[str, Names]
+    merged: Mapping[str, Statistics],
+    schema: Schema,
+    classes: Mapping[str, tuple[str, ...]],
 ) -> dict[str, dict[str, int]]:
     """Returns label feature -> class name (or integer, as text) -> records."""
     out = {}
@@ -309,7 +310,7 @@ def _class_counts(
         if counts is None:
             continue
         if feature.kind is Kind.LABEL:
-            names = classes.get(feature.name, Names())
+            names = classes.get(feature.name, ())
             out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
         elif counts:
             out[feature.name] = {str(value): n for value, n in counts.items()}

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from beam_pipeline.commands.schema import render
-from beam_pipeline.planning.evidence import column_notes
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import png
