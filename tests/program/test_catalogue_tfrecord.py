@@ -13,7 +13,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import textwrap
 from typing import Any
 
 import pytest
@@ -31,7 +30,6 @@ Folder = pathlib.Path
 Printed = pytest.CaptureFixture[str]
 RECORDS = [example({"n": n, "t": f"text {n}"}) for n in range(10)]
 PLAIN = b"".join(map(frame, RECORDS))
-SIZE = len(frame(RECORDS[0]))
 SHARD = "animals-train.tfrecord-00001-of-00002"
 
 
@@ -206,16 +204,3 @@ def test_fault_069_more_than_4_gib(mebibytes: int) -> None:
         verify_file(stream)  # type: ignore[arg-type]
     assert caught.value.kind == "truncated"
     assert (caught.value.record, caught.value.offset) == (mebibytes, mebibytes << 20)
-
-
-def test_repair_imports_nothing_heavy() -> None:
-    """`repair` starts without TensorFlow, Beam, pandas and Arrow."""
-    code = """
-        import sys
-        import beam_pipeline.commands.repair
-        heavy = {"tensorflow", "apache_beam", "pandas", "pyarrow"}
-        print(sorted(heavy & set(sys.modules)))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -19,7 +19,6 @@ from tests.support.runs import command, convert, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
-from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 
 Folder = pathlib.Path
@@ -110,32 +109,6 @@ def test_they_say_what_the_shards_say(
     assert command("verify", out).code == 0
 
 
-def test_images_have_all_of_it(photos: Folder, tmp_path: Folder) -> None:
-    """Both forms of index, and the catalogue with the files of the records."""
-    out = tmp_path / "out"
-    convert(photos, out, "--shards", 2)
-    found = rows(out, "train")
-    view = beam_tfrecord.open_dataset(out)["train"]
-    wanted = [row["filename"] for row in view]
-    assert found["_origin"].to_pylist() == [f"train/{name}" for name in wanted] or (
-        found["_origin"].to_pylist() == wanted
-    )
-    assert found["_row"].null_count == len(found)
-    assert (
-        found["label"].to_pylist()
-        == [view.classes["label"][row["label"]] for row in view]
-        if hasattr(view, "classes")
-        else found["label"].null_count == 0
-    )
-    for path in shards(out)["train"]:
-        lines = (out / "index" / f"{path.name}.idx").read_text().splitlines()
-        data = path.read_bytes()
-        for line in lines:
-            start, size = map(int, line.split())
-            assert int.from_bytes(data[start : start + 8], "little") == size - 16
-        assert sum(int(line.split()[1]) for line in lines) == len(data)
-
-
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
@@ -199,24 +172,6 @@ def test_rows_of_a_pipeline_have_keys(tmp_path: Folder) -> None:
         else:
             assert found["_origin"].null_count == 50
         assert command("verify", out).code == 0
-
-
-def test_a_resumed_run_reads_no_finished_shard_for_it(
-    table: Folder, tmp_path: Folder
-) -> None:
-    """The next run with other settings makes what it lacks."""
-    out = tmp_path / "out"
-    options = ("--spec", table / "spec.yaml", *SPLITS, "--keep-work", "--overwrite")
-    convert(table / "t.csv", out, *options, "--no-index")
-    before = dataset(out)["digest"]
-    run = command("index", out, "--catalogue")
-    assert run.code == 0, run.err
-    assert dataset(out)["digest"] == before
-    assert command("verify", out).code == 0
-    # A second time changes nothing.
-    again = contents(out)
-    assert command("index", out, "--catalogue").code == 0
-    assert contents(out) == again
 
 
 def test_files_of_others_stay(tmp_path: Folder) -> None:
@@ -406,21 +361,3 @@ def test_an_unchanged_run_says_what_adds_files(table: Folder, tmp_path: Folder) 
     assert command("index", tmp_path / "out", "--catalogue").code == 0
     run = convert(table / "t.csv", tmp_path / "out", *spec, "--catalogue")
     assert "note:" not in run.err
-
-
-def test_the_derived_files_are_not_searched_for_each_shard(
-    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There are as many of them as shards, or more."""
-    out = tmp_path / "out"
-    options = ("--spec", table / "spec.yaml", "--catalogue", "--shards", 20)
-    convert(table / "t.csv", out, *options)
-    plain, asked = Manifest.catalogue_parts, []
-
-    def counted(self: Manifest, split: str) -> tuple[str, ...]:
-        asked.append(split)
-        return plain(self, split)
-
-    monkeypatch.setattr(Manifest, "catalogue_parts", counted)
-    assert command("verify", out).code == 0
-    assert len(asked) < 5

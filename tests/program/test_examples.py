@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from beam_pipeline import api
 from beam_pipeline.cli import convert
 from beam_pipeline.commands.flags_only import split_flags
 from tests.support.runs import command
-from transforms.publishing import work_folder
 
 Folder = pathlib.Path
 
@@ -140,23 +138,6 @@ def test_cron_tells_a_bad_source_from_a_bad_command(tmp_path: Folder) -> None:
     assert cron(tmp_path, "rows.csv").returncode == 2
 
 
-def test_cron_prints_the_end_of_a_run_without_an_error(tmp_path: Folder) -> None:
-    """A program that cannot start, or is killed, leaves a line too."""
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\necho begun\necho 'out of memory'\nexit 137\n")
-    program.chmod(0o755)
-    old = tmp_path / "logs" / "out.json"
-    old.parent.mkdir(exist_ok=True)
-    old.write_text('{"status": "up to date"}')
-    done = cron(tmp_path, "rows.csv", "out", program=str(program))
-    assert done.returncode == 137
-    # It speaks of another run.
-    assert not old.exists()
-    head, last = done.stderr.splitlines()
-    assert head.startswith("out: failed with 137, the next run goes on")
-    assert last == "out of memory"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_cron_stops_the_run_with_itself(tmp_path: Folder, number: int) -> None:
     """A signal to the script alone reaches the program, whose code it returns."""
@@ -184,27 +165,6 @@ def test_cron_stops_the_run_with_itself(tmp_path: Folder, number: int) -> None:
     assert said.splitlines()[-1] == "stopped"
     with pytest.raises(ProcessLookupError):
         os.kill(int(begun.read_text()), 0)
-
-
-@pytest.mark.stress
-def test_cron_says_that_another_run_is_at_work(tmp_path: Folder) -> None:
-    """5 while another process holds the target, which is no fault of the crontab."""
-    (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
-    with work_folder.held(str(tmp_path / "out")):
-        done = cron(tmp_path, "rows.csv", "out")
-    assert done.returncode == 5
-    head, error = done.stderr.splitlines()
-    assert head.startswith("out: another run is at work there; see ")
-    assert error.startswith("error: Only one run may write to a target at a time")
-    assert report(tmp_path)["error"] == "BusyError"
-    assert cron(tmp_path, "rows.csv", "out").returncode == 0
-
-
-@pytest.mark.skipif(shutil.which("sh") is None, reason="there is no sh")
-def test_cron_is_a_plain_script() -> None:
-    """Executable, and sound to the shell."""
-    assert os.access(CRON, os.X_OK)
-    subprocess.run(["sh", "-n", str(CRON)], check=True)
 
 
 def test_own_pipeline(tmp_path: Folder) -> None:
@@ -255,15 +215,6 @@ def test_every_parameter_is_a_flag_and_every_flag_a_parameter() -> None:
     assert beams <= PipelineOptions([]).get_all_options().keys()
 
 
-@pytest.mark.parametrize("name", sorted(VALUES))
-def test_checks_of_parameters(name: str) -> None:
-    """A good value passes, a bad one is refused before a machine is started."""
-    good, bad = VALUES[name]
-    (check,) = PARAMETERS[name]["regexes"]
-    assert re.fullmatch(check, good)
-    assert not re.fullmatch(check, bad)
-
-
 def test_parameters_reach_the_program() -> None:
     """All at once, as the launcher writes them: ours unchanged, the rest Beam's."""
     flags = []
@@ -283,12 +234,6 @@ def test_parameters_reach_the_program() -> None:
     # The rest of the arguments are source and output.
     assert ours[-3:] == ["--", VALUES["source"][0], VALUES["output"][0]]
     assert len(ours) == len(flags) - 2 - len(beams) + 1 + 3
-
-
-def test_only_what_must_be_is_required() -> None:
-    """Source and output; everything else has its default."""
-    needed = [name for name, each in PARAMETERS.items() if not each["isOptional"]]
-    assert needed == ["source", "output"]
 
 
 @pytest.mark.stress
@@ -319,14 +264,3 @@ def test_dataset_statistics(tmp_path: Folder) -> None:
         ["x", "8"],
         ["y", "4"],
     ]
-
-
-@pytest.mark.parametrize("name", ["Dockerfile", "worker.Dockerfile"])
-def test_images_copy_what_is_there(name: str) -> None:
-    """Every path that an image copies exists in the project."""
-    text = (EXAMPLES / "dataflow" / name).read_text().replace("\\\n", " ")
-    for line in text.splitlines():
-        if line.startswith("COPY") and "--from" not in line:
-            for path in line.split()[1:-1]:
-                assert (EXAMPLES.parent / path).exists(), path
-    assert text.count("FROM ") >= 1

@@ -3,10 +3,8 @@
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -77,32 +75,3 @@ def test_it_prints_and_writes_the_same(place: Folder, tmp_path: Folder) -> None:
         (place / "out").rename(tmp_path / f"out{len(codes)}")
     assert seen[0] == seen[1]
     assert set(codes) == {0, 2, 3}
-
-
-def test_what_python_reads_at_its_start_is_refused(place: Folder) -> None:
-    """A locale or a Python variable needs a process of its own."""
-    for name in ("PYTHONIOENCODING", "PYTHONPATH", "LC_ALL", "LANG"):
-        with pytest.raises(ValueError, match="run a real process instead"):
-            fork_server.run("--help", env={**os.environ, name: "C"})
-
-
-def test_a_run_that_hangs_is_killed(place: Folder) -> None:
-    """The timeout ends the whole session, and the next run is served."""
-    began = time.monotonic()
-    with pytest.raises(subprocess.TimeoutExpired):
-        fork_server.run("convert", "t.csv", "out", cwd=place, timeout=0.05)
-    assert time.monotonic() - began < 30
-    assert fork_server.run("--version").returncode == 0
-
-
-def test_a_run_leads_a_session(place: Folder) -> None:
-    """A signal to its group reaches the run, whose exit code says which it was."""
-    with open(os.devnull, "r+b") as nothing:
-        streams = (nothing.fileno(), nothing.fileno(), nothing.fileno())
-        started = fork_server.start(
-            "convert", "t.csv", "out", streams=streams, cwd=place
-        )
-        while os.getsid(started.pid) != started.pid:
-            time.sleep(0.01)
-        os.killpg(started.pid, signal.SIGKILL)
-        assert started.wait(30) == -signal.SIGKILL

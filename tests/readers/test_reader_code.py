@@ -11,7 +11,7 @@ import pytest
 from beam_pipeline.commands import reader_code
 from beam_pipeline.reader_programs import program
 from beam_pipeline.reader_programs.facts import Facts
-from tests.support.datasets import ANIMALS, animals, write_dataset, write_records
+from tests.support.datasets import animals, write_dataset, write_records
 from tests.support.kinds import write_kinds
 from tests.support.runs import convert
 from transforms.core.manifest import FeatureFacts
@@ -117,78 +117,6 @@ def test_odd_names(
     assert [names["CLASSES"][name][int(row[name])] for row in found] == ["a", name]
 
 
-def test_text_for_a_small_dataset(
-    tmp_path: Folder,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The whole text, as a user sees it."""
-    monkeypatch.chdir(tmp_path)
-    manifest = write_dataset(Folder("out"), {"train": animals(2, 1)}, ANIMALS)
-    assert (
-        printed(Folder("out"), capsys)
-        == f"""\
-# animals: 3 records, digest {manifest.digest[:12]}
-import tensorflow as tf
-
-DIRECTORY = "out"
-NAME = "animals"
-SHARDS = {{"train": 2}}
-RECORDS = {{"train": 3}}
-CLASSES = {{
-    "animal": ["dog", "goat", "고양이"],
-}}
-
-feature_description = {{
-    "id": tf.io.FixedLenFeature([], tf.int64),
-    "weight": tf.io.FixedLenFeature([], tf.float32),
-    # 0 or 1
-    "tame": tf.io.FixedLenFeature([], tf.int64),
-    # in 66.7 % of the records; elsewhere empty
-    "note": tf.io.FixedLenFeature([], tf.string, default_value=""),
-    "raw": tf.io.FixedLenFeature([], tf.string),
-    # to predict
-    # index in CLASSES["animal"]
-    "animal": tf.io.FixedLenFeature([], tf.int64),
-}}
-
-
-def parse(record):
-    \"\"\"One serialised record -> feature name -> value.\"\"\"
-    return tf.io.parse_single_example(record, feature_description)
-
-
-def read(split):
-    \"\"\"All records of a split, parsed.\"\"\"
-    count = SHARDS[split]
-    files = [
-        f"{{DIRECTORY}}/{{NAME}}-{{split}}.tfrecord-{{i:05d}}-of-{{count:05d}}"
-        for i in range(count)
-    ]
-    dataset = tf.data.TFRecordDataset(files).map(parse)
-    # reading fails if a record is missing; Keras knows the number of steps
-    counted = tf.data.experimental.assert_cardinality(RECORDS[split])
-    return dataset.apply(counted)
-
-
-def batches(split, size=32):
-    \"\"\"Batches for training, in another order each time.\"\"\"
-    return (
-        read(split)
-        .shuffle(1000)  # the files are shuffled; this varies the epochs
-        .batch(size)
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
-if __name__ == "__main__":
-    batch = next(iter(batches("train")))
-    for name, values in batch.items():
-        print(name, values.dtype.name, values.shape)
-"""
-    )
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_the_number_of_records_is_known_and_checked(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
@@ -232,17 +160,6 @@ def test_the_comment_on_an_image_decodes_it_inside_a_map(
 
     batches = list(names["read"]("train").map(example).batch(7))
     assert [images.shape for images, _ in batches] == [(7, 8, 6, 3)]
-
-
-def test_many_classes_stay_in_the_manifest(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A comment says where their names are."""
-    rows = [{"x": f"class {number:03d}"} for number in range(101)]
-    write_dataset(tmp_path / "out", {"train": [rows]}, [Feature("x", Kind.LABEL)])
-    code = printed(tmp_path / "out", capsys)
-    assert "CLASSES" not in code
-    assert "101 classes, whose names are in manifest.json" in code
 
 
 def test_a_file_of_the_dataset_may_name_it(
@@ -462,75 +379,30 @@ def test_boxes_and_several_images(
     assert code.count("an encoded image") == 2
 
 
-def test_text_of_lists(
-    tmp_path: Folder,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_the_text_says_of_classes_and_what_is_internal(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entries as a user sees them; what is internal is not read."""
+    """The id of unknown names is said; what is internal is not read."""
     monkeypatch.chdir(tmp_path)
-    features = [
-        Feature("vector", Kind.FLOAT, shape=(4,)),
-        Feature("rows", Kind.FLOAT, shape=(None, 4)),
-        Feature("words", Kind.TEXT, shape=(None,)),
-        Feature("ragged", Kind.INT64, shape=(None, None)),
-        Feature("when", Kind.TIMESTAMP, unit="us"),
-        Feature("pixels", Kind.TENSOR, shape=(28, 28), dtype="uint8", encoding="raw"),
-        Feature("box", Kind.BOX),
-        Feature(
-            "what",
-            Kind.LABEL,
-            shape=(None,),
-            vocabulary=("a", "<unknown>"),
-            unknown=Unknown.OOV,
-        ),
-    ]
-    row = {"vector": [0.5] * 4, "rows": [], "words": ["a"], "ragged": [[1]]}
-    row |= {"when": 0, "pixels": b"", "box": [], "what": []}
-    manifest = write_kinds(Folder("out"), [row, {"box": []}], features)
-    manifest = dataclasses.replace(
-        manifest,
-        features=(
-            *manifest.features,
-            FeatureFacts(Feature("hidden", Kind.TEXT, internal=True), Statistics()),
-        ),
+    feature = Feature(
+        "what",
+        Kind.LABEL,
+        shape=(None,),
+        vocabulary=("a", "<unknown>"),
+        unknown=Unknown.OOV,
     )
+    manifest = write_kinds(Folder("out"), [{"what": []}, {}], [feature])
+    hidden = FeatureFacts(Feature("hidden", Kind.TEXT, internal=True), Statistics())
+    manifest = dataclasses.replace(manifest, features=(*manifest.features, hidden))
     code = program("tensorflow", Facts("out", manifest))
-    start = code.index("feature_description")
-    lacking = "in 50.0 % of the records; elsewhere"
+    assert "hidden" not in code
     assert (
-        code[start : code.index("def parse")]
-        == f"""\
-feature_description = {{
-    # {lacking} NaN
-    "vector": tf.io.FixedLenFeature([4], tf.float32, default_value=[float("nan")] * 4),
-    # {lacking} empty
-    "rows": tf.io.FixedLenSequenceFeature([4], tf.float32, allow_missing=True),
-    # {lacking} empty
-    "words": tf.io.RaggedFeature(tf.string),
-    # {lacking} empty
-    "ragged": tf.io.RaggedFeature(
-        tf.int64,
-        value_key="ragged/ragged_flat_values",
-        partitions=[tf.io.RaggedFeature.RowLengths("ragged/ragged_row_lengths_0")],
-    ),
-    # microseconds since 1970-01-01 UTC: value.numpy().astype("datetime64[us]")
-    # {lacking} -1, which no record holds
-    "when": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
-    # uint8 [28, 28]: tf.reshape(tf.io.decode_raw(value, tf.uint8), [28, 28])
-    # {lacking} empty
-    "pixels": tf.io.FixedLenFeature([], tf.string, default_value=""),
-    # boxes: their xmin, ymin, xmax, ymax, in parallel lists
-    "box/xmin": tf.io.RaggedFeature(tf.float32),
-    "box/ymin": tf.io.RaggedFeature(tf.float32),
-    "box/xmax": tf.io.RaggedFeature(tf.float32),
-    "box/ymax": tf.io.RaggedFeature(tf.float32),
+        """
     # index in CLASSES["what"]
     # 1: any name outside the given vocabulary
-    # {lacking} empty
+    # in 50.0 % of the records; elsewhere empty
     "what": tf.io.RaggedFeature(tf.int64),
-}}
-
-
+}
 """
+        in code
     )

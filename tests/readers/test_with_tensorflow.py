@@ -12,7 +12,7 @@ import pytest
 
 from beam_pipeline import sample
 from tests.support.outputs import dataset, payloads
-from tests.support.runs import command, convert
+from tests.support.runs import convert
 from tests.support.sources import write_csv
 
 Folder = pathlib.Path
@@ -184,31 +184,6 @@ class TestScalars:
         }
         assert by_repr(examples(tf, out)) == by_repr(expected(holes, out))
 
-    def test_compressed_shards(self, tf: Any, holes: Folder, tmp_path: Folder) -> None:
-        """TensorFlow reads compressed shards if it is given the compression."""
-        convert(holes, tmp_path / "out", "--compression", "gzip", "--shards", 2)
-        found = examples(tf, tmp_path / "out", "GZIP")
-        assert by_repr(found) == by_repr(expected(holes, tmp_path / "out"))
-
-    def test_the_printed_description_reads_every_row(
-        self, tf: Any, holes: Folder, tmp_path: Folder
-    ) -> None:
-        """`schema --as tensorflow` is a program that reads the dataset (W4)."""
-        out = tmp_path / "out"
-        convert(holes, out, "--label-column", "colour", "--splits", "a=1,b=1")
-        run = command("schema", out, "--as", "tensorflow")
-        assert run.code == 0, run.err
-        program: Row = {}
-        exec(compile(run.out, "printed", "exec"), program)
-        count = 0
-        wanted = {row["id"]: row for row in expected(holes, out)}
-        for split in ("a", "b"):
-            for row in program["read"](split):
-                count += 1
-                for name, value in wanted[int(row["id"])].items():
-                    assert row[name].numpy() == value
-        assert count == 200
-
 
 class TestImages:
     def test_every_image_and_its_shape(
@@ -240,17 +215,6 @@ class TestImages:
         stored = {row["image_raw"].numpy() for row in parsed}
         assert stored == {path.read_bytes() for path in photos.rglob("*.*")}
 
-    def test_the_printed_description_reads_every_image(
-        self, tf: Any, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """The printed program yields all images of every split."""
-        convert(photos, tmp_path / "out", "--shards", 2)
-        program: Row = {}
-        text = command("schema", tmp_path / "out").out
-        exec(compile(text, "printed", "exec"), program)
-        for split, count in sample.IMAGES_PER_SPLIT.items():
-            assert sum(1 for _ in program["read"](split)) == count
-
 
 class TestTfds:
     def test_images_of_every_split(
@@ -271,54 +235,6 @@ class TestTfds:
         for row in builder.as_dataset(split="test"):
             shape = (row["height"], row["width"], row["depth"])
             assert row["image"].shape == tuple(int(n) for n in shape)
-
-    def test_missing_values_lose_no_row(
-        self, tfds: Any, holes: Folder, tmp_path: Folder
-    ) -> None:
-        """With holes in numbers, text and labels, every row comes out."""
-        out = tmp_path / "out"
-        convert(holes, out, "--label-column", "colour", "--splits", "a=1,b=1")
-        wanted = {row["id"]: row for row in expected(holes, out)}
-        found = [row for rows in tfds_rows(tfds, out).values() for row in rows]
-        assert sorted(int(row["id"]) for row in found) == list(range(200))
-        for row in found:
-            values = wanted[int(row["id"])]
-            assert row["text"] == values.get("text", b"")
-            assert row["colour"].tolist() == (
-                [values["colour"]] if "colour" in values else []
-            )
-            if "float" in values:
-                assert row["float"] == pytest.approx(values["float"])
-            if "int" in values:
-                assert row["int"] == values["int"]
-            assert bool(row["flag"]) == bool(values.get("flag", False))
-
-    def test_a_column_that_is_never_present(self, tfds: Any, tmp_path: Folder) -> None:
-        """A blank column is a feature that no record has."""
-        path = write_csv(tmp_path / "s" / "t.csv", "n,blank", ["1,", "2,"])
-        convert(path, tmp_path / "out")
-        (rows,) = tfds_rows(tfds, tmp_path / "out").values()
-        assert sorted(int(row["n"]) for row in rows) == [1, 2]
-        assert [row["blank"] for row in rows] == [b"", b""]
-
-    def test_a_split_without_a_row(self, tfds: Any, tmp_path: Folder) -> None:
-        """A split too small to get a row does not spoil the others."""
-        path = write_csv(tmp_path / "s" / "t.csv", "n", range(5))
-        convert(path, tmp_path / "out", "--splits", "a=1000000,b=1")
-        assert len(tfds_rows(tfds, tmp_path / "out")["a"]) == 5
-
-    @pytest.mark.parametrize("name", ["new photos", "My-Data.v2", "한글", "9lives"])
-    def test_odd_names_of_datasets(
-        self, name: str, tfds: Any, tmp_path: Folder
-    ) -> None:
-        """TFDS opens a dataset of any name, or its files are left out with a note."""
-        path = write_csv(tmp_path / "s" / "t.csv", "n", range(5))
-        run = convert(path, tmp_path / "out", "--name", name)
-        if (tmp_path / "out" / "dataset_info.json").exists():
-            (rows,) = tfds_rows(tfds, tmp_path / "out").values()
-            assert len(rows) == 5
-        else:
-            assert "TFDS" in run.out
 
 
 @pytest.mark.stress

@@ -218,7 +218,8 @@ class TestSignals:
     @pytest.mark.parametrize("workers", sizes(2, 1))
     @pytest.mark.parametrize("step", sizes("about to publish", "running"))
     @pytest.mark.parametrize(
-        ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+        ("number", "code"),
+        [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
     )
     def test_nothing_is_committed_and_nothing_is_left(
         self,

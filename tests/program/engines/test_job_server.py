@@ -92,24 +92,6 @@ def test_parts_have_a_name_of_their_own(
     assert asked.calls == 2
 
 
-def test_other_parts_make_another_jar(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A change of what is put together takes effect, and back again without making."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked = Asked(tmp_path)
-    own = tmp_path / "parts"
-    own.mkdir()
-    pom = ROOT / "scripts" / "clusters" / "job_servers" / "flink.xml"
-    (own / "flink.xml").write_text(pom.read_text().replace("1.20.5", "1.20.6"))
-    first, other = asked.ask().stdout.strip(), asked.ask(own).stdout.strip()
-    assert Folder(other).read_text() == (own / "flink.xml").read_text()
-    assert asked.jars == sorted(Folder(path).name for path in (first, other))
-    assert str(cluster.find_jar(ARTIFACT, "9.9.9")) == other
-    assert asked.ask().stdout.strip() == first
-    assert str(cluster.find_jar(ARTIFACT, "9.9.9")) == first
-
-
 def test_the_published_one_comes_first(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

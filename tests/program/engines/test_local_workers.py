@@ -1,7 +1,6 @@
 """Worker processes: they end with the run, however it ends, and leave nothing."""
 
 import contextlib
-import io
 import os
 import pathlib
 import signal
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.running import workers as local_workers
 from tests.support.stress import sizes
 
 Folder = pathlib.Path
@@ -213,45 +211,6 @@ def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t.csv"]
 
 
-@pytest.mark.parametrize(
-    ("number", "expected", "workers", "program"),
-    [
-        pytest.param(signal.SIGINT, 130, 1, FORKS, marks=pytest.mark.stress),
-        pytest.param(signal.SIGINT, 130, 2, FORKS, marks=pytest.mark.stress),
-        pytest.param(signal.SIGINT, 130, 2, NEW, marks=pytest.mark.stress),
-        pytest.param(signal.SIGTERM, 143, 1, FORKS, marks=pytest.mark.stress),
-        (signal.SIGTERM, 143, 2, FORKS),
-        pytest.param(signal.SIGHUP, 129, 2, FORKS, marks=pytest.mark.stress),
-    ],
-)
-def test_interrupted_run_leaves_nothing_unfinished(
-    csv: Folder,
-    tmp_path: Folder,
-    number: int,
-    expected: int,
-    workers: int,
-    program: Sequence[str],
-) -> None:
-    """Ctrl-C, which reaches all processes, or another: one line, no debris (row 7).
-
-    What the line says is true: nothing was committed, not even while stopping.
-    """
-    flags = ("--workers", str(workers))
-    with started(csv, tmp_path, *flags, program=program) as process:
-        pids = workers_of(process, tmp_path, 2 if workers == 2 else 0)
-        if number == signal.SIGTERM:
-            process.send_signal(number)
-        else:
-            os.killpg(process.pid, number)
-        before = time.monotonic()
-        code, errors = finished(process)
-        assert time.monotonic() - before < 5
-        assert code == expected
-        assert "\n" not in errors.strip()
-        assert "nothing was committed" in errors
-        check_only_finished_work_left(tmp_path, pids)
-
-
 @pytest.mark.stress
 @pytest.mark.parametrize("workers", [1, 2])
 def test_second_stop_does_not_wait(csv: Folder, tmp_path: Folder, workers: int) -> None:
@@ -289,15 +248,6 @@ def test_killed_run_takes_its_workers_along(
     assert [path.name for path in tmp_path.iterdir()] == [".out.beam-tfrecord"]
     with started(csv, tmp_path, "--limit", "1000", "--quiet") as process:
         assert finished(process) == (0, "")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_success_leaves_no_process(csv: Folder, tmp_path: Folder) -> None:
-    """After a committed run its workers have ended and only the dataset is there."""
-    with started(csv, tmp_path, "--workers", "2", "--quiet") as process:
-        pids = workers_of(process, tmp_path, 2)
-        assert finished(process) == (0, "")
-        wait_for(lambda: not alive(pids))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -624,30 +574,6 @@ def test_interpreters_that_do_not_start(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_worker_that_was_let_go_is_not_missed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It may be seen to have ended well before the run is seen to have ended."""
-    let_go = subprocess.Popen([sys.executable, "-c", ""])
-    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    log = io.BytesIO()
-    with contextlib.closing(local_workers.WorkerPool(log)) as pool:
-        worker = local_workers._Worker(let_go.pid, None)
-        pool._workers[let_go.pid] = worker
-        wait_for(lambda: pool.dead() is None and worker.ended)
-        assert pool.dead() is None
-        monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 0.0)
-        # One that is absent for long while the run continues is noticed after all.
-        assert pool.dead() == let_go.pid
-        monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 60.0)
-        pool._workers[killed.pid] = local_workers._Worker(killed.pid, None)
-        assert pool.dead() is None
-        killed.kill()
-        wait_for(lambda: pool.dead() == killed.pid)
-    for process in (let_go, killed):
-        process.communicate()
-
-
 @pytest.mark.stress
 @pytest.mark.parametrize("said", ["sys.executable = None", "sys.frozen = True"])
 def test_a_process_without_an_interpreter(
@@ -661,33 +587,6 @@ def test_a_process_without_an_interpreter(
     done = script(code, tmp_path, str(csv))
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-_STUCK = """
-import os, signal, sys, time
-from beam_pipeline.running import workers
-workers._LEAVE_SECONDS = 0.2
-
-def serve(worker, address):
-    time.sleep(600)
-
-workers.serve_runner = serve
-with workers.local_workers(1, forks=True, log=sys.stderr.buffer) as pool:
-    pid = pool.start("worker", "nowhere")
-    started = time.monotonic()
-    pool.wait(pid)
-    assert 0.2 <= time.monotonic() - started < 5
-    # Neither a process nor a zombie is left, and nobody calls it an error.
-    assert not os.path.exists(f"/proc/{pid}")
-    assert pool.dead() is None and pool.killed() is None
-"""
-
-
-@pytest.mark.stress
-def test_worker_that_does_not_leave_is_ended(tmp_path: Folder) -> None:
-    """The wait for a worker that was told to stop has a limit, and ends the worker."""
-    done = script(_STUCK, tmp_path)
-    assert done.returncode == 0, done.stderr
 
 
 _REFUSED = """

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import math
 import os
 import pathlib
 import random
@@ -19,13 +18,11 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from beam_pipeline.own_pipelines import rows_plan
 from tests.support.outputs import manifest
 from tests.support.own_pipelines import (
     bytes_of,
     digest_of,
     run_steps,
-    write_parts,
     write_rows,
 )
 from tests.support.stress import sizes
@@ -162,16 +159,6 @@ def test_steps_before(
     assert bytes_of(tmp_path / "out") == expected
 
 
-@pytest.mark.stress
-def test_bundles_that_run_again(
-    tmp_path: Folder, expected: Mapping[str, bytes]
-) -> None:
-    """Every bundle is processed three times, and only the last result counts."""
-    flags = ("--direct_runner_bundle_repeat=2",)
-    write_rows(ROWS, tmp_path / "out", *flags, bundles=2, **SHARDED)
-    assert bytes_of(tmp_path / "out") == expected
-
-
 def test_worker_processes(tmp_path: Folder, expected: Mapping[str, bytes]) -> None:
     """Two processes of Beam's own give what one gives."""
     script = tmp_path / "own.py"
@@ -290,64 +277,6 @@ def both_ways(
 
 
 @pytest.mark.stress
-def test_images_with_one_label(tmp_path: Folder) -> None:
-    """1,000 images that differ in their pixels alone are told apart by them."""
-    pixels = np.random.default_rng(4).integers(0, 256, (1_000, 4, 4, 3))
-    rows = [{"image": png(each), "label": "one"} for each in pixels.astype(np.uint8)]
-    found = both_ways(rows, tmp_path, label="label", splits=SHARES, num_shards=2)
-    assert 750 < len(found) < 850
-    assert len(found) + len(examples_of(tmp_path / "one", "test")) == 1_000
-
-
-@pytest.mark.stress
-def test_texts_of_one_number(tmp_path: Folder) -> None:
-    """Texts that say one number have one hash; their records order them."""
-    texts = ["1", "1.0", "1e0", " 1", "01", "one"] * 40
-    found = both_ways(
-        [{"text": text, "id": 7} for text in texts], tmp_path, num_shards=2
-    )
-    assert sorted(example["text"][0] for example in found) == sorted(
-        text.encode() for text in texts
-    )
-
-
-def test_missing_values(tmp_path: Folder) -> None:
-    """NaN, null and no key at all are one to the hash, in whatever bundle."""
-    values: list[Row] = [
-        {"x": math.nan},
-        {"x": None},
-        {},
-        {"x": 1.5},
-        {"x": -0.0},
-        {"x": 0},
-    ]
-    rows = [{"id": number % 3, **values[number % 6]} for number in range(300)]
-    found = both_ways(rows, tmp_path, num_shards=2)
-    assert len(found) == 300
-
-
-def test_kinds_that_a_bundle_saw(tmp_path: Folder) -> None:
-    """Integers in one bundle and floats in another are the numbers of one column."""
-    whole = [{"id": number, "x": number} for number in range(50)]
-    parted = [{"id": number, "x": number + 0.5} for number in range(50, 100)]
-    lacking = [{"id": number, "x": None} for number in range(100, 150)]
-    write_parts([whole, parted, lacking], tmp_path / "parts", num_shards=3)
-    mixed = shuffled([*lacking, *whole, *parted])
-    write_rows(mixed, tmp_path / "mixed", num_shards=3)
-    assert bytes_of(tmp_path / "parts") == bytes_of(tmp_path / "mixed")
-
-
-@pytest.mark.stress
-def test_values_of_another_kind(tmp_path: Folder) -> None:
-    """The rejects among 99 of 100 are the same ones, too."""
-    rows: list[Row] = [{"id": number, "x": number / 2} for number in range(1_000)]
-    rows += [{"id": number, "x": f"text {number}"} for number in range(1_000, 1_005)]
-    found = both_ways(rows, tmp_path, num_shards=2)
-    assert len(found) == 1_000
-    assert any("rejects" in name for name in bytes_of(tmp_path / "one"))
-
-
-@pytest.mark.stress
 @pytest.mark.parametrize("values", sizes(5, 1))
 def test_collisions(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, values: int
@@ -398,14 +327,6 @@ def test_keys(tmp_path: Folder, key: str) -> None:
     both_ways(rows, tmp_path, key=key, splits=SHARES, label="kind", num_shards=3)
 
 
-@pytest.mark.stress
-def test_splits_by_a_column(tmp_path: Folder) -> None:
-    """The splits that rows name themselves."""
-    rows = [{**row, "part": ("train", "test")[row["id"] % 2]} for row in ROWS]
-    found = both_ways(rows, tmp_path, splits="column:part", label="kind", num_shards=2)
-    assert len(found) == sum(row["part"] == "train" for row in rows)
-
-
 def test_one_row_many_times(tmp_path: Folder) -> None:
     """Equal rows are equal records, as many as there were; a note names their shard."""
     rows = [{"a": 1, "b": "x"}] * 5_000 + [{"a": n, "b": "y"} for n in range(100)]
@@ -414,13 +335,3 @@ def test_one_row_many_times(tmp_path: Folder) -> None:
     assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two")
     (note,) = manifest(tmp_path / "one")["run"]["notes"]
     assert "of 5,100 rows" in note
-
-
-def test_many_pieces_and_shards(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A note says how many pairs of them the engine has held."""
-    monkeypatch.setattr(rows_plan, "_MANY_PAIRS", 3)
-    write_rows(ROWS, tmp_path / "out", num_shards=5)
-    (note,) = manifest(tmp_path / "out")["run"]["notes"]
-    assert "1 pieces for 5 shards" in note

@@ -24,12 +24,15 @@ from transforms.core.model import ReadFacts
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.publishing import target
+from transforms.errors import TargetError, WorkerError
+from transforms.gather.pieces import SpooledBundle
+from transforms.gather.spool import Spool
 from transforms.publishing.shared_run import SharedRun
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle
 from transforms.stages import read
 from transforms.work import worker_check
-from transforms.work.worker_check import VersionRules, WorkerRules
+from transforms.work.worker_check import VersionRules
 
 Folder = pathlib.Path
 
@@ -106,21 +109,6 @@ def test_where_local_paths_are_refused(
 def test_where_workers_are_threads(runner: str, flags: list[str]) -> None:
     """Of the program itself: they see what it sees."""
     assert workers_of(pipeline_of(runner, *flags)) is None
-
-
-def test_what_the_refusal_says(tmp_path: Folder) -> None:
-    """Ways to start workers come first, then a shared disk."""
-    with pytest.raises(TargetError) as caught:
-        rows_of(pipeline_of("FlinkRunner", *FLINK)) | WriteDataset(tmp_path / "out")
-    said = str(caught.value)
-    words = ("EXTERNAL", "localhost:50000", "PROCESS", "beam-tfrecord-worker")
-    found = [said.index(each) for each in (*words, "--shared-output")]
-    assert found == sorted(found)
-    assert len(said.encode()) <= 1024
-    with pytest.raises(TargetError) as caught:
-        rows_of(pipeline_of("FlinkRunner", *POOL)) | WriteDataset(tmp_path / "out")
-    assert "are elsewhere: they must see the output" in str(caught.value)
-    assert "environment_type" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -220,25 +208,6 @@ def test_rows_that_another_version_has_gathered(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("step", ["plan_bundles"])
-def test_a_step_in_a_process_of_its_own(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """A process in which no other step has run names its versions, too."""
-    real = getattr(write_dataset, step)
-
-    def alone(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(this_worker, "_known", None)
-        monkeypatch.setattr(worker_check, "_checked", set())
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(write_dataset, step, alone)
-    with pipeline_of("FlinkRunner", *POOL) as pipeline:
-        rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
-    run = json.loads((tmp_path / "out" / "manifest.json").read_text())["run"]
-    assert [each["workers"] for each in run["worker_versions"]] == [1]
-
-
 def test_two_datasets_of_one_pipeline(tmp_path: Folder) -> None:
     """They ask for other versions, and the same worker has those of both."""
     with pipeline_of("FlinkRunner", *POOL) as pipeline:
@@ -273,15 +242,6 @@ def test_readers_of_other_versions(
         pipeline | ReadRows(table, shared_output=True)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         pipeline | ReadRows(table)
-
-
-def test_readers_that_see_another_disk(tmp_path: Folder, table: Folder) -> None:
-    """For `ReadRows` shared_output=True is looked at, too; no row is a reject."""
-    pipeline = pipeline_of("FlinkRunner", *POOL)
-    pipeline | ReadRows(table, shared_output=True)
-    table.write_text("id\n1\n2\n3\n")
-    with pytest.raises(WorkerError, match=r"has no .*rows\.csv. of 7 bytes"):
-        pipeline.run().wait_until_finish()
 
 
 @pytest.mark.parametrize("stamp", ["", "other", "reads only"])
@@ -335,46 +295,3 @@ def test_a_disk_that_is_not_shared(
     ):
         rows_of(pipeline) | WriteDataset(tmp_path / "out", shared_output=True)
     assert os.listdir(tmp_path) == []
-
-
-def test_a_store_that_workers_do_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the host, and the variables that its environment lacks."""
-
-    def refuse(directory: str) -> None:
-        raise PermissionError(13, "Forbidden", directory)
-
-    monkeypatch.setattr(target, "at", refuse)
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
-    rules = WorkerRules(
-        version_rules(images=False, compressed=False), variables=("AWS_ACCESS_KEY_ID",)
-    )
-    run = SharedRun("s3://bucket/out", "0" * 32, rules=rules)
-    said = rf"host '{os.uname().nodename}'.* lacks AWS_ACCESS_KEY_ID"
-    with pytest.raises(WorkerError, match=said):
-        run.begin(overwrite=False)
-    # The process of the submitter is no worker.
-    with pytest.raises(StorageError):
-        dataclasses.replace(run, rules=None).begin(overwrite=False)
-
-
-def test_images_that_workers_do_not_see(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A path of the submitter's disk in a row is no reject: the run fails."""
-    monkeypatch.setattr(write_dataset, "WorkerRules", _elsewhere)
-    with (
-        pytest.raises(WorkerError, match=r"\d\.jpg' is not visible to the worker on"),
-        pipeline_of("FlinkRunner", *POOL) as pipeline,
-    ):
-        (
-            pipeline
-            | beam.Create([{"image": f"/of/the/submitter/{n}.jpg"} for n in range(9)])
-            | WriteDataset(
-                tmp_path / "out", features={"image": "image"}, shared_output=True
-            )
-        )
-    assert not (tmp_path / "out").exists()
-
-
-def _elsewhere(*arguments: Any, **options: Any) -> WorkerRules:
-    return WorkerRules(*arguments, **{**options, "elsewhere": True})

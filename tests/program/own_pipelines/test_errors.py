@@ -7,7 +7,7 @@ cannot build again as RuntimeErrors: the types must survive that.
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -16,10 +16,8 @@ import pytest
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
-from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from beam_pipeline.version import deciding_versions
-from tests.support.own_pipelines import run_steps, write_rows
+from tests.support.own_pipelines import write_rows
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     BeamTFRecordError,
@@ -30,9 +28,7 @@ from transforms.errors import (
     SpecError,
     StorageError,
     TargetError,
-    WorkerError,
 )
-from transforms.work.worker_check import VersionRules
 
 Folder = pathlib.Path
 ROWS = [{"id": n, "v": n / 2, "kind": "ab"[n % 2]} for n in range(20)]
@@ -110,15 +106,6 @@ def test_rejects_name_rows_by_their_keys(tmp_path: Folder) -> None:
     }
 
 
-def test_a_dataset_is_not_replaced_unasked(tmp_path: Folder) -> None:
-    """The error says overwrite=True, and the dataset stays as it was."""
-    write_rows(ROWS, tmp_path / "out")
-    with pytest.raises(TargetError, match="Give overwrite=True") as caught:
-        write_rows(ROWS[:5], tmp_path / "out")
-    assert_readable(caught.value)
-    write_rows(ROWS[:5], tmp_path / "out", overwrite=True)
-
-
 def blocked_by_file(folder: Folder) -> Folder:
     (folder / "file").write_text("text")
     return folder / "file" / "out"
@@ -151,22 +138,6 @@ def test_an_output_that_cannot_be(
     assert re.search(r"Choose another output|choose another output", str(caught.value))
 
 
-def rows_that_end(_start: int) -> Iterator[dict[str, int]]:
-    yield {"a": 1}
-    raise ZeroDivisionError("oops")
-
-
-def test_errors_of_the_users_steps_keep_their_types(tmp_path: Folder) -> None:
-    """A generator that raises in the middle fails the job as it would without us."""
-
-    def steps(pipeline: beam.Pipeline) -> "beam.PCollection[Any]":
-        return pipeline | beam.Create([0]) | beam.FlatMap(rows_that_end)
-
-    with pytest.raises(ZeroDivisionError, match="oops"):
-        run_steps(steps, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_each_application_is_a_run_of_its_own(tmp_path: Folder) -> None:
     """Of one transform applied to two collections neither takes the other's dataset."""
     write = WriteDataset(tmp_path / "out")
@@ -184,18 +155,6 @@ def test_windowed_rows_are_refused(windows: Any, tmp_path: Folder) -> None:
     rows = pipeline | beam.Create(ROWS) | beam.WindowInto(windows)
     with pytest.raises(SpecError, match=r"put beam\.WindowInto"):
         rows | WriteDataset(tmp_path / "out")
-
-
-def test_workers_of_another_version(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They stop before they take a row; the message says what to install."""
-    built = VersionRules({"beam-tfrecord": "9.9.9"}, deciding_versions)
-    monkeypatch.setattr(write_dataset, "version_rules", lambda **_: built)
-    with pytest.raises(WorkerError, match=r"and not 9\.9\.9.* pip install") as caught:
-        write_rows(ROWS, tmp_path / "out")
-    assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_without_end_are_refused(tmp_path: Folder) -> None:

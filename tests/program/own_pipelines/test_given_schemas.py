@@ -16,7 +16,6 @@ from tests.support.gathered_rows import gather
 from tests.support.outputs import payloads
 from tests.support.own_pipelines import write_rows
 from transforms.codec.decode import decode_example
-from transforms.core.example.decoder import decode_examples
 from transforms.core.example.encoder import encode_examples
 from transforms.core.image.png_encode import encode_png
 from transforms.core.schema import Kind, Missing
@@ -219,31 +218,6 @@ def test_examples_of_an_earlier_dataset(tmp_path: Folder) -> None:
     payload = encode_examples(pa.RecordBatch.from_pydict({"id": [3], "pet": [1]}))
     found = gather([payload], like=first)
     assert found.records == {("train", 0): payload}
-
-
-def test_a_table_of_ids_says_the_splits(tmp_path: Folder) -> None:
-    """Each key must be in it; it is read at construction."""
-    table = tmp_path / "ids.csv"
-    table.write_text("id,split\n1,train\n2,test\n")
-    rows = [{"k": 1}, {"k": 2}]
-    found = gather([rows], key="k", split_ids=str(table))
-    assert sorted(found.records) == [("test", 0), ("train", 0)]
-    with pytest.raises(EncodingError, match=r"in the table of ids, .* none is"):
-        gather([[{"k": 3}]], key="k", split_ids=str(table))
-
-
-def test_a_group_is_in_one_split() -> None:
-    """Rows of one value of the column are never divided."""
-    rows = [{"n": n, "g": n % 9} for n in range(200)]
-    splits = {"train": 0.5, "test": 0.5}
-    found = gather([rows], group_column="g", splits=splits)
-    groups = [
-        set(decode_examples(records)["g"].to_pylist())
-        for records in found.records.values()
-    ]
-    assert sum(map(len, found.records.values())) == 200
-    assert len(groups) == 2
-    assert sum(map(len, groups)) == 9
 
 
 def test_pixels_are_png_where_a_column_is_declared(tmp_path: Folder) -> None:

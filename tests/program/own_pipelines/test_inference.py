@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import math
 import pathlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,26 +143,6 @@ def test_fewer_than_99_of_100_is_an_error_that_names_both() -> None:
         assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([{"a": "x"}, {"a": math.nan}], "NaN is a float: let None be the missing"),
-        ([{"a": [1]}, {"a": [[1]]}], "1 list of list of int (as '[[1]]')"),
-        (
-            [{"a": np.zeros((1, 2))}, {"a": np.zeros((2, 2))}],
-            "1 array of float of shape 2x2 (as",
-        ),
-    ],
-)
-def test_kinds_have_the_names_that_users_know(
-    rows: list[dict[str, Any]], words: str
-) -> None:
-    """Not those of Arrow; pandas gives NaN for a missing text."""
-    with pytest.raises(EncodingError) as caught:
-        gather([rows])
-    assert words in str(caught.value)
-
-
 def test_texts_that_read_as_one_number_are_two_rows() -> None:
     """Rows of one hash are ordered by their records, and all of them are there."""
     rows = [{"a": "1"}, {"a": "1.0"}, {"a": "1e0"}, {"a": "1"}]
@@ -189,33 +168,6 @@ def test_a_bool_is_no_float() -> None:
     """Arrow alone would read True among floats as 1.0."""
     found = gather([[{"a": 1.5}] * 300 + [{"a": True}]])
     assert [rejection.reason for rejection in found.rejections] == ["not_a_number"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([8, 7], "Every element must be a row"),
-        ([b"x", b"y"], "with like= or features="),
-        ([{3: 1}], "must have a name, which is text; found 3"),
-        ([{"a": 1, 3: 1}], "must have a name, which is text; found 3"),
-        ([{}, {}], "must have a column at least"),
-        ([{"a": object()}], "'a' is not: no feature holds what is of type"),
-        ([{"a": 2**64}], "is outside int64"),
-    ],
-)
-def test_what_is_no_row_is_an_error(rows: list[Any], words: str) -> None:
-    """Where every one is like that. It says what was found and what to do."""
-    for bundles in ([rows], [rows[::-1]], [[row] for row in rows]):
-        with pytest.raises(EncodingError) as caught:
-            gather(bundles)
-        assert words in str(caught.value)
-        assert len(str(caught.value)) <= 1024
-
-
-def test_many_columns_cost_the_same_each() -> None:
-    """Rows of thousands of columns take a time that grows as they do."""
-    found = gather([[{f"c{i}": i * j for i in range(2_000)} for j in range(3)]])
-    assert len(found.schema.features) == 2_000
 
 
 def _some_and_then_none(count: int) -> Iterator[dict[str, int]]:

@@ -139,17 +139,6 @@ def test_a_lock_that_has_changed_since_fails_the_job(tmp_path: Folder) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_ids_that_no_row_has_are_noted(tmp_path: Folder) -> None:
-    """They may be typos."""
-    table = tmp_path / "ids.csv"
-    table.write_text("id,split\n1,train\n2,test\n30,test\n")
-    rows = [{"id": 1}, {"id": 2}]
-    write_rows(rows, tmp_path / "out", key="id", split_ids=str(table))
-    assert run_of(tmp_path / "out")["notes"] == [
-        "ids of the table of ids that no row has: 1, as '30'"
-    ]
-
-
 @pytest.fixture
 def nothing_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier_runs, "_INLINE_BYTES", 0)
@@ -180,16 +169,3 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     assert held.ids is not None
     with pytest.raises(InputError, match=r"ids\.csv' has changed or is gone"):
         held.table()
-
-
-def test_errors_of_locks_name_parameters(tmp_path: Folder) -> None:
-    """When the transform is made, and when the rows are known."""
-    lock = str(tmp_path / "splits.lock")
-    rows = [{"id": n} for n in range(9)]
-    write_rows(rows, tmp_path / "out", key="id", splits=HALVES, split_lock=lock)
-    others = {"a": 0.5, "b": 0.5}
-    with pytest.raises(SpecError, match=r"Name them in --splits"):
-        WriteDataset(tmp_path / "other", key="id", splits=others, split_lock=lock)
-    names = str(tmp_path / "names.lock")
-    with pytest.raises(SpecError, match=r"Name the label with label\."):
-        write_rows(rows, tmp_path / "other", vocabulary_lock=names)

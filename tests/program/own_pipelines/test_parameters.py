@@ -1,7 +1,6 @@
 """What `WriteDataset` refuses: before the pipeline runs, or once its rows are known."""
 
 import pathlib
-import re
 from typing import Any
 
 import apache_beam as beam
@@ -14,19 +13,9 @@ from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import payloads
 from tests.support.own_pipelines import write_rows
-from transforms.errors import EncodingError, SpecError
+from transforms.errors import SpecError
 
 ROWS = [{"a": n, "b": f"text {n}"} for n in range(5)]
-
-
-def test_parameters_are_settings_under_shorter_names() -> None:
-    """label, splits and key say what label_column, split_column and key_column do."""
-    spec = spec_of(
-        "out/x", label="a", splits="column:part", key="b", settings={"seed": 7}
-    )
-    assert (spec.output, spec.seed, spec.name) == ("out/x", 7, "rows")
-    named = spec.label_column, spec.split_column, spec.key_column
-    assert named == ("a", "part", "b")
 
 
 @pytest.mark.parametrize(
@@ -93,13 +82,6 @@ def test_files_of_class_names_are_read_at_construction(tmp_path: pathlib.Path) -
         WriteDataset("out/x", label="pet", vocabulary=str(tmp_path / "none.txt"))
 
 
-@pytest.mark.parametrize("output", ["", 5, None])
-def test_the_output_must_be_a_path(output: Any) -> None:
-    """Neither nothing nor a number is the path of a folder."""
-    with pytest.raises(SpecError, match=re.escape(repr(output))):
-        WriteDataset(output)
-
-
 @pytest.mark.parametrize("parameter", ["label", "group_column"])
 def test_a_column_that_no_row_has_is_refused(
     parameter: str, tmp_path: pathlib.Path
@@ -142,12 +124,6 @@ def test_columns_without_values_may_be_declared(tmp_path: pathlib.Path) -> None:
     assert len(payloads(tmp_path / "out")) == len(ROWS)
 
 
-def test_a_row_needs_more_than_its_split(tmp_path: pathlib.Path) -> None:
-    """The column that names the split is not stored, so that nothing would be."""
-    with pytest.raises(EncodingError, match="'part'"):
-        write_rows([{"part": "a"}] * 3, tmp_path / "out", splits="column:part")
-
-
 @pytest.mark.parametrize(
     "elements",
     [
@@ -162,14 +138,6 @@ def test_elements_that_are_no_rows_are_refused_at_construction(
     pipeline = beam.Pipeline(runner="FnApiRunner")
     with pytest.raises(SpecError, match="element"):
         pipeline | beam.Create(elements) | WriteDataset("out/x")
-
-
-def test_a_data_frame_is_shown_the_way() -> None:
-    """It is many rows, so that no step that maps it to one row helps."""
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    frames = pipeline | beam.Create([pd.DataFrame({"a": [1]})])
-    with pytest.raises(SpecError, match=r"pa\.Table\.from_pandas"):
-        frames | WriteDataset("out/x")
 
 
 def test_one_collection_is_written(tmp_path: pathlib.Path) -> None:

@@ -254,31 +254,6 @@ def test_a_worker_is_killed_during_the_commit(
     assert sorted(os.listdir(tmp_path)) == ["out", "wanted"]
 
 
-def test_a_repeated_commit_returns_the_same(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After the end of the run too, when all of its work is removed."""
-    output, given = tmp_path / "out", []
-    real = commit_rows
-
-    def commit(*arguments: Any) -> Committed:
-        given.append(arguments)
-        return real(*arguments)
-
-    monkeypatch.setattr(write_dataset, "commit_rows", commit)
-    (first,) = write(output, some(), runner=RETRYING)
-    before = {path: path.stat() for path in (output, *output.iterdir())}
-    assert real(*given[0]) == first
-    _, _, plan, run, _ = given[0]
-    # A restarted job looks at the target again, and takes its rows again.
-    submission = _submitted(plan)
-    assert run.look(submission, overwrite=False).job == plan.publication.job
-    assert real(*given[0]) == first
-    run.end()
-    assert {path: path.stat() for path in (output, *output.iterdir())} == before
-    assert os.listdir(tmp_path) == ["out"]
-
-
 @pytest.mark.parametrize("cause", ["repeated", "removed"])
 def test_a_repeated_commit_of_an_equal_dataset(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, cause: str
@@ -499,22 +474,6 @@ def test_convert_leaves_the_work_of_a_pipeline(tmp_path: Folder) -> None:
     assert sorted(os.listdir(tmp_path)) == ["held", "out", "table.csv"]
 
 
-def test_clean_removes_what_a_failed_pipeline_leaves(tmp_path: Folder) -> None:
-    """A run that fails leaves its folder alone, which is named by its form."""
-    output = tmp_path / "out"
-
-    def step(row: dict[str, Any]) -> dict[str, Any]:
-        if row["id"] == 200:
-            raise ValueError("no such row")
-        return row
-
-    with pytest.raises(ValueError, match="no such row"):
-        write(output, some(), step)
-    assert os.listdir(tmp_path) == [".out.beam-tfrecord"]
-    assert command("clean", output, "--pipelines").code == 0
-    assert os.listdir(tmp_path) == []
-
-
 # What `clean` said; a step gets a copy of what is around it.
 _cleaned: list[Run] = []
 
@@ -614,17 +573,6 @@ def test_only_what_was_counted_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_of_one_template_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The id of the job is part of the token where one graph is run many times."""
-    tokens = []
-    for job in ("2026-11-22_1", "2026-11-22_2", "2026-11-22_2"):
-        monkeypatch.setenv("JOB_ID", job)
-        tokens.append(SharedRun("out", NONCE, many=True).token)
-        assert SharedRun("out", NONCE).token == NONCE
-    assert tokens[0] != tokens[1]
-    assert tokens[1] == tokens[2]
-
-
 @pytest.fixture
 def template(tmp_path: Folder) -> Callable[..., beam_runner_api_pb2.Pipeline]:
     """Makes the graph that a template holds, as Dataflow's runner builds it."""
@@ -646,10 +594,6 @@ def template(tmp_path: Folder) -> Callable[..., beam_runner_api_pb2.Pipeline]:
         )
 
     return make
-
-
-# What one job does in the middle of the other.
-_meanwhile: list[Callable[[], None]] = []
 
 
 def _parsed(line: str) -> dict[str, int]:
@@ -687,16 +631,3 @@ def test_a_template_is_run_many_times(
         assert sorted(row["id"] for row in rows(output)) == [*range(count)]
     assert command("clean", output, "--pipelines").code == 0
     assert sorted(os.listdir(tmp_path)) == ["out", "rows.txt"]
-
-
-def test_two_runs_of_a_template_at_once(
-    tmp_path: Folder, template: Callable[..., beam_runner_api_pb2.Pipeline]
-) -> None:
-    """The first to publish wins; the other fails, and no row of it is there."""
-    rows_file, output = tmp_path / "rows.txt", tmp_path / "out"
-    graph = template(overwrite=True)
-    _meanwhile.append(lambda: launch(graph, "job-2", rows_file, range(100, 120)))
-    with pytest.raises(CommitError, match="written by another run"):
-        launch(graph, "job-1", rows_file, range(50))
-    assert not _meanwhile
-    assert sorted(row["id"] for row in rows(output)) == [*range(100, 120)]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,7 +18,6 @@ from beam_tfrecord import (
     DamageError,
     InputError,
     ReadDataset,
-    SourceError,
     SpecError,
     TFRecordError,
     UsageError,
@@ -121,29 +119,6 @@ def test_what_was_read_is_written_to_the_same_bytes(tmp_path: Folder) -> None:
             assert (again / shard.name).read_bytes() == shard.read_bytes(), name
 
 
-def test_arrays_are_lists_or_arrays(tmp_path: Folder) -> None:
-    """A list feature of two dimensions gives lists, a raw tensor an array."""
-    rows = [
-        {
-            "id": i,
-            "grid": np.arange(6, dtype=np.float32).reshape(2, 3) + i,
-            "small": None if i == 1 else np.full((2, 2), i, np.int16),
-        }
-        for i in range(3)
-    ]
-    write(rows, tmp_path / "out")
-    found = read_by("id", tmp_path / "out")
-    for got, wanted in zip(found, rows, strict=True):
-        assert got["grid"] == wanted["grid"].tolist()
-        if wanted["small"] is None:
-            assert got["small"] is None
-        else:
-            assert got["small"].dtype == np.int16
-            np.testing.assert_array_equal(got["small"], wanted["small"])
-    (batch,) = read(tmp_path / "out", batches=True, columns=["grid"])
-    assert batch.schema.types == [pa.list_(pa.list_(pa.float32(), 3), 2)]
-
-
 CSV = "id,height,species,seen\n" + "".join(
     f"{i},{i / 2},{'adelie gentoo'.split()[i % 2]},2024-01-{i + 1:02}T00:00:00\n"
     for i in range(20)
@@ -181,19 +156,6 @@ def test_a_converted_table(penguins: Folder) -> None:
     assert [each["species"] for each in ids] == [i % 2 for i in range(20)]
 
 
-def test_batches_have_the_types_of_the_manifest(penguins: Folder) -> None:
-    """A batch of each shard, the same rows as the dicts."""
-    batches = read(penguins, batches=True)
-    assert len(batches) == len(list(penguins.glob("*.tfrecord*")))
-    for batch in batches:
-        assert batch.schema.names == ["id", "height", "species", "seen"]
-        assert batch.schema.types[:3] == [pa.int64(), pa.float32(), pa.string()]
-        assert pa.types.is_timestamp(batch.schema.types[3])
-        assert batch.schema.types[3].tz == "UTC"
-    names = pa.Table.from_batches(batches).column("species").to_pylist()
-    assert sorted(names) == sorted(each["species"] for each in read(penguins))
-
-
 def test_one_shard_one_pattern_and_the_manifest(penguins: Folder) -> None:
     """Files of a dataset have its features, whatever way they are named."""
     everything = read_by("id", penguins)
@@ -204,27 +166,6 @@ def test_one_shard_one_pattern_and_the_manifest(penguins: Folder) -> None:
     assert sorted(some, key=lambda each: each["id"]) == read_by(
         "id", penguins, split="train"
     )
-
-
-def test_images_come_with_their_facts(tmp_path: Folder) -> None:
-    """Encoded bytes, class names, and what was derived from the image."""
-    from PIL import Image
-
-    for label, size in (("cat", (4, 3)), ("dog", (5, 2))):
-        (tmp_path / "photos" / label).mkdir(parents=True)
-        Image.new("RGB", size, "red" if label == "cat" else "blue").save(
-            tmp_path / "photos" / label / "1.png"
-        )
-    convert(tmp_path / "photos", tmp_path / "out", splits={"train": 1})
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    names = {each["name"]: each for each in manifest["dataset"]["features"]}
-    label = next(name for name, each in names.items() if each["kind"] == "label")
-    image = next(name for name, each in names.items() if each["kind"] == "image")
-    height = next(n for n, each in names.items() if each.get("derived") == "height")
-    rows = read_by(label, tmp_path / "out", "train", [label, height, image])
-    assert [(each[label], each[height]) for each in rows] == [("cat", 3), ("dog", 2)]
-    for each, kind in zip(rows, ("cat", "dog"), strict=True):
-        assert each[image] == (tmp_path / "photos" / kind / "1.png").read_bytes()
 
 
 def test_a_folder_of_tfds(penguins: Folder) -> None:
@@ -286,15 +227,6 @@ def test_bare_files_with_features(tmp_path: Folder, name: str) -> None:
     assert found[0] == {"points": [1.0, 2.0], "name": [b"a"]}
 
 
-def test_bare_files_need_features(tmp_path: Folder) -> None:
-    """The error shows what the records hold."""
-    examples(tmp_path / "rows.tfrecord", BARE)
-    with pytest.raises(SpecError, match=r"'height': 'float'.*'points': '\[float\]'"):
-        read(tmp_path)
-    with pytest.raises(SpecError, match="split must be left out"):
-        read(tmp_path, "train", features={"name": "text"})
-
-
 def test_bare_folders_are_whole(tmp_path: Folder) -> None:
     """A numbered shard that is missing is an error where a folder was named."""
     for index in (0, 2):
@@ -337,16 +269,6 @@ def test_nothing_is_there(tmp_path: Folder) -> None:
             read(path)
 
 
-def test_making_one_reads_nothing(tmp_path: Folder) -> None:
-    """A transform for a dataset that is written later can be made now."""
-    transform = ReadDataset(tmp_path / "later")
-    write(ROWS[:3], tmp_path / "later")
-    COLLECTED.clear()
-    with pipeline() as p:
-        p | transform | beam.Map(collect)
-    assert len(COLLECTED) == 3
-
-
 def first_shard(folder: Folder) -> Folder:
     return min(folder.glob("*train*tfrecord*"))
 
@@ -387,14 +309,6 @@ def test_damage_names_file_and_record(
     assert message in str(caught.value)
 
 
-def test_a_shard_that_is_gone(penguins: Folder) -> None:
-    """The error names it."""
-    shard = first_shard(penguins)
-    shard.unlink()
-    with pytest.raises(SourceError, match=str(shard)):
-        read(penguins)
-
-
 def test_other_records_of_the_same_size(penguins: Folder) -> None:
     """The checksum of the whole file tells: two records have changed places."""
     shard = first_shard(penguins)
@@ -432,16 +346,6 @@ def test_a_record_that_is_no_example(tmp_path: Folder) -> None:
             read(path, features={name: kind})
     with pytest.raises(DamageError, match=r"record 0 .*shape \[3\]; .* 2 values"):
         read(path, features={"points": {"kind": "float", "shape": [3]}})
-
-
-def test_only_the_columns_asked_for_are_decoded(tmp_path: Folder) -> None:
-    """A text that is no UTF-8 is an error only for those who ask for it."""
-    path = tmp_path / "rows.tfrecord"
-    examples(path, pa.record_batch({"id": [1, 2], "name": [b"a", b"\xff"]}))
-    features = {"id": "int64", "name": "text"}
-    assert read(path, columns=["id"], features=features) == [{"id": 1}, {"id": 2}]
-    with pytest.raises(DamageError, match=r"record 1 .*'name' .*no UTF-8"):
-        read(path, features=features)
 
 
 @pytest.mark.parametrize("rows", [19, 20])
@@ -489,17 +393,6 @@ def test_a_large_plan_is_made_again(
     write(ROWS, penguins)
     with pytest.raises(InputError, match="was replaced while open"):
         waiting.run().wait_until_finish()
-
-
-def test_rows_are_counted(penguins: Folder) -> None:
-    """The counter rows_read has all of them."""
-    p = pipeline()
-    p | ReadDataset(penguins) | beam.Map(collect)
-    result = p.run()
-    result.wait_until_finish()
-    counters = result.metrics().query()["counters"]
-    found = {each.key.metric.name: each.committed for each in counters}
-    assert found["rows_read"] == 20
 
 
 def test_types_are_checked(penguins: Folder) -> None:

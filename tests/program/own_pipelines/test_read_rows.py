@@ -4,9 +4,7 @@ import dataclasses
 import json
 import pathlib
 import pickle
-import shutil
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -23,11 +21,10 @@ from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.format_sources import BOXES, write_coco
 from tests.support.outputs import payloads
-from tests.support.own_pipelines import bytes_of
 from tests.support.stress import sizes
 from transforms.core.example.messages import read_examples
 from transforms.core.manifest import Manifest
-from transforms.errors import SourceError, SpecError, TargetError
+from transforms.errors import SourceError, SpecError
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -151,24 +148,6 @@ def test_photos_become_a_dataset(photos: Folder, tmp_path: Folder) -> None:
         assert bytes(row["image"][0]).startswith(b"\x89PNG")
 
 
-def test_equal_bytes_from_another_place_and_bundling(
-    photos: Folder, tmp_path: Folder
-) -> None:
-    """Neither the folder's place nor the threads and attempts decide any byte."""
-    convert_photos(photos, tmp_path / "out")
-    moved = tmp_path / "elsewhere" / "photos"
-    shutil.copytree(photos, moved)
-    again = tmp_path / "elsewhere" / "out"
-    convert_photos(
-        moved,
-        again,
-        "--direct_num_workers=3",
-        "--direct_running_mode=multi_threading",
-        "--direct_runner_bundle_repeat=1",
-    )
-    assert bytes_of(again) == bytes_of(tmp_path / "out")
-
-
 @pytest.mark.parametrize("declared", [False, True])
 def test_shards_are_cut_by_the_bytes_of_images(
     photos: Folder, tmp_path: Folder, declared: bool
@@ -199,15 +178,6 @@ def test_rows_of_a_table(table: Folder) -> None:
     assert sorted(reject["row"] for reject in found["rejects"]) == [8, 301]
     assert {reject["reason"] for reject in found["rejects"]} == {"not_a_number"}
     assert "heavy" in found["rejects"][0]["message"]
-
-
-def test_batches_of_a_table(table: Folder) -> None:
-    """Arrow batches of the same rows."""
-    found = given_by(table, split_column="part", batches=True)["rows"]
-    assert {type(batch) for batch in found} == {pa.RecordBatch}
-    rows = [row for batch in found for row in batch.to_pylist()]
-    assert len(rows) == ROWS - 2
-    assert set(rows[0]) == {"id", "weight", "animal", "split"}
 
 
 def test_images_are_paths_or_bytes(photos: Folder, tmp_path: Folder) -> None:
@@ -263,68 +233,6 @@ def test_the_records_are_those_of_convert(
     assert manifests[0].inputs == manifests[1].inputs
 
 
-def names_within(value: Any, place: str = "") -> set[str]:
-    """Returns the path of each key of a JSON document; list items have no number."""
-    if isinstance(value, list):
-        return set().union(*(names_within(part, place) for part in value))
-    if not isinstance(value, dict):
-        return set()
-    inner = (names_within(part, f"{place}{name}/") for name, part in value.items())
-    return {place + name for name in value}.union(*inner)
-
-
-@pytest.mark.parametrize(
-    ("source", "settings", "more"),
-    [
-        ("table", {"label_column": "animal", "split_column": "part"}, set()),
-        ("photos", {}, {"dataset/settings/split_column", "run/spec/split_column"}),
-    ],
-)
-def test_the_files_are_those_of_convert(
-    source: str,
-    settings: Row,
-    more: set[str],
-    tmp_path: Folder,
-    request: pytest.FixtureRequest,
-) -> None:
-    """The same files, and the same entries in each document, but a few that are named.
-
-    The request, with which a second run of `convert` finds its work again, and the
-    number of workers belong to a run that plans itself. The source says the label.
-    """
-    path = request.getfixturevalue(source)
-    whole, again = tmp_path / "whole", tmp_path / "again"
-    convert(path, whole, name="set", max_reject_rate=0.1, **settings)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        read = pipeline | ReadRows(path, **settings)
-        read.rows | WriteDataset(
-            again,
-            name="set",
-            splits="column:split",
-            accounts=read.accounts,
-            max_reject_rate=0.1,
-        )
-    files = [
-        {each.relative_to(folder) for each in folder.rglob("*") if each.is_file()}
-        for folder in (whole, again)
-    ]
-    assert files[0] == files[1]
-    assert {"rejects.jsonl", "dataset_info.json"} < {str(each) for each in files[0]}
-    found = {
-        file: [
-            names_within(json.loads((folder / file).read_bytes()))
-            for folder in (whole, again)
-        ]
-        for file in map(str, files[0])
-        if file.endswith(".json")
-    }
-    theirs, ours = found.pop("manifest.json")
-    assert ours - theirs == more
-    missing = {name for name in theirs - ours if not name.startswith("run/request")}
-    assert missing <= {"run/workers", "run/spec/label_column"}
-    assert all(theirs == ours for theirs, ours in found.values())
-
-
 def twice(row: Row) -> list[Row]:
     return [row, {**row, "id": row["id"] + 1000}]
 
@@ -346,22 +254,6 @@ def test_the_account_of_a_table(table: Folder, tmp_path: Folder, batches: bool) 
     lines = (output / "rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["row"] for line in lines] == [8, 301]
     assert manifest.inputs["files"] == 1
-
-
-def test_the_label_of_a_table_is_a_class(table: Folder, tmp_path: Folder) -> None:
-    """The source says text; the job says that it is to be predicted."""
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        read = pipeline | ReadRows(table)
-        _ = read.rows | WriteDataset(
-            tmp_path / "out",
-            label="animal",
-            accounts=read.accounts,
-            max_reject_rate=0.1,
-        )
-    assert (tmp_path / "out" / "animal.labels.txt").read_text() == "cat\ndog\n"
-    found = json.loads((tmp_path / "out" / "manifest.json").read_text())["dataset"]
-    kinds = {each["name"]: each["kind"] for each in found["features"]}
-    assert (kinds["animal"], kinds["part"]) == ("label", "text")
 
 
 def test_rows_that_steps_add(table: Folder, tmp_path: Folder) -> None:
@@ -470,32 +362,3 @@ def test_sources_that_are_refused(table: Folder) -> None:
         beam.Pipeline(runner="FnApiRunner") | ReadRows(table.parent / "nothing")
     with pytest.raises(SpecError, match=r"accounts=read\.accounts"):
         WriteDataset(table.parent / "out", accounts=3)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("runner", "flags", "said"),
-    [
-        ("DataflowRunner", [], "Dataflow's workers must see the source"),
-        ("FlinkRunner", ["--flink_master=far:8081"], "of Flink at 'far'"),
-        ("SparkRunner", ["--spark_master_url=spark://far:7077"], "of Spark at 'far'"),
-    ],
-)
-def test_files_that_workers_do_not_see(
-    table: Folder, runner: str, flags: list[str], said: str
-) -> None:
-    """Files of this machine are refused where the workers are on others."""
-    make: Callable[..., Any] = type(runner, (beam.runners.PipelineRunner,), {})
-    pipeline = beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(flags))
-    pipeline.runner = make()
-    with pytest.raises(TargetError, match=said):
-        pipeline | ReadRows(table)
-
-
-def test_making_a_pipeline_warns_of_nothing(
-    table: Folder, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Beam logs each type hint that it ignores; a user can do nothing about ours."""
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    read = pipeline | ReadRows(table)
-    read.rows | WriteDataset(table.parent / "out", accounts=read.accounts)
-    assert caplog.messages == []

@@ -170,17 +170,6 @@ def test_a_table_of_ids_takes_no_other_keys(tmp_path: Folder) -> None:
         gather([sound()[30:]], key="id", split_ids=str(table))
 
 
-def test_examples_that_are_none(tmp_path: Folder) -> None:
-    """A damaged payload among Examples is one reject."""
-    example = messages.Example()
-    example.features.feature["id"].int64_list.value.append(5)
-    payload = example.SerializeToString()
-    found = gather([[payload, b"\xff\xff", payload]], features={"id": "int64"})
-    (rejection,) = found.rejections
-    assert str(rejection.reason) == "malformed"
-    assert "not a tf.train.Example" in rejection.message
-
-
 def bad_rows() -> list[Any]:
     return [
         {"id": 1, "x": Strange()},
@@ -278,15 +267,6 @@ def test_rejects_behind_a_read_source(tmp_path: Folder) -> None:
     assert not account.get("dropped_by_steps")
 
 
-def test_many_rejects_go_to_a_file(tmp_path: Folder) -> None:
-    """A bundle holds few of them; the log of a bundle is a file of its attempt."""
-    rows = [*sound(300), *({"id": n, "x": {n}} for n in range(300))]
-    write_rows(rows, tmp_path / "out", max_reject_rate=0.6)
-    lines = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
-    assert len(lines) == 300
-    assert not (tmp_path / ".out.beam-tfrecord").exists()
-
-
 class Kind(enum.Enum):
     RED = "red"
 
@@ -371,12 +351,6 @@ def test_values_of_other_libraries_are_taken(case: str) -> None:
     assert {f.name: str(f.kind) for f in found.schema.features} == kinds
     assert not found.rejections
     assert gather([[row] for row in rows[::-1]]).facts == found.facts
-
-
-def test_no_rows_are_no_dataset() -> None:
-    """Of empty batches there is nothing to plan, and the commit refuses it."""
-    empty = pa.record_batch([pa.array([], pa.int64())], names=["a"])
-    assert not gather([[empty]]).counts
 
 
 def test_keys_of_mixed_types() -> None:

@@ -19,6 +19,7 @@ from transforms.core.reasons import Reason
 from transforms.errors import BeamTFRecordError
 from transforms.rows import row_batches, spool
 from transforms.rows.row_batches import batches_of
+from transforms.gather import row_batches, spool
 
 Row = dict[str, Any]
 
@@ -130,17 +131,6 @@ def generated(count: int, keys: int, each: int = 10) -> list[Row]:
     ]
 
 
-def test_rows_of_many_keys_come_back() -> None:
-    """In bundles and batches of all sizes."""
-    rows = generated(400, 300)
-    said = {"splits": {"train": 0.5, "test": 0.5}, "num_shards": 3}
-    expected = gather([rows], **said).facts
-    parts = [rows[:1], rows[1:3], rows[3:100], rows[100:101], rows[101:]]
-    assert gather(parts, **said).facts == expected
-    with smaller_batches(5_000):
-        assert gather(parts, **said).facts == expected
-
-
 @pytest.mark.parametrize("shards", [2, 7])
 def test_rows_of_small_shards_keep_their_keys(
     shards: int, tmp_path: pathlib.Path
@@ -154,14 +144,3 @@ def test_rows_of_small_shards_keep_their_keys(
     for row, expected in zip(found, rows, strict=True):
         held = {name: float(x) for name, x in row.items() if x is not None}
         assert held == {name: float(np.float32(x)) for name, x in expected.items()}
-
-
-def test_batches_of_many_keys_are_small() -> None:
-    """Their columns have room for each key in each row."""
-    rows = [{"id": n, **row} for n, row in enumerate(generated(500, 2_000))]
-    with smaller_batches(100_000):
-        batches = list(batches_of(rows))
-    assert sum(batch.num_rows for batch in batches) == len(rows)
-    assert max(batch.num_rows * batch.num_columns for batch in batches) <= 100_000
-    ids = [value for batch in batches for value in batch["id"].to_pylist()]
-    assert sorted(ids) == list(range(len(rows)))

@@ -1,7 +1,6 @@
 """Files that name images, as TensorFlow and TFDS read their records."""
 
 import gzip
-import os
 import pathlib
 import random
 import unicodedata
@@ -440,39 +439,3 @@ def test_images_as_bytes(tf: Any, tmp_path: Folder) -> None:
     assert found[0]["file_name"] == [images["a.png"]]
     assert found[1]["file_name"] == [images["b.jpg"]]
     assert found[1]["blob"] == [b"\xff"]
-
-
-def test_real_photos_in_a_manifest(tf: Any, tmp_path: Folder) -> None:
-    """The clothing photos by manifest are byte for byte those of the folders."""
-    root = os.environ.get("BEAM_TFRECORD_TEST_DATA")
-    if not root:
-        pytest.skip("BEAM_TFRECORD_TEST_DATA is not set")
-    paths = sorted(pathlib.Path(root, "clothing").glob("*/*/*.jpg"))[::40]
-    uses = {"train": "TRAIN", "validation": "VALIDATION", "test": "TEST"}
-    rows = [[uses[p.parts[-3]], str(p), p.parts[-2]] for p in paths]
-    out = tmp_path / "out"
-    convert(write_rows(tmp_path / "m.csv", rows), out)
-    found = by_name(records(tf, out))
-    assert len(found) == len(paths)
-    for path in paths:
-        row = found[str(path)]
-        assert row["image"] == [path.read_bytes()]
-        assert row["label"] == [classes(out).index(path.parts[-2])]
-        shape = tf.io.decode_jpeg(row["image"][0]).shape
-        assert list(shape) == row["height"] + row["width"] + row["depth"]
-
-
-def test_tfds_reads_several_labels(tmp_path: Folder) -> None:
-    """TFDS loads a multi-label dataset: images, and sequences of class labels."""
-    tfds = pytest.importorskip("tensorflow_datasets")
-    write_images(tmp_path, ["a.png", "b.png", "c.png"])
-    rows = [["TRAIN", "a.png", "x", "y"], ["TRAIN", "b.png"], ["TEST", "c.png", "y"]]
-    convert(write_rows(tmp_path / "m.csv", rows), tmp_path / "out")
-    builder = tfds.builder_from_directory(str(tmp_path / "out"))
-    assert builder.info.features["label"].feature.names == ["x", "y"]
-    rows_read = {
-        row["filename"]: row for row in tfds.as_numpy(builder.as_dataset("train"))
-    }
-    assert rows_read[b"a.png"]["label"].tolist() == [0, 1]
-    assert rows_read[b"b.png"]["label"].tolist() == []
-    assert rows_read[b"a.png"]["image"].shape == (4, 6, 3)

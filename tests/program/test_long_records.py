@@ -2,9 +2,6 @@
 
 import gzip
 import pathlib
-import subprocess
-import sys
-import textwrap
 
 from tests.support.tfrecords import HOSTILE, needs_proc, run_child, write
 from transforms.core.tfrecord import (
@@ -61,16 +58,3 @@ def test_verify_of_a_long_record_costs_no_memory(tmp_path: pathlib.Path) -> None
     payload_bytes, growth_kib = map(int, run_child(code, path))
     assert payload_bytes == 200 << 20
     assert growth_kib < 16 * 1024
-
-
-def test_checking_imports_nothing_heavy() -> None:
-    """`verify` starts at once: neither Arrow nor pandas nor Beam nor protobuf."""
-    code = """
-        import sys
-        import transforms.core.tfrecord
-        heavy = {"pyarrow", "pandas", "apache_beam", "pydantic", "rich"}
-        print(sorted((heavy | {"google.protobuf"}) & set(sys.modules)))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
