@@ -1,6 +1,5 @@
 """`convert` from the command line to the committed directory."""
 
-import csv
 import os
 import pathlib
 import subprocess
@@ -12,8 +11,6 @@ from beam_pipeline import sample
 from tests.support.outputs import (
     TFDS_FILES,
     contents,
-    dataset,
-    manifest,
     names,
     rows,
     split_sizes,
@@ -65,67 +62,6 @@ class TestOutputDirectory:
             assert 64 <= row["height"] <= 160
             assert 64 <= row["width"] <= 160
         assert (tmp_path / "out" / "label.labels.txt").read_text().split() == labels
-
-    def test_csv_gives_shards_manifest_and_tfds_files(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """The directory of a CSV job holds these files and no others."""
-        out = tmp_path / "out"
-        convert(table, out, "--splits", "train=0.8,validation=0.1,test=0.1")
-        assert names(out) == [
-            *TFDS_FILES,
-            "index",
-            "manifest.json",
-            "rows-test.tfrecord-00000-of-00001",
-            "rows-train.tfrecord-00000-of-00001",
-            "rows-validation.tfrecord-00000-of-00001",
-            "schema.pbtxt",
-        ]
-        assert names(out / "index") == [
-            f"rows-{split}.tfrecord-00000-of-00001.u64"
-            for split in ("test", "train", "validation")
-        ]
-        assert sum(split_sizes(out).values()) == sample.ROWS
-
-    def test_every_csv_value_is_in_some_record(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """The records of all splits are the rows of the file, missing ones absent."""
-        convert(table, tmp_path / "out", "--splits", "a=1,b=1")
-        with table.open(newline="") as file:
-            wanted = sorted(
-                (
-                    row["feature0"] == "True",
-                    int(row["feature1"]),
-                    row["feature2"].encode(),
-                    float(row["feature3"]) if row["feature3"] else -99.0,
-                )
-                for row in csv.DictReader(file)
-            )
-        found = sorted(
-            (
-                bool(row["feature0"]),
-                row["feature1"],
-                row["feature2"],
-                row.get("feature3", -99.0),
-            )
-            for row in rows(tmp_path / "out")
-        )
-        assert [row[:3] for row in found] == [row[:3] for row in wanted]
-        assert [row[3] for row in found] == pytest.approx([row[3] for row in wanted])
-
-    def test_manifest_names_every_other_file_with_its_size(
-        self, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """The folder has the files of the manifest, with their sizes."""
-        convert(photos, tmp_path / "out", "--shards", 2)
-        facts = dataset(tmp_path / "out")
-        shards = [shard for split in facts["splits"] for shard in split["shards"]]
-        beside = [*facts["files"], *manifest(tmp_path / "out")["derived"]]
-        named = {item["file"]: item["bytes"] for item in [*shards, *beside]}
-        assert named == {
-            name: len(data) for name, data in contents(tmp_path / "out").items()
-        }
 
     @pytest.mark.parametrize("output", [".", "./", "..", "../../out", "../in"])
     def test_the_current_folder_is_not_replaced(

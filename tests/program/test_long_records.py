@@ -1,4 +1,4 @@
-"""Tests of `unit/core/tfrecord/test_tfrecord.py` that start processes."""
+"""Long records of TFRecord files cost no memory."""
 
 import gzip
 import pathlib

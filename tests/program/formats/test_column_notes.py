@@ -10,7 +10,7 @@ from beam_pipeline.commands.schema import render
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import png
-from tests.support.outputs import contents, rejects, rows
+from tests.support.outputs import rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
 from transforms.core.infer.columns import infer_batches, infer_columns
@@ -207,17 +207,3 @@ def test_a_column_named_like_images_is_noted(tmp_path: Folder) -> None:
     assert notes_of(tmp_path / "read") == []
     convert(source, tmp_path / "dropped", "--drop", "image_path,path")
     assert notes_of(tmp_path / "dropped") == []
-
-
-def test_secrets_in_uris_are_in_no_reject(tmp_path: Folder) -> None:
-    """A URI that cannot be read is named without what it says of its place."""
-    uri = "s3://TOPAK:TOPSK@b/x.jpg?wrong=TOPSK"
-    text = f"split,image_uri,label\nTRAIN,{uri},a\n"
-    source = write_files(tmp_path / "s", {"m.csv": text.encode()}) / "m.csv"
-    flags = ("--max-reject-rate", "1", "--allow-empty")
-    convert(source, tmp_path / "out", *flags)
-    (reject,) = rejects(tmp_path / "out")
-    assert reject["reason"] == "unreadable"
-    assert reject["message"].startswith("image 's3://b/x.jpg': ")
-    for data in contents(tmp_path / "out").values():
-        assert b"TOP" not in data

@@ -159,6 +159,16 @@ def test_steps_before(
     assert bytes_of(tmp_path / "out") == expected
 
 
+@pytest.mark.stress
+def test_bundles_that_run_again(
+    tmp_path: Folder, expected: Mapping[str, bytes]
+) -> None:
+    """Every bundle is processed three times, and only the last result counts."""
+    flags = ("--direct_runner_bundle_repeat=2",)
+    write_rows(ROWS, tmp_path / "out", *flags, bundles=2, **SHARDED)
+    assert bytes_of(tmp_path / "out") == expected
+
+
 def test_worker_processes(tmp_path: Folder, expected: Mapping[str, bytes]) -> None:
     """Two processes of Beam's own give what one gives."""
     script = tmp_path / "own.py"

@@ -429,29 +429,6 @@ def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, exists: bool) -
     assert len(rows(output)) == 20
 
 
-def test_two_runs_meet_in_the_commit(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one that has built its dataset last finds the other one published."""
-    output, real = tmp_path / "out", commit_dataset
-    write(output, some(10))
-    met: list[bool] = []
-
-    def commit(*arguments: Any, **options: Any) -> str:
-        if not met:
-            met.append(True)
-            write(output, some(20), overwrite=True)
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(committing, "commit_dataset", commit)
-    with pytest.raises(CommitError, match="written by another run"):
-        write(output, some(), overwrite=True)
-    assert len(rows(output)) == 20
-    assert command("verify", output).code == 0
-    assert command("clean", output, "--pipelines").code == 0
-    assert os.listdir(tmp_path) == ["out"]
-
-
 def test_convert_leaves_the_work_of_a_pipeline(tmp_path: Folder) -> None:
     """`convert` to the same target publishes first; the pipeline fails clearly."""
     output, table = tmp_path / "out", tmp_path / "table.csv"
@@ -596,6 +573,10 @@ def template(tmp_path: Folder) -> Callable[..., beam_runner_api_pb2.Pipeline]:
     return make
 
 
+# What one job does in the middle of the other.
+_meanwhile: list[Callable[[], None]] = []
+
+
 def _parsed(line: str) -> dict[str, int]:
     # The step is pickled with a copy of what it names: this is the module itself.
     this = sys.modules["tests.program.own_pipelines.test_publication"]
@@ -631,3 +612,16 @@ def test_a_template_is_run_many_times(
         assert sorted(row["id"] for row in rows(output)) == [*range(count)]
     assert command("clean", output, "--pipelines").code == 0
     assert sorted(os.listdir(tmp_path)) == ["out", "rows.txt"]
+
+
+def test_two_runs_of_a_template_at_once(
+    tmp_path: Folder, template: Callable[..., beam_runner_api_pb2.Pipeline]
+) -> None:
+    """The first to publish wins; the other fails, and no row of it is there."""
+    rows_file, output = tmp_path / "rows.txt", tmp_path / "out"
+    graph = template(overwrite=True)
+    _meanwhile.append(lambda: launch(graph, "job-2", rows_file, range(100, 120)))
+    with pytest.raises(CommitError, match="written by another run"):
+        launch(graph, "job-1", rows_file, range(50))
+    assert not _meanwhile
+    assert sorted(row["id"] for row in rows(output)) == [*range(100, 120)]
