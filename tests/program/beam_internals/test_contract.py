@@ -153,6 +153,7 @@ def test_local_runner_asks_for_workers_by_an_environment() -> None:
 
 def test_local_runner_renews_the_threads_of_a_fork() -> None:
     """The runner takes its threads from one pool of the process."""
+    assert local_runner  # What is imported renews them.
     pool = thread_pool_executor.shared_unbounded_instance()
     read_end, write_end = os.pipe()
     if not os.fork():
