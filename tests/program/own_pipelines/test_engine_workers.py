@@ -22,11 +22,7 @@ from beam_pipeline.version import deciding_versions
 from transforms.core import this_worker
 from transforms.core.model import ReadFacts
 from transforms.core.this_worker import Worker
-from transforms.errors import StorageError, TargetError, WorkerError
-from transforms.publishing import target
 from transforms.errors import TargetError, WorkerError
-from transforms.gather.pieces import SpooledBundle
-from transforms.gather.spool import Spool
 from transforms.publishing.shared_run import SharedRun
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle

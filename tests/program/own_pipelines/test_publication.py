@@ -41,7 +41,6 @@ from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle
 from transforms.shards import together
 from transforms.shards.together import ShardGroup
-from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import JobPlan
 
 Folder = pathlib.Path

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transforms.gather import row_batches, spool
 
 from beam_pipeline import open_dataset
 from tests.support.gathered_rows import gather
@@ -18,8 +19,6 @@ from tests.support.own_pipelines import write_rows
 from transforms.core.reasons import Reason
 from transforms.errors import BeamTFRecordError
 from transforms.rows import row_batches, spool
-from transforms.rows.row_batches import batches_of
-from transforms.gather import row_batches, spool
 
 Row = dict[str, Any]
 
