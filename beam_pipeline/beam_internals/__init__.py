@@ -3,9 +3,7 @@
     loading.py        imports Beam beside planning, without libraries it can spare
     local_runner.py   its local runner, with workers that were started beforehand;
                       patches a function that only notebooks need
-    runners.py        its runners for engines; patches how it starts job servers
     engine_worker.py  its worker program, without its container
-    worker_pool.py    its protocol of pools that start workers
 
 For each name a test says which of these files another release of Beam breaks.
 """

@@ -8,20 +8,19 @@ from apache_beam.portability.api import (
     beam_provision_api_pb2,
     beam_provision_api_pb2_grpc,
 )
-from apache_beam.runners.worker import sdk_worker_main, worker_id_interceptor
+from apache_beam.runners.worker import sdk_worker_main
 from google.protobuf import json_format, text_format
 
 
 def serve_engine(endpoint: str) -> None:
     """Asks an engine what to do, and works for it until it hangs up.
 
-    The variable WORKER_ID is the engine's name for this worker.
+    The variable WORKER_ID is the engine's name for this worker; it must be set before
+    this module is loaded, since Beam reads it then.
 
     Args:
       endpoint: host and port of the engine's provision service.
     """
-    # It has read the variable when it was loaded, which may be long ago.
-    worker_id_interceptor.WorkerIdInterceptor._worker_id = os.environ["WORKER_ID"]
     channel = grpc.insecure_channel(endpoint)
     stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
     info = stub.GetProvisionInfo(

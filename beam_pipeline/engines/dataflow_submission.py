@@ -22,12 +22,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from beam_pipeline.beam_internals.runners import created_jobs, new_runner
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.dataflow_checks import brings_workers
 from beam_pipeline.engines.engine import AddStages, Engine, Place, RunHooks, Submitted
 from beam_pipeline.engines.job_watch import JobWatch
-from beam_pipeline.engines.submission import run_watched
+from beam_pipeline.engines.submission import new_runner, run_watched
 from beam_pipeline.version import __version__
 from transforms import files
 from transforms.errors import BeamTFRecordError, UsageError
@@ -71,16 +70,15 @@ def run_on_dataflow(
     Reports the id of the job, and at the end its counters. See `Engine.run`.
     """
     with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
-        unsaid = created_jobs(pipeline.runner)
-        watch = JobWatch(engine.name, reports, hooks.say)
-
-        def look() -> None:
-            while unsaid:
-                hooks.say(_in_beams_words(unsaid.pop()))
-            watch.look()
-
+        check = "its machines, which take minutes to start, run: see the job's page"
+        watch = JobWatch(engine.name, reports, hooks.say, check)
         with watch.watching():
-            counters = run_watched(pipeline, look, hooks)
+            counters = run_watched(
+                pipeline,
+                watch.look,
+                hooks,
+                submitted=lambda result: hooks.say(_in_beams_words(result.job_id())),
+            )
     if counters:
         hooks.say(f"{engine.name} has counted: {counters}")
 

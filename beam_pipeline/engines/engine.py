@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from beam_pipeline.engines.engine_words import EngineWords, ServerWords, words_of_server
 from transforms.errors import SpecError
 from transforms.work.reports import Reports
 
@@ -66,10 +65,6 @@ class JobSettings(Protocol):
       images_root: folder of the images that a table names; empty for none.
       job_endpoint: host:port of a job server that runs already; None for one of this
         program's.
-      worker_pool: host:port of a pool that starts workers; None for none.
-      worker_command: file that the engine's machines start as a worker; None likewise.
-      worker_env: variables for it.
-      worker_timeout: seconds without a report of a worker that end the job.
       shared_output: every worker sees local paths as this machine does.
       flink_master: host:port; None for the cluster that was started last.
       spark_master: as Spark writes it; None likewise.
@@ -90,14 +85,6 @@ class JobSettings(Protocol):
     @property
     def job_endpoint(self) -> str | None: ...
     @property
-    def worker_pool(self) -> str | None: ...
-    @property
-    def worker_command(self) -> str | None: ...
-    @property
-    def worker_env(self) -> Mapping[str, str]: ...
-    @property
-    def worker_timeout(self) -> int: ...
-    @property
     def shared_output(self) -> bool: ...
     @property
     def flink_master(self) -> str | None: ...
@@ -115,7 +102,7 @@ class Place:
 
     Attributes:
       worker: path of the executable that starts a worker.
-      environment: Beam's flags where somebody else starts the workers; None where
+      starts_elsewhere: whether Beam's own flags say how workers are started; else
         `worker` does.
       artifacts: folder of what the job server stages.
       master: of the cluster.
@@ -127,8 +114,6 @@ class Place:
       slots: tasks that one machine of the cluster runs at the same time.
       job_name: says in the engine's lists whose job it is; submission adds what no
         other job has.
-      worker_timeout: seconds without a report of a worker after which the job is
-        ended; None for never.
     """
 
     worker: str
@@ -137,11 +122,10 @@ class Place:
     java: str = "java"
     program: str = ""
     job_endpoint: str = ""
-    environment: tuple[str, ...] | None = None
+    starts_elsewhere: bool = False
     parallelism: int | None = None
     slots: int = 1
     job_name: str = ""
-    worker_timeout: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +145,12 @@ class Submitted:
         return f"job {self.job}" if self.job else f"template {self.template}"
 
 
-def _no_variables(_place: Place) -> Mapping[str, str]:
-    return {}
+def _no_traces(_master: str, _name: str) -> list[tuple[float, str]]:
+    return []
+
+
+def _no_server(_flags: Mapping[str, Any], _port: int) -> list[str]:
+    raise NotImplementedError("this engine takes jobs from no job server")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,25 +164,21 @@ class Engine(abc.ABC):
       runner: Beam's class, as `module:name`.
       presets: makes Beam's flags.
       known: flags that only the engine's job server knows.
-      server_logger: the logger that Beam gives the job server's output to.
-      server_variables: returns variables of the environment of a job server that is
-        started for a place.
+      server: returns the command of a job server, by the values of all of Beam's flags
+        and the port that it is to listen on.
       cancel: cancels a job, by the master and its name, where Beam's way is not
         enough; None where it is.
-      words: returns what the engine says of a job, by the master, its name and what
-        the job server has printed.
-      survives_losses: whether a job goes on where a worker process has ended.
+      traces: returns what tasks of a job have raised, and when, by the master and its
+        name, where the engine tries again for longer than a user waits.
     """
 
     name: str
     runner: str
     presets: Callable[[Place], list[str]]
     known: frozenset[str] = frozenset()
-    server_logger: str = ""
-    server_variables: Callable[[Place], Mapping[str, str]] = _no_variables
+    server: Callable[[Mapping[str, Any], int], list[str]] = _no_server
     cancel: Callable[[str, str], None] | None = None
-    words: Callable[[str, str, ServerWords], EngineWords] = words_of_server
-    survives_losses: bool = True
+    traces: Callable[[str, str], list[tuple[float, str]]] = _no_traces
 
     @property
     def beam_name(self) -> str:

@@ -3,7 +3,8 @@
 import dataclasses
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.engines.engine import (
     SERVICE_TIMEOUT,
@@ -15,8 +16,7 @@ from beam_pipeline.engines.engine import (
     flag_given,
 )
 from beam_pipeline.engines.workers import (
-    check_starts,
-    environment_flags,
+    environment_given,
     process_flags,
     starts_elsewhere,
 )
@@ -50,11 +50,7 @@ def worker_flags(place: Place) -> list[str]:
         SERVICE_TIMEOUT,
         # Else a list of all packages installed here is staged, which no worker reads.
         "--experiments=disable_logging_submission_environment",
-        *(
-            process_flags(place.worker)
-            if place.environment is None
-            else place.environment
-        ),
+        *([] if place.starts_elsewhere else process_flags(place.worker)),
         *([f"--job_endpoint={place.job_endpoint}"] if place.job_endpoint else []),
     ]
 
@@ -80,6 +76,28 @@ def java_flags(place: Place, program_flag: str) -> list[str]:
         *([] if place.job_endpoint else server),
         # One Python for each slot, or they would share one interpreter's lock.
         f"--sdk_worker_parallelism={place.slots}",
+    ]
+
+
+def java_server(
+    flags: Mapping[str, Any], port: int, jar: str, master: Sequence[str]
+) -> list[str]:
+    """Returns the command of a job server in Java.
+
+    Args:
+      flags: the values of Beam's flags.
+      port: to listen on.
+      jar: of the server.
+      master: the server's own flag for the master.
+    """
+    return [
+        flags["job_server_java_launcher"],
+        *flags["job_server_jvm_properties"],
+        *("-jar", jar, *master),
+        *("--artifacts-dir", flags["artifacts_dir"]),
+        *("--job-port", str(port)),
+        *("--artifact-port", str(flags["artifact_port"])),
+        *("--expansion-port", str(flags["expansion_port"])),
     ]
 
 
@@ -116,14 +134,13 @@ class JobServerEngine(Engine):
         """Refuses what its workers could not see or be started with; see `Engine`."""
         from beam_pipeline.engines.places import check_pool, check_shared
 
-        check_starts(settings, beam_flags)
-        check_pool(settings, beam_flags)
+        check_pool(beam_flags)
         master = self._master(settings, beam_flags)
         check_shared(self.name, master, settings, beam_flags)
 
     def works_elsewhere(self, settings: JobSettings, beam_flags: Sequence[str]) -> bool:
         """Whether somebody else starts the workers; see `Engine`."""
-        return starts_elsewhere(settings, beam_flags)
+        return starts_elsewhere(beam_flags)
 
     def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
         """Returns the master, the job server and the machines; see `Engine`."""
@@ -151,10 +168,9 @@ class JobServerEngine(Engine):
             master=master,
             program=program,
             job_endpoint=endpoint,
-            environment=environment_flags(settings, beam_flags),
+            starts_elsewhere=environment_given(beam_flags),
             parallelism=settings.workers if isinstance(settings.workers, int) else None,
             job_name=_job_name(settings.output),
-            worker_timeout=settings.worker_timeout,
         )
         if not self.artifact:
             return place

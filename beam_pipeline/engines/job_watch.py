@@ -1,8 +1,8 @@
-"""Watch a job on an engine: what its workers report, and what the engine says of it.
+"""Watch a job on an engine: what its workers report while it runs.
 
 A thread asks the store and the engine, a few seconds apart, so that neither of them
 delays the program when it does not answer. What it has found is looked at ten times a
-second.
+second. A worker that does not reach the store is heard through the engine alone.
 """
 
 import contextlib
@@ -11,8 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from beam_pipeline.engines.beam_errors import INSTALL, in_text
-from beam_pipeline.engines.engine_words import EngineWords
+from beam_pipeline.engines.beam_errors import in_text
 from transforms.errors import BeamTFRecordError, StorageError
 from transforms.storage.paths import is_remote
 from transforms.work.reports import FAILURE, RENEWED_SECONDS, WORKER, Reports
@@ -20,12 +19,8 @@ from transforms.work.reports import FAILURE, RENEWED_SECONDS, WORKER, Reports
 # Between two questions, to a disk and to an object store.
 _NEAR_SECONDS = 0.5
 _FAR_SECONDS = 3.0
-# Workers that have not reported for this long are told of: two reports are missing.
-_SILENT_SECONDS = 30.0
-# And again after this long.
-_AGAIN_SECONDS = 60.0
-# How long an engine may keep a job waiting before that is told.
-_WAITING_SECONDS = 15.0
+# Workers that have not reported for this long are told of: four reports are missing.
+_SILENT_SECONDS = 60.0
 # A fault of storage is lasting if it recurs for this long, more than a few times, ...
 _LASTING_SECONDS = 60.0
 _FEW = 3
@@ -33,14 +28,12 @@ _FEW = 3
 _APART_SECONDS = 120.0
 
 Failure = tuple[float, BeamTFRecordError]
+# When, in seconds since 1970, and the text of what a task has raised.
+Trace = tuple[float, str]
 
 
-def _nothing() -> EngineWords:
-    return EngineWords()
-
-
-def _unexplained(_error: str) -> None:
-    """Nothing is known of an engine's error."""
+def _no_traces() -> list[Trace]:
+    return []
 
 
 @dataclasses.dataclass
@@ -51,30 +44,24 @@ class JobWatch:
       name: of the engine.
       reports: of the run.
       say: takes what a person should know.
-      ask: returns what the engine says of the job; any error means that it does not.
-      explain: makes an error that ends the job of an engine's latest one; None where
-        retries may help.
-      timeout: seconds without a report of a worker after which the job is ended; None
-        for never.
-      starts: what to look after where workers are silent, as words of a message.
+      check: what to look after where workers are silent, as words of a message.
+      ask: returns what tasks have raised, as the engine says; any error means that it
+        does not.
+      explain: returns the error that a text names, which ends the job; None for none.
     """
 
     name: str
     reports: Reports
     say: Callable[[str], None]
-    ask: Callable[[], EngineWords] = _nothing
-    explain: Callable[[str], BeamTFRecordError | None] = _unexplained
-    timeout: float | None = None
-    starts: str = "the workers' machines"
+    check: str = "its machines start workers"
+    ask: Callable[[], Sequence[Trace]] = _no_traces
+    explain: Callable[[str], BeamTFRecordError | None] = in_text
     _failures: dict[str, Failure] = dataclasses.field(default_factory=dict)
+    _engines: list[Failure] = dataclasses.field(default_factory=list)
     _workers: dict[str, int] = dataclasses.field(default_factory=dict)
-    _words: EngineWords = dataclasses.field(default_factory=EngineWords)
-    # Since when no worker has reported, and since when the job waits.
+    # Since when no worker has reported, and whether that has been said.
     _heard: float = dataclasses.field(default_factory=lambda: time.monotonic())
-    _waits_since: float | None = None
-    _told: float = 0.0
-    _told_waits: str = ""
-    _told_page: bool = False
+    _is_told: bool = False
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -92,7 +79,11 @@ class JobWatch:
                         self.reports.renew(self.reports.submitter)
                 self.read()
                 with contextlib.suppress(Exception):
-                    self._words = self.ask()
+                    self._engines = [
+                        (seconds, error)
+                        for seconds, trace in self.ask()
+                        if (error := self.explain(trace)) is not None
+                    ]
 
         thread = threading.Thread(target=work, name="job watch", daemon=True)
         thread.start()
@@ -122,57 +113,25 @@ class JobWatch:
         return found[-1][1] if found else None
 
     def look(self) -> None:
-        """Says what a person should know.
+        """Says a line where workers are silent, and one when they report again.
 
         Raises:
-          BeamTFRecordError: a worker, or the engine, has met what no retry can help; or
-            no worker has reported for the timeout.
+          BeamTFRecordError: a worker has met what no retry can help.
         """
         # The engine's account of the same failures would count them twice.
-        failures = [*self._failures.values()] or [*self._words.failures]
+        failures = [*self._failures.values()] or self._engines
         if (error := lasting(failures)) is not None:
             raise error
-        if (explained := self.explain(self._words.error)) is not None:
-            raise explained
-        if self._words.page and not self._told_page:
-            self._told_page = True
-            self.say(f"{self.name} runs the job: {self._words.page}")
-        now = time.monotonic()
-        if waits := self._words.waits:
-            self._heard = now
-            self._waits_since = self._waits_since or now
-            long = now - self._waits_since >= _WAITING_SECONDS
-            if long and waits != self._told_waits:
-                self._told_waits = waits
-                self.say(f"{self.name}: {waits}")
-            return
-        self._waits_since = None
-        silent = now - self._heard
-        if silent < _SILENT_SECONDS:
-            if self._told:
-                self._told = 0.0
-                self.say(f"{self.name}: workers report again")
-            return
-        said = self._words.error
-        latest = f"; its latest error: {said.rstrip('.')}" if said else ""
-        # An engine may wait for minutes for a worker that could not load the program.
-        need = "" if self._workers else f"Workers need the program: {INSTALL}."
-        if self.timeout is not None and silent >= self.timeout:
-            raise BeamTFRecordError(
-                f"Workers must report while {self.name} runs tasks of the job; none "
-                f"has for {silent:.0f} s (--worker-timeout){latest}. Look after "
-                f"{self.starts}. {need}{need and ' '}Nothing was committed, and the "
-                f"next run goes on from here."
-            )
-        if self.timeout is None and not self._workers:
-            # Its machines take minutes to start.
-            return
-        if not self._told or now - self._told >= _AGAIN_SECONDS:
-            self._told = now
+        silent = time.monotonic() - self._heard
+        if silent >= _SILENT_SECONDS and not self._is_told:
+            self._is_told = True
             self.say(
-                f"{self.name} runs tasks of the job, but no worker has reported for "
-                f"{silent:.0f} s{latest}{need and f'. {need}'}"
+                f"no worker of {self.name} has reported for {silent:.0f} s; check that "
+                f"{self.check}"
             )
+        elif silent < _SILENT_SECONDS and self._is_told:
+            self._is_told = False
+            self.say(f"workers of {self.name} report again")
 
 
 def lasting(failures: Sequence[Failure]) -> BeamTFRecordError | None:

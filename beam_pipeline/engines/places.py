@@ -17,9 +17,11 @@ from transforms.storage import paths
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
 START_THERE = (
-    "Let them be started where they run: by a pool beside the engine, with "
-    "--worker-pool localhost:50000, or from the engine's image, with --worker-command "
-    "/opt/venv/bin/beam-tfrecord-worker."
+    "Let workers be started where the engine runs, by Beam's flags (after -- on the "
+    "command line): by a pool beside it, with --environment_type=EXTERNAL "
+    "--environment_config=localhost:50000, or from its image, with "
+    '--environment_type=PROCESS --environment_config={"command":'
+    '"/opt/venv/bin/beam-tfrecord-worker"}.'
 )
 """What to do where the engine's machines do not see the file that starts workers."""
 # Java's words for a file that is not there or that cannot be run, and Prism's.
@@ -106,7 +108,7 @@ def check_shared(
       TargetError: a path is of this machine alone.
       UsageError: nothing starts workers there.
     """
-    apart = starts_elsewhere(settings, beam_flags)
+    apart = starts_elsewhere(beam_flags)
     endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
     host = host_elsewhere(master) or host_elsewhere(endpoint)
     if not (apart or host):
@@ -193,10 +195,10 @@ def not_started(name: str, place: Place, said: str) -> UsageError | None:
     """
     if not _NOT_STARTED.search(said):
         return None
-    if place.environment is not None:
+    if place.starts_elsewhere:
         return UsageError(
             f"The machines of {name} must be able to run the file that starts workers; "
-            f"the one that --worker-command names is not there. Install beam-tfrecord "
+            f"the command of --environment_config is not there. Install beam-tfrecord "
             f"on them, in the engine's image for example, and give the whole path of "
             f"its beam-tfrecord-worker; nothing was committed."
         )
@@ -210,25 +212,25 @@ def not_started(name: str, place: Place, said: str) -> UsageError | None:
     )
 
 
-def check_pool(settings: JobSettings, beam_flags: Sequence[str]) -> None:
+def check_pool(beam_flags: Sequence[str]) -> None:
     """Refuses a pool that could not call the engine back.
 
     Raises:
       UsageError: it is not on the network of the engine's own machine.
     """
-    pool = settings.worker_pool or ""
-    if flag_given(beam_flags, "environment_type") == "EXTERNAL":
-        pool = flag_given(beam_flags, "environment_config") or ""
+    if flag_given(beam_flags, "environment_type") != "EXTERNAL":
+        return
+    pool = flag_given(beam_flags, "environment_config") or ""
     host, colon, _ = pool.rpartition(":")
     # Beam's flag also takes JSON.
     if not colon or host.startswith("{") or _is_loopback(host.strip("[]")):
         return
     raise UsageError(
         f"A pool must be on the network of the machine that the engine runs its tasks "
-        f"on, as in --worker-pool localhost:50000: the engine gives it addresses on "
-        f"localhost to call back, and workers at {host!r} would wait for ever. Run "
-        f"'beam-tfrecord-worker pool' beside each of the engine's machines, in the "
-        f"same pod for example."
+        f"on, as in --environment_config=localhost:50000: the engine gives it "
+        f"addresses on localhost to call back, and workers at {host!r} would wait for "
+        f"ever. Run Beam's pool beside each of the engine's machines, in the same pod "
+        f"for example."
     )
 
 

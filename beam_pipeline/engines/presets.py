@@ -7,6 +7,7 @@ the workers' service account, and what a worker installs is sent along; see
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.engines import flink_jobs, spark_jobs
 from beam_pipeline.engines.dataflow_checks import check_dataflow, is_detached
@@ -22,6 +23,7 @@ from beam_pipeline.engines.job_server import (
     OPENED,
     JobServerEngine,
     java_flags,
+    java_server,
     worker_flags,
 )
 from beam_pipeline.engines.workers import refuse_starts
@@ -48,6 +50,11 @@ def _flink_presets(place: Place) -> list[str]:
     return flags
 
 
+def _flink_server(flags: Mapping[str, Any], port: int) -> list[str]:
+    master = ["--flink-master", flags["flink_master"]]
+    return java_server(flags, port, flags["flink_job_server_jar"], master)
+
+
 FLINK = JobServerEngine(
     name="flink",
     runner="apache_beam.runners.portability.flink_runner:FlinkRunner",
@@ -57,10 +64,10 @@ FLINK = JobServerEngine(
     default_master="localhost:8081",
     program_flag="flink_job_server_jar",
     artifact=f"beam-runners-flink-{flink_jobs.FLINK_VERSION}-job-server",
-    server_logger="FlinkJarJobServer",
+    server=_flink_server,
     size=flink_jobs.size_of_cluster,
     cancel=flink_jobs.cancel_job,
-    words=flink_jobs.words_of_job,
+    traces=flink_jobs.traces_of_job,
     known=frozenset(
         """
         auto_balance_write_files_sharding_enabled auto_watermark_interval
@@ -85,6 +92,8 @@ def _spark_presets(place: Place) -> list[str]:
     properties = {
         "spark.executor.memory": "1g",
         "spark.executor.cores": str(place.slots),
+        # Its pages have no authentication, and end with the job.
+        "spark.ui.enabled": "false",
         # The job server is Spark's driver: it takes Spark's settings as properties.
         "spark.executor.extraJavaOptions": " ".join(OPENED),
     }
@@ -92,13 +101,10 @@ def _spark_presets(place: Place) -> list[str]:
         properties["spark.cores.max"] = str(place.parallelism)
         # Twice as many partitions as slots, because their sizes differ.
         properties["spark.default.parallelism"] = str(2 * place.parallelism)
-    if _is_spark_here(place):
+    if place.master.startswith(("spark://localhost:", "spark://127.0.0.1:")):
         # Otherwise the driver's ports are open to the network, without authentication.
         properties["spark.driver.host"] = "127.0.0.1"
         properties["spark.driver.bindAddress"] = "127.0.0.1"
-        # Its pages say what has become of the tasks; see `_spark_variables`.
-        properties["spark.ui.port"] = "0"
-        properties["spark.ui.killEnabled"] = "false"
     return [
         *java_flags(place, "spark_job_server_jar"),
         # The name of Spark's application, by which its pages are asked.
@@ -113,15 +119,9 @@ def _spark_presets(place: Place) -> list[str]:
     ]
 
 
-def _is_spark_here(place: Place) -> bool:
-    """Whether the master listens on the loopback interface."""
-    host = place.master.removeprefix("spark://").partition(":")[0]
-    return host in ("localhost", "127.0.0.1")
-
-
-def _spark_variables(place: Place) -> Mapping[str, str]:
-    """Returns what binds the driver's pages to one interface; no property does."""
-    return {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_spark_here(place) else {}
+def _spark_server(flags: Mapping[str, Any], port: int) -> list[str]:
+    master = ["--spark-master-url", flags["spark_master_url"]]
+    return java_server(flags, port, flags["spark_job_server_jar"], master)
 
 
 SPARK = JobServerEngine(
@@ -133,10 +133,8 @@ SPARK = JobServerEngine(
     default_master="spark://localhost:7077",
     program_flag="spark_job_server_jar",
     artifact="beam-runners-spark-3-job-server",
-    server_logger="SparkJarJobServer",
-    server_variables=_spark_variables,
+    server=_spark_server,
     reach=spark_jobs.reach_master,
-    words=spark_jobs.words_of_job,
     known=frozenset(
         """
         batch_interval_millis bundle_size cache_disabled checkpoint_dir
@@ -209,9 +207,13 @@ def _prism_presets(place: Place) -> list[str]:
         *worker_flags(place),
         f"--prism_location={place.program}",
         "--prism_log_level=warn",
-        # Without this the server stays for the next pipeline of this process.
-        "--experiments=disable_prism_server_singleton",
     ]
+
+
+def _prism_server(flags: Mapping[str, Any], port: int) -> list[str]:
+    level = flags["prism_log_level"]
+    given = ["--job_port", str(port), "--log_level", level, "--serve_http=false"]
+    return [flags["prism_location"], *given]
 
 
 PRISM = JobServerEngine(
@@ -219,9 +221,7 @@ PRISM = JobServerEngine(
     runner="apache_beam.runners.portability.prism_runner:PrismRunner",
     presets=_prism_presets,
     program_flag="prism_location",
-    server_logger="PrismJobServer",
-    # Prism waits for ever for a worker that has died.
-    survives_losses=False,
+    server=_prism_server,
 )
 """As of `--runner prism`."""
 

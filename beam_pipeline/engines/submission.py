@@ -1,10 +1,16 @@
 """Submit a job to an engine, watch it, cancel it, and explain its failure."""
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
+import importlib
 import os
 import secrets
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -12,30 +18,40 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+import grpc
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+)
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from beam_pipeline.beam_internals.runners import runner_of
-from beam_pipeline.engines import worker_boot
-from beam_pipeline.engines.beam_errors import translated
+from beam_pipeline.engines.beam_errors import in_text, translated
 from beam_pipeline.engines.engine import AddStages, Engine, Place, RunHooks
-from beam_pipeline.engines.engine_words import server_words, with_words_of
+from beam_pipeline.engines.engine_words import telling, with_words_of
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.places import not_started
 from beam_pipeline.engines.stopping import watched
 from beam_pipeline.engines.worker_boot import write_worker
-from beam_pipeline.engines.workers import starts_in_words
+from beam_pipeline.engines.workers import silence_check
 from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
 from transforms.work.reports import Reports
 
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.1
 # Random, so that no two jobs share a name: Flink cancels by it.
 _NAME_BYTES = 6
 # How long the engine may take to confirm that the job is cancelled.
 _CANCEL_SECONDS = 20.0
-# A worker may exit just before the engine reports the end of the job.
-_LEAVE_SECONDS = 5.0
+# After it a job server is ended by force.
+_END_SECONDS = 5.0
+_LOG_BYTES = 1 << 16
+# A server that takes longer to answer is treated as unreachable.
+_ASK_SECONDS = 10
+_PR_SET_PDEATHSIG = 1
+# Loaded before the fork: between fork and exec a child may call hardly anything.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def run_on_engine(
@@ -54,92 +70,137 @@ def run_on_engine(
     with _room(work_folder) as room:
         place = dataclasses.replace(
             place,
-            worker=room.worker,
-            artifacts=room.artifacts,
+            worker=os.path.join(room, "worker"),
+            artifacts=os.path.join(room, "artifacts"),
             job_name=f"{place.job_name}-{secrets.token_hex(_NAME_BYTES)}",
         )
-        flags = [*engine.presets(place), *hooks.beam_flags]
-        with (
-            runner_of(engine.runner, engine.server_variables(place)) as runner,
-            server_words(engine.server_logger, place.job_endpoint) as server,
-        ):
-            pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
-            name = pipeline.options.view_as(GoogleCloudOptions).job_name
-            cancel = functools.partial(engine.cancel or _nothing, place.master)
+        options = PipelineOptions([*engine.presets(place), *hooks.beam_flags])
+        with _job_server(engine, place, options, room) as said:
+            pipeline = beam.Pipeline(runner=new_runner(engine.runner), options=options)
+            name = options.view_as(GoogleCloudOptions).job_name
+            cancel = functools.partial(engine.cancel or _nothing, place.master, name)
+            check = silence_check(hooks.beam_flags)
             watch = JobWatch(
-                engine.name,
-                reports,
-                hooks.say,
-                functools.partial(engine.words, place.master, name, server),
-                explain=functools.partial(not_started, engine.name, place),
-                timeout=place.worker_timeout,
-                starts=starts_in_words([*(place.environment or ()), *hooks.beam_flags]),
+                *(engine.name, reports, hooks.say, check),
+                ask=functools.partial(engine.traces, place.master, name),
+                explain=lambda text: (
+                    in_text(text) or not_started(engine.name, place, text)
+                ),
             )
-            look = _Looker(engine, room.started, watch).look
             try:
                 add_stages(pipeline)
                 hooks.submits(name)
                 with watch.watching():
-                    counters = run_watched(pipeline, look, hooks, lambda: cancel(name))
+                    counters = run_watched(pipeline, watch.look, hooks, cancel)
             except BeamTFRecordError:
                 raise
             except Exception as failure:
-                said = "\n".join([str(failure), *server.lines])
+                lines = said()
                 error = (
                     watch.latest()
-                    or not_started(engine.name, place, said)
+                    or not_started(
+                        engine.name, place, "\n".join([str(failure), *lines])
+                    )
                     or translated(failure)
                 )
-                raise with_words_of(server, error) from failure
+                raise with_words_of(lines, error) from failure
             finally:
                 files.remove_tree(pipeline.local_tempdir)
     if counters:
         hooks.say(f"{engine.name} has counted: {counters}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Room:
-    """Files of an engine's job that are neither segments nor shards.
-
-    Attributes:
-      folder: of all of it.
-    """
-
-    folder: str
-
-    @property
-    def worker(self) -> str:
-        """The executable file that starts a worker."""
-        return os.path.join(self.folder, "worker")
-
-    @property
-    def artifacts(self) -> str:
-        """Folder of what the job server stages."""
-        return os.path.join(self.folder, "artifacts")
-
-    @property
-    def started(self) -> str:
-        """Folder where workers sign on."""
-        return os.path.join(self.folder, "started")
-
-
 @contextlib.contextmanager
-def _room(work_folder: str) -> Iterator[_Room]:
-    """Makes the folder in the work folder; removes it again, however the job ends."""
+def _room(work_folder: str) -> Iterator[str]:
+    """Makes a folder with the file that starts workers, and removes it at the end."""
     with contextlib.ExitStack() as stack:
         base = work_folder
         if paths.is_remote(work_folder):
             # An engine starts executables of its machines only: where they are not
-            # this one, `choose` has asked for a TMPDIR that they share.
+            # this one, the checks have asked for a TMPDIR that they share.
             made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             base = stack.enter_context(made)
-        room = _Room(os.path.join(base, "engine"))
-        files.remove_tree(room.folder)
-        stack.callback(files.remove_tree, room.folder)
-        os.makedirs(room.artifacts)
-        os.makedirs(room.started)
-        write_worker(room.worker, started=room.started)
+        room = os.path.join(base, "engine")
+        files.remove_tree(room)
+        stack.callback(files.remove_tree, room)
+        os.makedirs(os.path.join(room, "artifacts"))
+        write_worker(os.path.join(room, "worker"))
         yield room
+
+
+@contextlib.contextmanager
+def _job_server(
+    engine: Engine, place: Place, options: PipelineOptions, room: str
+) -> Iterator[Callable[[], list[str]]]:
+    """Starts a job server, unless one runs already, and ends it.
+
+    It has a session of its own: Ctrl-C in a terminal would reach it too, and end it
+    before the job could be cancelled through it. Yields what returns its last lines.
+
+    Raises:
+      BeamTFRecordError: it has ended before it has listened.
+    """
+    if place.job_endpoint:
+        yield list
+        return
+    log = os.path.join(room, "job-server.log")
+    flags = options.get_all_options()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = flags["job_port"] or free.getsockname()[1]
+    with open(log, "wb") as out:
+        server = subprocess.Popen(
+            engine.server(flags, port),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            # Safe with threads: it calls one C function, which is loaded already.
+            preexec_fn=_end_with_parent,
+        )
+    try:
+        while not _listens(port):
+            if server.poll() is not None:
+                line = telling(_last_lines(log), "")
+                raise BeamTFRecordError(
+                    f"The job server of {engine.name} must listen until the job ends; "
+                    f"it has ended with {server.returncode}. Its last words: {line}"
+                )
+            time.sleep(_LOOK_SECONDS)
+        options.view_as(PortableOptions).job_endpoint = f"localhost:{port}"
+        yield functools.partial(_last_lines, log)
+    finally:
+        server.terminate()
+        try:
+            server.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _end_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("localhost", port)):
+            return True
+    except OSError:
+        return False
+
+
+def _last_lines(path: str) -> list[str]:
+    """Returns the end of a log; a Java trace fits."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+        return file.read().decode("utf-8", "replace").splitlines()
+
+
+def new_runner(name: str) -> Any:
+    """Returns a runner of Beam's, by its class: `module:name`."""
+    module, _, kind = name.partition(":")
+    return getattr(importlib.import_module(module), kind)()
 
 
 def run_watched(
@@ -147,6 +208,8 @@ def run_watched(
     look: Callable[[], None],
     hooks: RunHooks,
     cancel: Callable[[], None] = lambda: None,
+    *,
+    submitted: Callable[[Any], None] = lambda _result: None,
 ) -> str:
     """Runs a pipeline; returns in a line what the engine has counted.
 
@@ -155,8 +218,10 @@ def run_watched(
       look: called several times a second; what it raises ends the job.
       hooks: `watch` is called likewise, `abandon` once when the run is stopped.
       cancel: cancels the job at the engine, where Beam's own way is not enough.
+      submitted: called with Beam's result, once there is one.
     """
     results: list[Any] = []
+    untold = [submitted]
     counters: list[str] = []
     done = threading.Event()
 
@@ -166,7 +231,12 @@ def run_watched(
         # While the job server is there to be asked.
         counters.append(_counted(results[0]))
 
+    def tell() -> None:
+        if results and untold:
+            untold.pop()(results[0])
+
     def look_both() -> None:
+        tell()
         hooks.watch()
         look()
 
@@ -174,6 +244,7 @@ def run_watched(
         _end(results, done, cancel)
 
     failure = watched(run, done, look_both, abandon=hooks.abandon, end=end)
+    tell()
     if failure is not None:
         raise failure
     return counters[0]
@@ -197,40 +268,6 @@ def _counted(result: Any) -> str:
     except Exception:  # noqa: BLE001 - the job is done, with counters or without
         return ""
     return ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
-
-
-@dataclasses.dataclass
-class _Looker:
-    """Looks at what becomes of the workers of a job, while it runs.
-
-    Attributes:
-      engine: of the job.
-      started: folder where workers on this machine sign on.
-      watch: of the job.
-      missed: since when the first of the workers is gone.
-    """
-
-    engine: Engine
-    started: str
-    watch: JobWatch
-    missed: float | None = None
-
-    def look(self) -> None:
-        """Raises an error that retries cannot fix, or for a worker that has died."""
-        self.watch.look()
-        if self.engine.survives_losses or not (
-            gone := worker_boot.absent(self.started)
-        ):
-            return
-        # Workers may exit before the engine reports the end of the job.
-        now = time.monotonic()
-        self.missed = self.missed or now
-        if now - self.missed > _LEAVE_SECONDS:
-            raise BeamTFRecordError(
-                f"A worker process ({gone[0]}) has ended in the middle of the job, "
-                f"perhaps for lack of memory, and {self.engine.name} does not make up "
-                f"for that. Nothing was committed; run again, or without --runner."
-            )
 
 
 def _nothing(master: str, name: str) -> None:
@@ -261,3 +298,26 @@ def _try(cancel: Callable[[], object]) -> None:
     thread = threading.Thread(target=work, name="cancel", daemon=True)
     thread.start()
     thread.join(_CANCEL_SECONDS)
+
+
+def cancel_at(endpoint: str, name: str) -> None:
+    """Cancels the jobs of a name at a job server; those that have ended stay as is.
+
+    Args:
+      endpoint: host:port of the server.
+      name: that the job was submitted with.
+
+    Raises:
+      OSError: it cannot be asked.
+    """
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            asked = beam_job_api_pb2.GetJobsRequest()
+            for job in stub.GetJobs(asked, timeout=_ASK_SECONDS).job_info:
+                # The servers of Flink and Spark add a word that no other job has.
+                if job.job_id.startswith(f"{name}_"):
+                    ended = beam_job_api_pb2.CancelJobRequest(job_id=job.job_id)
+                    stub.Cancel(ended, timeout=_ASK_SECONDS)
+    except grpc.RpcError as error:
+        raise OSError(f"no answer of the job server at {endpoint!r}") from error

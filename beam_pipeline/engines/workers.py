@@ -1,80 +1,47 @@
 """Who starts the workers of a job, and which versions they must have."""
 
 import json
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from beam_pipeline.engines.engine import JobSettings, flag_given, has_flag
-from beam_pipeline.version import FOR_ROWS, deciding_versions
-from transforms.errors import SpecError, UsageError
+from beam_pipeline.version import FOR_ROWS, __version__, deciding_versions
+from transforms.errors import SpecError
 from transforms.work.worker_check import VersionRules
 
-_OURS = ("worker_pool", "worker_command")
-_BEAMS = ("environment_type", "environment_config", "environment_options")
+_ENVIRONMENT = ("environment_type", "environment_config", "environment_options")
 # Beam's name for workers that are threads of this process.
 _LOOPBACK = "LOOPBACK"
 
 
-def starts_elsewhere(settings: JobSettings, beam_flags: Sequence[str]) -> bool:
+def environment_given(beam_flags: Sequence[str]) -> bool:
+    """Whether Beam's own flags say how workers are started."""
+    return any(has_flag(beam_flags, name) for name in _ENVIRONMENT)
+
+
+def starts_elsewhere(beam_flags: Sequence[str]) -> bool:
     """Whether workers are started without this program: they may share no disk."""
-    if any(getattr(settings, name) for name in _OURS):
-        return True
-    named = any(has_flag(beam_flags, name) for name in _BEAMS)
-    return named and flag_given(beam_flags, "environment_type") != _LOOPBACK
+    is_loopback = flag_given(beam_flags, "environment_type") == _LOOPBACK
+    return environment_given(beam_flags) and not is_loopback
 
 
-def environment_flags(
-    settings: JobSettings, beam_flags: Sequence[str]
-) -> tuple[str, ...] | None:
-    """Returns Beam's flags that say how workers are started.
-
-    Returns:
-      nothing where the user's own flags say it; None where it is this program's part.
-    """
-    if settings.worker_pool:
-        return (
-            "--environment_type=EXTERNAL",
-            f"--environment_config={settings.worker_pool}",
-        )
-    if settings.worker_command:
-        return process_flags(settings.worker_command, settings.worker_env)
-    return () if any(has_flag(beam_flags, name) for name in _BEAMS) else None
-
-
-def process_flags(
-    command: str, variables: Mapping[str, str] = MappingProxyType({})
-) -> tuple[str, ...]:
+def process_flags(command: str) -> tuple[str, ...]:
     """Returns Beam's flags for workers that the engine starts as processes."""
-    config: dict[str, object] = {"command": command}
-    if variables:
-        config["env"] = dict(variables)
     return (
         "--environment_type=PROCESS",
-        f"--environment_config={json.dumps(config)}",
+        f"--environment_config={json.dumps({'command': command})}",
     )
 
 
-def starts_in_words(flags: Sequence[str]) -> str:
-    """Returns what to look after where workers are silent, by Beam's flags."""
+def silence_check(flags: Sequence[str]) -> str:
+    """Returns what to check where workers are silent, by Beam's flags."""
+    starts = "its machines start workers"
     config = flag_given(flags, "environment_config")
-    if not config or flag_given(flags, "environment_type") != "EXTERNAL":
-        return "the workers' machines"
-    return f"the pool at {config} on each of the engine's machines"
-
-
-def check_starts(settings: JobSettings, beam_flags: Sequence[str]) -> None:
-    """Refuses to be told twice who starts the workers.
-
-    Raises:
-      UsageError: a setting and a flag of Beam's both say it.
-    """
-    ours = [name for name in _OURS if getattr(settings, name)]
-    beams = [name for name in _BEAMS if has_flag(beam_flags, name)]
-    if ours and beams:
-        raise UsageError(
-            f"Either --{ours[0].replace('_', '-')} or Beam's --{beams[0]} says how "
-            f"workers are started; both were given. Leave one out."
-        )
+    if config and flag_given(flags, "environment_type") == "EXTERNAL":
+        starts = f"a pool at {config} runs on each of its machines"
+    return (
+        f"it has free slots, that {starts}, and that these have beam-tfrecord "
+        f"{__version__} and reach the output's store; Ctrl-C ends the job"
+    )
 
 
 def refuse_starts(settings: JobSettings, who: str) -> None:
@@ -87,13 +54,11 @@ def refuse_starts(settings: JobSettings, who: str) -> None:
     Raises:
       SpecError: one is given.
     """
-    for name in (*_OURS, "job_endpoint"):
-        if getattr(settings, name):
-            raise SpecError(
-                f"--{name.replace('_', '-')} is for Flink, Spark and Prism; {who} "
-                f"starts its workers itself. Leave it out, or choose the engine with "
-                f"--runner."
-            )
+    if settings.job_endpoint:
+        raise SpecError(
+            f"--job-endpoint is for Flink, Spark and Prism; {who} starts its workers "
+            f"itself. Leave it out, or choose the engine with --runner."
+        )
     for name, engine in (("flink_master", "flink"), ("spark_master", "spark")):
         if getattr(settings, name):
             raise SpecError(

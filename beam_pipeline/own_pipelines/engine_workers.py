@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_pipeline.engines.places import (
+    START_THERE,
     WITHIN_SERVER,
     check_paths,
     host_elsewhere,
@@ -28,12 +29,6 @@ _HAVE_JOB_SERVERS = frozenset(
     ("FlinkRunner", "PortableRunner", "PrismRunner", "SparkRunner")
 )
 _MASTERS = {"FlinkRunner": "flink_master", "SparkRunner": "spark_master_url"}
-_START_THERE = (
-    "Let workers be started where the engine runs: by a pool beside it, with "
-    "--environment_type=EXTERNAL --environment_config=localhost:50000, or from its "
-    "image, with --environment_type=PROCESS and "
-    '--environment_config={"command":"/opt/venv/bin/beam-tfrecord-worker"}.'
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +108,7 @@ def check_seen(
             f"{path!r} is a path of this machine. Copy it to a bucket first."
         )
     if not shared:
-        starts = "" if workers.started else _START_THERE
+        starts = "" if workers.started else START_THERE
         check_paths(workers.who, local, starts=starts)
 
 

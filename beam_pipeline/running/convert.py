@@ -11,10 +11,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.beam_internals.runners import cancel_at
 from beam_pipeline.engines.engine import Engine, Place, RunHooks, Submitted, flag_given
 from beam_pipeline.engines.places import unseen_image
 from beam_pipeline.engines.presets import engine_of
+from beam_pipeline.engines.submission import cancel_at
 from beam_pipeline.engines.workers import refuse_starts, version_rules
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import Plan, check_room

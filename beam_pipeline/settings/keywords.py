@@ -223,18 +223,6 @@ class Keywords(WriteKeywords, total=False):
     job_endpoint: str | None
     """Use this running job server [one is started for each job]."""
 
-    worker_pool: str | None
-    """Let this pool, a beam-tfrecord-worker, start the workers elsewhere."""
-
-    worker_command: str | None
-    """Let the engine start workers with this file, which its machines have."""
-
-    worker_env: Mapping[str, str]
-    """Set a variable for `worker_command`; may be given again."""
-
-    worker_timeout: int
-    """End the job if no worker reports for this many seconds [300]."""
-
     fingerprint: Literal["stat", "content"]
     """Detect changed inputs by size and time, or by content [stat]."""
 

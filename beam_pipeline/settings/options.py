@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from beam_pipeline.settings.values import (
     Address,
-    Command,
     Count,
     EngineName,
     FormatName,
@@ -30,7 +29,6 @@ from beam_pipeline.settings.values import (
     Shares,
     Size,
     Texts,
-    Variables,
 )
 from transforms.core.image.resize import MAX_PIXELS, Check, Filter
 
@@ -416,25 +414,6 @@ class Settings:
         "Use this running job server [one is started for each job].",
         "HOST:PORT",
         is_address=True,
-    )
-    worker_pool: Address | None = _run(
-        None,
-        "Let this pool, a beam-tfrecord-worker, start the workers elsewhere.",
-        "HOST:PORT",
-        is_address=True,
-    )
-    worker_command: Command | None = _run(
-        None,
-        "Let the engine start workers with this file, which its machines have.",
-        "PATH",
-    )
-    worker_env: Variables = _run(
-        {},
-        "Set a variable for --worker-command; may be given again.",
-        "NAME=VALUE",
-    )
-    worker_timeout: Count = _run(
-        300, "End the job if no worker reports for this many seconds [300].", "SECONDS"
     )
     shared_output: bool = _run(
         False,

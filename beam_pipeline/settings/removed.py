@@ -47,6 +47,24 @@ REMOVED: Mapping[str, Removed] = {
         "written, others in files.",
         "auto",
     ),
+    "worker_pool": Removed(
+        "Give Beam's flags, after -- on the command line: --environment_type=EXTERNAL "
+        "--environment_config=HOST:PORT.",
+        None,
+    ),
+    "worker_command": Removed(
+        "Give Beam's flags, after -- on the command line: --environment_type=PROCESS "
+        '--environment_config={"command":"PATH"}.',
+        None,
+    ),
+    "worker_env": Removed(
+        "Give Beam's flags, after -- on the command line: --environment_type=PROCESS "
+        '--environment_config={"command":"PATH","env":{"NAME":"VALUE"}}.',
+        {},
+    ),
+    "worker_timeout": Removed(
+        "Leave it out: silent workers are reported, and end nothing. Ctrl-C does.", 300
+    ),
 }
 # By setting: values that are gone, with a sentence for each.
 REMOVED_VALUES: Mapping[str, Mapping[str, str]] = {

@@ -19,8 +19,6 @@ from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
 from transforms.storage.paths import absolute, shown
 
-# Settings that may hold keys: neither a message nor a manifest has them.
-_SECRET = {"worker_env"}
 _Scalar = bool | int | float | str
 
 
@@ -135,16 +133,6 @@ class Spec(Settings, pydantic.BaseModel):
             raise ValueError("stratify_column needs splits, as in train=0.9,test=0.1")
         if self.unlabelled and self.label_column:
             raise ValueError("unlabelled and label_column exclude each other")
-        if self.worker_pool and self.worker_command:
-            raise ValueError(
-                "worker_pool and worker_command exclude each other: workers are "
-                "started by a pool or by the engine"
-            )
-        if self.worker_env and not self.worker_command:
-            raise ValueError(
-                "worker_env needs the worker_command that gets the variables; a pool "
-                "has those of its own start"
-            )
         if self.shards and self.shard_size:
             raise ValueError("shards and shard_size exclude each other")
         # The policy checks how its values go together: refuse them before planning.
@@ -192,11 +180,11 @@ class Spec(Settings, pydantic.BaseModel):
 
     def changed_json(self) -> dict[str, Any]:
         """Returns the settings that differ from their defaults, without secrets."""
-        return self.model_dump(mode="json", exclude_defaults=True, exclude=_SECRET)
+        return self.model_dump(mode="json", exclude_defaults=True)
 
     def to_json(self) -> dict[str, Any]:
         """Returns every setting in force but what may be secret; a valid spec."""
-        return self.model_dump(mode="json", exclude_none=True, exclude=_SECRET)
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 def load_spec(path: str) -> dict[str, Any]:
@@ -340,9 +328,8 @@ def _describe(fault: Any) -> str:
     if not place:
         return message
     said = f"{place}: {message[0].lower()}{message[1:]}"
-    is_secret = fault["loc"][0] in _SECRET
     found = shown(fault["input"])
-    return said if is_secret or f"found {found}" in said else f"{said} (found {found})"
+    return said if f"found {found}" in said else f"{said} (found {found})"
 
 
 # Length of the place of a setting within a feature.

@@ -160,43 +160,11 @@ def _texts(value: Any) -> Any:
     return [str(text) for text in value]
 
 
-def _variables(value: Any) -> Any:
-    """Takes texts that YAML reads as numbers."""
-    if not isinstance(value, Mapping):
-        return value
-    for name, content in value.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-            raise ValueError(
-                f"the name of a variable is of A-Z, a-z, 0-9 and _; {shown(name)} is "
-                f"not"
-            )
-        # The value itself may be a key, which no message may show.
-        if isinstance(content, bool) or not isinstance(content, str | int | float):
-            raise ValueError(f"the value of {name} must be a text, in quotes")
-        if "\0" in str(content):
-            raise ValueError(f"the value of {name} can hold no NUL")
-    return {str(name): str(content) for name, content in value.items()}
-
-
 def _address(value: str) -> str:
     host, _, port = value.rpartition(":")
     is_host = re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]", host)
     if not is_host or not re.fullmatch(r"[1-9]\d{0,4}", port) or int(port) > _LAST_PORT:
         raise ValueError("an address is HOST:PORT, as in localhost:50000")
-    return value
-
-
-def _command(value: str) -> str:
-    if not value.startswith("/") or "\0" in value:
-        raise ValueError(
-            "a command is the absolute path of one file on the engine's machines, as "
-            "in /opt/venv/bin/beam-tfrecord-worker"
-        )
-    if value.endswith(" boot"):
-        raise ValueError(
-            "a command is one file without arguments; leave out 'boot', which is what "
-            "beam-tfrecord-worker does for an engine"
-        )
     return value
 
 
@@ -227,7 +195,6 @@ def _possible(value: str) -> str:
 
 
 Address = Annotated[str, Given(after=_address)]
-Command = Annotated[str, Given(after=_command)]
 Count = Annotated[int, Limits(ge=1, strict=True)]
 EngineName = Annotated[str, Given(after=_runner)]
 FormatName = Annotated[str, Given(after=_format, choices=("auto", *FORMATS))]
@@ -243,4 +210,3 @@ Shares = Annotated[
 ]
 Size = Annotated[int, Given(_size, takes="int | str")]
 Texts = Annotated[list[str], Given(_texts)]
-Variables = Annotated[dict[str, str], Given(_variables)]

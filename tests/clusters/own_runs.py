@@ -53,11 +53,9 @@ def run(
     assert chosen is not None
     work = folder / f"engine-{engine}"
     hooks = RunHooks(beam_flags=beam_flags)
-    # Workers of a user's own pipeline do not report.
-    place = dataclasses.replace(chosen.place, worker_timeout=None)
     reports = Reports(str(work / "reports"), "")
     run_on_engine(
-        chosen.engine, place, add, hooks, work_folder=str(work), reports=reports
+        chosen.engine, chosen.place, add, hooks, work_folder=str(work), reports=reports
     )
 
 

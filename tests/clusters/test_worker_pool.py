@@ -1,5 +1,6 @@
-"""Workers that a pool or a command starts, on a real engine."""
+"""Workers that a pool or the engine starts, on a real engine, by Beam's own flags."""
 
+import json
 import pathlib
 import sys
 import sysconfig
@@ -14,23 +15,17 @@ Folder = pathlib.Path
 HERE = ("--runner", "prism", "--shared-output", *ROWS)
 
 
-@pytest.mark.parametrize("spares", [0, 2])
 @pytest.mark.usefixtures("prism")
-def test_pool(data: Folder, tmp_path: Folder, spares: int) -> None:
+def test_pool(data: Folder, tmp_path: Folder) -> None:
     """The same bytes as locally; the pool's workers end with the job."""
     local, output = tmp_path / "local", tmp_path / "out"
     committed(convert(data / "rows.csv", local, *ROWS), local)
-    pool = Pool(tmp_path, spares=spares, PATH=str(tmp_path))
+    pool = Pool(tmp_path)
     try:
-        await_that(lambda: len(pool.workers()) == spares)
-        done = convert(data / "rows.csv", output, *HERE, "--worker-pool", pool.address)
+        done = convert(data / "rows.csv", output, *HERE, beam_flags=pool.flags)
         committed(done, output)
         same(output, local)
-        how = "started worker at once:" if spares else "started worker "
-        assert how in pool.said.read_text()
-        await_that(lambda: "has ended with" in pool.said.read_text())
-        await_that(lambda: len(pool.workers()) == spares)
-        await_that(lambda: not list(pool.temporary.iterdir()))
+        await_that(lambda: not pool.workers())
     finally:
         pool.end()
 
@@ -41,7 +36,7 @@ def test_pool_that_is_lost(data: Folder, tmp_path: Folder) -> None:
     gone = Pool(tmp_path)
     gone.end()
     output = tmp_path / "out"
-    done = convert(data / "rows.csv", output, *HERE, "--worker-pool", gone.address)
+    done = convert(data / "rows.csv", output, *HERE, beam_flags=gone.flags)
     assert done.returncode == 1
     assert gone.address in done.stderr
     assert not output.exists()
@@ -59,8 +54,9 @@ def test_command(data: Folder, tmp_path: Folder) -> None:
         f'#!/bin/sh\necho "$SAID" >{seen}\nexec {sys.executable} {command} "$@"\n'
     )
     wrapped.chmod(0o755)
-    chosen = ("--worker-command", str(wrapped), "--worker-env", "SAID=a b=c")
-    done = convert(data / "rows.csv", output, *HERE, *chosen)
+    config = json.dumps({"command": str(wrapped), "env": {"SAID": "a b=c"}})
+    chosen = ("--environment_type=PROCESS", f"--environment_config={config}")
+    done = convert(data / "rows.csv", output, *HERE, beam_flags=chosen)
     committed(done, output)
     same(output, local)
     assert seen.read_text() == "a b=c\n"

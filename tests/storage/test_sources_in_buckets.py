@@ -109,7 +109,8 @@ def test_a_table_that_names_images_of_one_machine(server: Server, folder: Path) 
     server.write("in/table.csv", "\n".join(["path,label", *rows, ""]).encode())
     program = Program(server, folder.parent)
     paths = ("convert", f"{server.url}/in/table.csv", f"{server.url}/out")
-    elsewhere = ("--runner", "prism", "--worker-pool", "localhost:1")
+    beams = ("--environment_type=EXTERNAL", "--environment_config=localhost:1")
+    elsewhere = ("--runner", "prism", "--", *beams)
     said = program.run(*paths, *elsewhere, code=2).err
     assert f"{str(local)!r} in row 29 of table.csv, a path of this machine" in said
     assert not server.keys("out")

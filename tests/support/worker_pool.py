@@ -1,8 +1,9 @@
-"""A pool of workers, as an engine uses it."""
+"""Beam's own pool of workers, which starts `beam-tfrecord-worker`."""
 
 import contextlib
-import os
 import pathlib
+import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -29,47 +30,53 @@ _WAIT_SECONDS = 60.0
 
 
 class Pool:
-    """A pool that runs, and what it has said.
+    """A pool that runs.
+
+    Attributes:
+      flags: Beam's, for a job whose workers it starts.
 
     Args:
-      folder: of what it says, and of its temporary files.
-      spares: how many processes wait to be workers.
-      environment: more variables.
+      folder: of the program that it starts, and of what it says.
     """
 
-    def __init__(self, folder: Folder, *, spares: int = 0, **environment: str) -> None:
-        self.temporary = folder / "temporary"
-        self.temporary.mkdir()
-        self.said = folder / "said"
-        with self.said.open("wb") as said:
+    def __init__(self, folder: Folder) -> None:
+        program = folder / "beam-tfrecord-worker"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
+        program.chmod(0o755)
+        with socket.create_server(("localhost", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.address = f"localhost:{self.port}"
+        self.flags = (
+            "--environment_type=EXTERNAL",
+            f"--environment_config={self.address}",
+        )
+        module = "apache_beam.runners.worker.worker_pool_main"
+        given = [f"--service_port={self.port}", f"--container_executable={program}"]
+        with (folder / "said").open("wb") as said:
             self.process = subprocess.Popen(
-                [*PROGRAM, "pool", "--port=0", f"--spares={spares}"],
-                # Nobody reads it, and nothing may wait for that.
-                stdout=subprocess.PIPE,
-                stderr=said,
-                env={**os.environ, "TMPDIR": str(self.temporary), **environment},
+                [sys.executable, "-m", module, *given], stdout=said, stderr=said
             )
-        await_that(lambda: "listens on" in self.said.read_text())
-        said_now = self.said.read_text()
-        self.address = said_now.partition("listens on ")[2].partition(";")[0]
+        await_that(self._listens)
         self.channel = grpc.insecure_channel(self.address)
         self.asked = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(self.channel)
 
-    def start(self, worker: str) -> int:
-        """Starts a worker, where no process waits; returns its process id."""
-        before = set(self.workers())
-        self.ask(worker)
-        (started,) = set(self.workers()) - before
-        return started
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("localhost", self.port)).close()
+            return True
+        return False
 
-    def ask(self, worker: str) -> None:
-        """Asks for a worker, as engines do."""
+    def start(self, worker: str) -> int:
+        """Starts a worker, as engines do; returns its process id."""
+        before = set(self.workers())
         answer = self.asked.StartWorker(
             beam_fn_api_pb2.StartWorkerRequest(
                 worker_id=worker, provision_endpoint=_NOWHERE, control_endpoint=_NOWHERE
             )
         )
         assert not answer.error
+        (started,) = set(self.workers()) - before
+        return started
 
     def stop(self, worker: str) -> None:
         self.asked.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker))

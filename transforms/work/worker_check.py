@@ -276,8 +276,8 @@ def unreachable(
     if missing:
         return WorkerError(
             f"{said} Its environment lacks {', '.join(missing)}, set where the job was "
-            f"submitted. Set that in the workers' environment (--worker-env, or the "
-            f"pool's own), and run again."
+            f"submitted. Set that in the workers' environment (of the pool, the "
+            f"image or --environment_config), and run again."
         )
     if refused and isinstance(error, PermissionError):
         return WorkerError(

@@ -83,21 +83,22 @@ def start_spark(site: Site) -> None:
 
 
 def flags_of(engine: str, site: Site, pool: str = POOL) -> list[str]:
-    """Returns the flags for an engine of a site whose workers are a pool's."""
+    """Returns the last flags of a command: those of an engine and of its pool."""
     there, here = site.network.there, site.network.here
-    elsewhere = [f"--runner={engine}", f"--worker-pool={pool}"]
+    elsewhere = [f"--runner={engine}"]
+    beams = ["--", "--environment_type=EXTERNAL", f"--environment_config={pool}"]
     if engine == "prism":
-        return elsewhere
+        return [*elsewhere, *beams]
     if engine == "flink":
         server = f"--job-endpoint={there}:{_JOB_ENDPOINT}"
-        return [*elsewhere, f"--flink-master={there}:{_FLINK_WEB}", server]
+        return [*elsewhere, f"--flink-master={there}:{_FLINK_WEB}", server, *beams]
     # The submitter is Spark's driver, which executors call back.
     driver = [
         f"--job_server_jvm_properties=-Dspark.driver.{name}={here}"
         for name in ("host", "bindAddress")
     ]
     master = f"--spark-master=spark://{there}:{_SPARK_MASTER}"
-    return [*elsewhere, master, "--", *driver]
+    return [*elsewhere, master, *beams, *driver]
 
 
 def _home() -> Folder:

@@ -1,6 +1,7 @@
 """Other stores, keys and ways to start workers; what workers open and leave."""
 
 import dataclasses
+import json
 import pathlib
 import re
 import shutil
@@ -44,14 +45,16 @@ def test_flink_starts_the_workers(
     site: Site, flink_elsewhere: None, local: Local
 ) -> None:
     """From its own image, which has the program; a second run finds it up to date."""
-    flags = [
-        each
-        for each in flags_of("flink", site)
-        if not each.startswith("--worker-pool=")
+    flags = flags_of("flink", site)
+    config = {
+        "command": f"{AT}/bin/beam-tfrecord-worker",
+        "env": dict(site.store.environment),
+    }
+    flags[flags.index("--") :] = [
+        "--",
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps(config)}",
     ]
-    flags.append(f"--worker-command={AT}/bin/beam-tfrecord-worker")
-    for name, value in site.store.environment.items():
-        flags += ["--worker-env", f"{name}={value}"]
     arguments = ("convert", f"{site.store.url}/raw/rows.csv")
     output = f"{site.store.url}/out/command"
     run = (*arguments, output, *CASES["rows"].flags, *flags)

@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import socketserver
 import threading
@@ -22,10 +23,11 @@ from tests.storage.program import Done, until
 Folder = pathlib.Path
 
 _POOL = "localhost:50020"
-_PRISM = ("--runner=prism", f"--worker-pool={POOL}")
+_BEAMS = ("--", "--environment_type=EXTERNAL", f"--environment_config={POOL}")
+_PRISM = ("--runner=prism", *_BEAMS)
 # Of Flink, which is not asked before a job is refused.
 _FAR = ("--runner=flink", "--flink-master=10.77.0.9:8081")
-_NEAR = ("--runner=flink", "--flink-master=localhost:9", f"--worker-pool={_POOL}")
+_NEAR = ("--runner=flink", "--flink-master=localhost:9", *_BEAMS)
 WITHOUT_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
 on_both = pytest.mark.parametrize("engine", ["prism", "flink_elsewhere"], indirect=True)
 before_planning = pytest.mark.parametrize(
@@ -48,11 +50,10 @@ def refused(site: Site, *arguments: str) -> str:
 
 
 def test_nobody_starts_the_workers(site: Site, prism: None) -> None:
-    """A pool and a command are named first, a disk that all share second."""
+    """Both ways to start workers there are named before a disk that all share."""
     raw, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/nobody"
     said = refused(site, raw, out, *_FAR)
-    assert said.index("--worker-pool") < said.index("--worker-command")
-    assert said.index("--worker-command") < said.index("TMPDIR")
+    assert said.index("=EXTERNAL") < said.index("=PROCESS") < said.index("TMPDIR")
 
 
 @before_planning
@@ -89,7 +90,7 @@ def test_local_images_in_a_table(site: Site, engine: tuple[str, ...]) -> None:
 def test_a_pool_on_another_host(site: Site, prism: None) -> None:
     """It would wait for ever: the engine gives it loopback addresses."""
     few, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/host"
-    said = refused(site, few, out, "--runner=prism", "--worker-pool=flink:50000")
+    said = refused(site, few, out, *flags_of("prism", site, "flink:50000"))
     assert "'flink'" in said
     assert "localhost:50000" in said
 
@@ -98,7 +99,7 @@ def test_no_job_server(site: Site, prism: None) -> None:
     """It is named at once."""
     few, out = f"{site.store.url}/raw/few.csv", f"{site.store.url}/out/server"
     server = "--job-endpoint=localhost:9"
-    said = refused(site, few, out, *_FAR, f"--worker-pool={POOL}", server)
+    said = refused(site, few, out, *_FAR, server, *_BEAMS)
     assert "'localhost:9'" in said
 
 
@@ -108,7 +109,7 @@ def failed(
     """Runs a conversion that fails in a worker; nothing is committed."""
     done = site.submitter(within=engine == "prism").run(
         *("convert", f"{site.store.url}/raw/{source}", f"{site.store.url}/out/{name}"),
-        *(*flags_of(engine, site, _POOL), *flags),
+        *(*flags, *flags_of(engine, site, _POOL)),
         code=code,
     )
     assert "manifest.json" not in str(site.store.keys(f"out/{name}/"))
@@ -168,13 +169,11 @@ def test_workers_without_the_program(site: Site, engine: str, tmp_path: Folder) 
     pool = machine.start(begin, variables, site.log("bare"))
     try:
         site.until_listening(_POOL, pool)
-        flags = ("--worker-timeout=45",)
-        done = failed(site, engine, "few.csv", f"bare-{engine}", 1, *flags)
+        done = failed(site, engine, "few.csv", f"bare-{engine}", 1)
     finally:
         stop(pool)
     last = done.err.strip().splitlines()[-1]
-    if engine != "flink" or "none has for 45 s" not in last:
-        assert f"Every worker must have beam-tfrecord {__version__}" in last
+    assert f"Every worker must have beam-tfrecord {__version__}" in last
     assert f"pip install 'beam-tfrecord=={__version__}'" in last
 
 
@@ -200,7 +199,7 @@ def test_a_disk_that_is_not_shared(site: Site, engine: str) -> None:
     the engine's own account of the failure is read.
     """
     here, few = site.side / "labels.csv", f"{site.store.url}/raw/few.csv"
-    flags = (*flags_of(engine, site, _POOL), "--shared-output")
+    flags = ("--shared-output", *flags_of(engine, site, _POOL))
     with site.running_pool(_POOL):
         for source, output in (
             (here, f"{site.store.url}/out/shared"),
@@ -240,18 +239,18 @@ def test_too_many_rejects_on_flink(site: Site, flink_elsewhere: None) -> None:
 
 
 def test_no_pool_on_flink(site: Site, flink_elsewhere: None) -> None:
-    """Flink tries again and again; who waits is told the address, and not for ever."""
-    done = site.submitter().run(
+    """Flink tries again and again; who waits is told what to check, and stops it."""
+    process = site.submitter().started(
         *("convert", f"{site.store.url}/raw/few.csv"),
-        *(f"{site.store.url}/out/no-pool-flink", "--worker-timeout=45"),
+        f"{site.store.url}/out/no-pool-flink",
         *flags_of("flink", site, "localhost:50029"),
-        code=1,
     )
-    *_, told, last = done.err.strip().splitlines()
-    assert "no worker has reported for" in told
-    for said in (told, last):
-        assert "Connection refused: localhost/127.0.0.1:50029" in said
-    assert "Look after the pool at localhost:50029" in last
+    time.sleep(75)
+    assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGINT)
+    done = site.submitter().ended(process)
+    assert done.code == 130
+    assert "a pool at localhost:50029 runs on each of its machines" in done.err
 
 
 @contextlib.contextmanager
@@ -291,7 +290,7 @@ def test_a_flink_behind_a_forwarded_port(site: Site, flink_elsewhere: None) -> N
         done = site.submitter().run("convert", few, out, *flags, code=2)
     last = done.err.strip().splitlines()[-1]
     assert "must see the file that starts them" in last
-    assert "--worker-pool" in last
+    assert "=EXTERNAL" in last
     assert "TMPDIR" in last
     assert site.store.keys("out/forwarded/") == []
 

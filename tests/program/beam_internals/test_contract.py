@@ -4,7 +4,6 @@ A failure here means that the installed Beam is another one than the file was wr
 for; the name of the test says which file, and the assertion what has changed.
 """
 
-import ast
 import importlib
 import inspect
 import os
@@ -17,16 +16,15 @@ import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.portability.api import beam_provision_api_pb2
-from apache_beam.runners.portability import job_server
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
 from apache_beam.transforms import environments
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
-from apache_beam.utils import subprocess_server, thread_pool_executor
+from apache_beam.utils import thread_pool_executor
 
-from beam_pipeline.beam_internals import local_runner, runners
+from beam_pipeline.beam_internals import local_runner
 from beam_pipeline.beam_internals.local_runner import plain_labels
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.stress import sizes
@@ -193,50 +191,6 @@ def test_runners_are_found_by_name(name: str) -> None:
     """Every engine's runner is a class of Beam's."""
     module, _, kind = ENGINES[name].runner.partition(":")
     assert issubclass(getattr(importlib.import_module(module), kind), PipelineRunner)
-
-
-@pytest.mark.parametrize("name", ["flink", "spark", "prism"])
-def test_runners_start_job_servers_by_a_method(name: str) -> None:
-    """The method takes the options, and what it returns can be stopped."""
-    runner = runners.new_runner(ENGINES[name].runner)
-    assert parameters(runner.default_job_server) == ["options"]
-    assert callable(job_server.StopOnExitJobServer.stop)
-
-
-def test_runners_take_the_place_of_signal() -> None:
-    """A job server uses only those parts of `signal` that are replaced."""
-    assert inspect.ismodule(job_server.signal)
-    used = attributes_of("signal", job_server)
-    assert used <= own_methods(runners._NoSignals) | {"SIGINT", "getsignal", "signal"}
-    assert used >= {"getsignal", "signal"}
-
-
-def test_runners_take_the_place_of_subprocess() -> None:
-    """A job server uses only those parts of `subprocess` that are replaced."""
-    assert subprocess_server.subprocess is subprocess
-    used = attributes_of("subprocess", subprocess_server)
-    replaced = {name for name in vars(runners._OwnSession) if name[0] != "_"}
-    assert used == replaced - {"end"}
-
-
-def test_runners_take_the_place_of_grpc() -> None:
-    """A job server's client uses only those parts of `grpc` that are replaced."""
-    used = attributes_of("grpc", subprocess_server)
-    assert used == {name for name in vars(runners._PromptGrpc) if name[0] != "_"}
-
-
-def attributes_of(name: str, module: Any) -> set[str]:
-    """Returns what a module's code uses of another module."""
-    return {
-        node.attr
-        for node in ast.walk(ast.parse(inspect.getsource(module)))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == name
-    }
-
-
-# engine_worker.py
 
 
 def test_engine_worker_is_recognised_by_these_variables() -> None:

@@ -3,28 +3,24 @@
 import concurrent.futures
 import dataclasses
 import functools
-import json
 import pathlib
 import socket
+import time
 from collections.abc import Iterator
 
 import grpc
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
-from beam_pipeline.cli import main
 from beam_pipeline.engines import places
 from beam_pipeline.engines.engine import Place
-from beam_pipeline.engines.engine_words import EngineWords
 from beam_pipeline.engines.job_watch import JobWatch
 from beam_pipeline.engines.places import not_started
 from beam_pipeline.engines.presets import DATAFLOW, ENGINES
 from beam_pipeline.engines.workers import (
-    process_flags,
     refuse_starts,
     starts_elsewhere,
 )
-from tests.support.engines import choose, put_jar, spec
+from tests.support.engines import choose, spec
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.work.reports import Reports
 
@@ -72,52 +68,18 @@ def test_job_server_that_does_not_run(server: str) -> None:
         choose(spec(runner="spark", job_endpoint=gone, **STORES), [])
 
 
-@pytest.mark.parametrize("name", WITH_JOB_SERVERS)
-@pytest.mark.usefixtures("cache")
-def test_workers_of_a_pool(name: str, server: str) -> None:
-    """A pool is Beam's external environment."""
-    known = {"runner": name, "job_endpoint": server, "worker_pool": "localhost:1"}
-    if name == "flink":
-        known["flink_master"] = "[local]"
-    options = _options(name, **known)
-    assert options.environment_type == "EXTERNAL"
-    assert options.environment_config == "localhost:1"
-
-
-@pytest.mark.parametrize("name", WITH_JOB_SERVERS)
-@pytest.mark.usefixtures("cache")
-def test_workers_of_a_command(name: str, server: str) -> None:
-    """A command is Beam's process environment, with its variables."""
-    known = {"runner": name, "job_endpoint": server, "worker_command": "/opt/worker"}
-    if name == "flink":
-        known["flink_master"] = "[local]"
-    options = _options(name, **known, worker_env={"A": "b c"})
-    assert options.environment_type == "PROCESS"
-    config = {"command": "/opt/worker", "env": {"A": "b c"}}
-    assert json.loads(options.environment_config) == config
-
-
-def _options(name: str, **settings: object) -> PortableOptions:
-    chosen = choose(spec(**STORES, **settings), [])
-    assert chosen is not None
-    flags = ENGINES[name].presets(chosen.place)
-    return PipelineOptions(flags).view_as(PortableOptions)
-
-
 def test_where_workers_are() -> None:
-    """Elsewhere: with a pool, a command, Beam's own flags, and on Dataflow."""
+    """Elsewhere: with Beam's own flags, and on Dataflow."""
     for name in WITH_JOB_SERVERS:
         engine = ENGINES[name]
         assert not engine.works_elsewhere(spec(runner=name), ["--parallelism=2"])
-        for settings, flags in (
-            ({"worker_pool": "localhost:1"}, []),
-            ({"worker_command": "/opt/worker"}, []),
-            ({}, ["--environment_type=EXTERNAL", "--environment_config=localhost:1"]),
-            ({}, ["--environment_config", "{}"]),
+        for flags in (
+            ["--environment_type=EXTERNAL", "--environment_config=localhost:1"],
+            ["--environment_config", "{}"],
         ):
-            assert engine.works_elsewhere(spec(runner=name, **settings), flags)
+            assert engine.works_elsewhere(spec(runner=name), flags)
     # Threads of the submitter.
-    assert not starts_elsewhere(spec(), ["--environment_type=LOOPBACK"])
+    assert not starts_elsewhere(["--environment_type=LOOPBACK"])
     assert DATAFLOW.works_elsewhere(spec(), [])
 
 
@@ -135,12 +97,10 @@ def test_nobody_starts_workers_on_other_machines(
         ENGINES["spark"].check(spec(**FAR, **STORES), [])
     found = [
         str(caught.value).index(each)
-        for each in ("'far.example'", "--worker-pool", "--worker-command", "TMPDIR")
+        for each in ("'far.example'", "=EXTERNAL", "=PROCESS", "TMPDIR")
     ]
     assert found == sorted(found)
     for settings, flags in (
-        ({"worker_pool": "localhost:50000"}, []),
-        ({"worker_command": "/opt/worker"}, []),
         ({"shared_output": True}, []),
         ({}, ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]),
     ):
@@ -157,21 +117,12 @@ def test_job_server_on_another_machine() -> None:
 
 
 @pytest.mark.parametrize("known", [FAR, HERE, {"runner": "prism"}])
-@pytest.mark.parametrize(
-    ("settings", "flags"),
-    [
-        ({"worker_pool": "localhost:50000"}, []),
-        ({"worker_command": "/opt/worker"}, []),
-        ({}, ["--environment_type=PROCESS", "--environment_config={}"]),
-    ],
-)
 @pytest.mark.usefixtures("cache")
-def test_paths_that_workers_elsewhere_do_not_see(
-    known: dict[str, str], settings: dict[str, str], flags: list[str]
-) -> None:
+def test_paths_that_workers_elsewhere_do_not_see(known: dict[str, str]) -> None:
     """Source, output and folder of images; files of the submitter's alone are fine."""
     engine = ENGINES[known["runner"]]
-    places = {**STORES, **known, **settings}
+    places = {**STORES, **known}
+    flags = ["--environment_type=PROCESS", "--environment_config={}"]
     for name, what in (
         ("source", "must see the source; '/data'"),
         ("output", "must see the output; '/data'"),
@@ -197,48 +148,14 @@ def test_paths_that_workers_elsewhere_do_not_see(
 def test_pool_on_another_network(name: str) -> None:
     """Engines tell a pool addresses on localhost to call back."""
     engine = ENGINES[name]
-    for pool in ("localhost:1", "127.0.0.1:1", "[::1]:1"):
-        engine.check(spec(runner=name, worker_pool=pool, **STORES), [])
+    pool = ["--environment_type=EXTERNAL"]
+    for address in ("localhost:1", "127.0.0.1:1", "[::1]:1", '{"url": "localhost:1"}'):
+        flags = [*pool, f"--environment_config={address}"]
+        engine.check(spec(runner=name, **STORES), flags)
     words = r"localhost:50000: the engine .* workers at 'pool\.example' would wait"
+    flags = [*pool, "--environment_config=pool.example:1"]
     with pytest.raises(UsageError, match=words):
-        engine.check(spec(runner=name, worker_pool="pool.example:1", **STORES), [])
-    beams = ["--environment_type=EXTERNAL", "--environment_config=pool.example:1"]
-    with pytest.raises(UsageError, match=words):
-        engine.check(spec(runner=name, **STORES), beams)
-    in_json = [*beams[:1], '--environment_config={"url": "localhost:1"}']
-    engine.check(spec(runner=name, **STORES), in_json)
-
-
-@pytest.mark.usefixtures("cache")
-def test_two_ways_to_start_workers() -> None:
-    """Our setting and Beam's flag: one of them would be ignored."""
-    put_jar("spark")
-    given = spec(runner="spark", worker_pool="localhost:1", **STORES)
-    with pytest.raises(UsageError, match=r"Either --worker-pool or Beam's --env"):
-        choose(given, ["--environment_type=PROCESS"])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"worker_pool": "localhost:1"},
-        {"worker_command": "/opt/worker"},
-        {"job_endpoint": "localhost:1"},
-    ],
-)
-def test_engines_that_start_their_workers_themselves(
-    settings: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Dataflow and the local run take none of the settings."""
-    (name,) = settings
-    flag = f"--{name.replace('_', '-')}"
-    with pytest.raises(SpecError, match=f"{flag} is for Flink, .* Dataflow starts"):
-        choose(spec(runner="dataflow", **settings), [])
-    for flags in ([], ["--", "--runner=FnApiRunner"]):
-        with pytest.raises(SystemExit) as ended:
-            main(["convert", "/in", "/out", f"{flag}={settings[name]}", *flags])
-        assert ended.value.code == 2
-        assert f"{flag} is for Flink, Spark and Prism" in capsys.readouterr().err
+        engine.check(spec(runner=name, **STORES), flags)
 
 
 @pytest.mark.parametrize("name", ["flink", "spark"])
@@ -292,20 +209,26 @@ def test_an_engine_that_does_not_see_the_worker(said: str) -> None:
     """A forwarded port, or a container: the words of a master on another machine."""
     place = Place("/tmp/x/worker", "")
     error = str(not_started("flink", place, f"line\n{said}\nline"))
-    for each in ("'/tmp/x/worker'", "--worker-pool", "--worker-command", "TMPDIR"):
+    for each in ("'/tmp/x/worker'", "=EXTERNAL", "=PROCESS", "TMPDIR"):
         assert each in error
     assert len(error.encode()) <= 1024
-    own = dataclasses.replace(place, environment=process_flags("/opt/worker"))
-    assert "--worker-command names is not there" in str(not_started("x", own, said))
+    own = dataclasses.replace(place, starts_elsewhere=True)
+    assert "the command of --environment_config is not there" in str(
+        not_started("x", own, said)
+    )
     assert not_started("flink", place, "FileNotFoundError: [Errno 2] No such") is None
 
 
 def test_such_an_engine_ends_the_job() -> None:
     """However often it would try again."""
-    explain = functools.partial(not_started, "flink", Place("/tmp/x/worker", ""))
-    said: list[str] = []
-    watch = JobWatch("flink", Reports("/none", ""), said.append, explain=explain)
-    watch.look()
-    watch._words = EngineWords(error="java.io.IOException: error=2, No such file")
+    watch = JobWatch(
+        *("flink", Reports("/none", ""), lambda _text: None),
+        ask=lambda: [(1.0, "java.io.IOException: error=2, No such file")],
+        explain=functools.partial(not_started, "flink", Place("/tmp/x/worker", "")),
+    )
+    with watch.watching():
+        until = time.monotonic() + 30
+        while not watch._engines and time.monotonic() < until:
+            time.sleep(0.01)
     with pytest.raises(UsageError, match=r"must see the file that starts them"):
         watch.look()

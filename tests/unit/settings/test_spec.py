@@ -92,10 +92,6 @@ SETTINGS: dict[str, Any] = {
     "flink_master": "host:8081",
     "spark_master": "spark://host:7077",
     "job_endpoint": "host:8099",
-    "worker_pool": "[::1]:50000",
-    "worker_command": "/opt/worker",
-    "worker_env": {"N": 3, "KEY": "a=b"},
-    "worker_timeout": 60,
     "shared_output": True,
     "max_reject_rate": 0.5,
     "keep_rejected_bytes": True,
@@ -112,7 +108,6 @@ HELD: dict[str, Any] = {
     "shard_size": 150_000_000,
     "max_image_bytes": 30_000_000,
     "null_values": ["-", "999"],
-    "worker_env": {"N": "3", "KEY": "a=b"},
 }
 # Settings that exclude others, and settings that need another.
 EXCLUSIVE = {
@@ -121,13 +116,11 @@ EXCLUSIVE = {
     "shard_size": "shards",
     "group_column": "key_column",
     "split_ids": "splits",
-    "worker_pool": "worker_command",
 }
 NEEDS: dict[str, dict[str, Any]] = {
     "split_ids": {"key_column": "id"},
     "stratify_column": {"splits": "a=1,b=1"},
     "labels": {"id_column": "id"},
-    "worker_env": {"worker_command": "/opt/worker"},
 }
 
 
@@ -154,42 +147,16 @@ def test_every_setting_is_accepted(setting: str) -> None:
     value = SETTINGS[setting]
     spec = make(**NEEDS.get(setting, {}), **{setting: value})
     assert getattr(spec, setting) == HELD.get(setting, value)
-    known = spec.model_copy(update={"worker_env": {}})
-    assert make_spec(json.loads(json.dumps(spec.to_json()))) == known
+    assert make_spec(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-def test_variables_of_workers_may_be_keys() -> None:
-    """Their values are in no manifest and in no message."""
-    command = {"worker_command": "/opt/worker"}
-    spec = make(**command, worker_env={"KEY": "s3cr3t"})
-    assert "worker_env" not in spec.to_json() | spec.changed_json()
-    for wrong, named in (
-        ({"A KEY": "s3cr3t"}, "'A KEY'"),
-        ({"KEY": ["s3cr3t"]}, "KEY must"),
-        ({"KEY": "s3cr3t\0"}, "NUL"),
-        (["KEY=s3cr3t"], "dict"),
-    ):
-        message = fault(**command, worker_env=wrong)
-        assert message.startswith("worker_env: ")
-        assert named in message
-        assert "s3cr3t" not in message
-
-
-def test_who_starts_workers() -> None:
-    """A pool or a command, and each as an engine takes it."""
-    both = {"worker_pool": "localhost:50000", "worker_command": "/opt/worker"}
-    assert all(setting in fault(**both) for setting in both)
-    alone = fault(worker_env={"A": "1"})
-    assert alone.startswith("worker_env ")
-    assert "worker_command" in alone
+def test_addresses() -> None:
+    """A host and a port."""
     for wrong in ("localhost", "localhost:", ":5", "h:0", "h:65536", "a b:1", "::1:5"):
-        for setting in ("worker_pool", "job_endpoint"):
-            message = fault(**{setting: wrong})
-            assert message.startswith(f"{setting}: ")
-            assert "HOST:PORT" in message
-            assert repr(wrong) in message
-    assert fault(worker_command="relative").startswith("worker_command: ")
-    assert "'boot'" in fault(worker_command="/opt/worker boot")
+        message = fault(job_endpoint=wrong)
+        assert message.startswith("job_endpoint: ")
+        assert "HOST:PORT" in message
+        assert repr(wrong) in message
 
 
 def test_all_settings_together() -> None:
@@ -197,8 +164,6 @@ def test_all_settings_together() -> None:
     full = dict(SETTINGS)
     for name in EXCLUSIVE:
         del full[name]
-    # May hold keys, so it is never written.
-    del full["worker_env"]
     spec = make_spec(full)
     assert set(spec.to_json()) == set(full)
     assert make_spec(spec.to_json()) == spec
@@ -404,10 +369,6 @@ def test_what_decides_bytes() -> None:
         "flink_master",
         "spark_master",
         "job_endpoint",
-        "worker_pool",
-        "worker_command",
-        "worker_env",
-        "worker_timeout",
         "shared_output",
         "index",
         "catalogue",
