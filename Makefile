@@ -18,8 +18,6 @@ settings:
 	./run_local.sh setup dev
 	.venv/bin/python scripts/write_keywords.py >beam_pipeline/settings/keywords.new
 	mv beam_pipeline/settings/keywords.new beam_pipeline/settings/keywords.py
-	.venv/bin/python examples/dataflow/make_metadata.py >examples/dataflow/metadata.new
-	mv examples/dataflow/metadata.new examples/dataflow/metadata.json
 
 test:
 	./run_local.sh test

@@ -173,14 +173,14 @@ def _submit(
     from beam_pipeline.running.convert import submit_plan
 
     hooks = RunHooks(beam_flags, say=_sayer(plan, quiet))
-    done = submit_plan(plan, engine, hooks)
+    job = submit_plan(plan, engine, hooks)
     seconds = time.monotonic() - started
-    result = submitted_json(done.job, done.template, plan.directory, seconds)
+    result = submitted_json(job, plan.directory, seconds)
     _write_report(place, result, done="The job is submitted.")
     if not quiet:
         from beam_pipeline.commands import report
 
-        report.show_submitted(done.in_words(), plan.spec.output, seconds)
+        report.show_submitted(f"job {job}", plan.spec.output, seconds)
     return 0
 
 

@@ -1,8 +1,8 @@
 """Calls without a sub-command: all settings as flags, as schedulers write them.
 
-`BeamRunPythonPipelineOperator` of Airflow and the launchers of Flex Templates call a
-pipeline with one list of `--name=value`, ours and Beam's mixed, in snake case, a
-boolean as `--name` or `--name=true`. Here that list becomes the arguments of `convert`.
+`BeamRunPythonPipelineOperator` of Airflow calls a pipeline with one list of
+`--name=value`, ours and Beam's mixed, in snake case, a boolean as `--name` or
+`--name=true`. Here that list becomes the arguments of `convert`.
 """
 
 import json

@@ -172,14 +172,11 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
     }
 
 
-def submitted_json(
-    job: str, template: str, directory: str, seconds: float
-) -> dict[str, Any]:
+def submitted_json(job: str, directory: str, seconds: float) -> dict[str, Any]:
     """Returns the result of a run that has handed its job over: nothing is known yet.
 
     Args:
-      job: the engine's id of it; empty for none.
-      template: where one was made; empty for none.
+      job: the engine's id of it.
       directory: the target.
       seconds: the run took.
     """
@@ -187,8 +184,7 @@ def submitted_json(
         "status": "submitted",
         "exit_code": 0,
         "output": directory,
-        "job": job or None,
-        "template": template or None,
+        "job": job,
         "seconds": round(seconds, 3),
     }
 

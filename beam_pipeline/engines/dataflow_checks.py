@@ -10,16 +10,17 @@ import re
 from collections.abc import Sequence
 
 from beam_pipeline.engines.engine import JobSettings, flag_given, has_flag
+from beam_pipeline.version import __version__
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
-# The user's own ways to say what a worker has installed.
+# The ways to say what a worker has installed.
 _WORKER_FLAGS = (
     *("sdk_container_image", "setup_file", "extra_package", "extra_packages"),
     "files_to_stage",
 )
-# With them the program ends when the job is handed over.
-_DETACHING_FLAGS = ("template_location", "no_wait_until_finish")
+# With it the program ends when the job is handed over.
+_DETACHING = "no_wait_until_finish"
 # The form that Beam requires; for others it would try to create a bucket.
 _FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -28,14 +29,9 @@ _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 _CLIENT = "google.cloud.dataflow_v1beta3"
 
 
-def brings_workers(beam_flags: Sequence[str]) -> bool:
-    """Whether the user's flags say where workers find this program."""
-    return any(has_flag(beam_flags, name) for name in _WORKER_FLAGS)
-
-
 def is_detached(beam_flags: Sequence[str]) -> bool:
-    """Whether nobody waits for the job: a template is made, or waiting was declined."""
-    return any(has_flag(beam_flags, name) for name in _DETACHING_FLAGS)
+    """Whether nobody waits for the job."""
+    return has_flag(beam_flags, _DETACHING)
 
 
 def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:
@@ -63,9 +59,8 @@ def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:
         for name in ("vocabulary_lock", "split_lock"):
             if getattr(settings, name):
                 raise SpecError(
-                    f"{name} is written after the job, and with --template_location "
-                    f"or --no_wait_until_finish nobody waits for that. Leave either "
-                    f"out."
+                    f"{name} is written after the job, and with "
+                    f"--no_wait_until_finish nobody waits for that. Leave either out."
                 )
     _check_installed()
 
@@ -104,6 +99,18 @@ def _check_flags(flags: Sequence[str]) -> None:
                 f"Dataflow needs --{name} after --, as in -- --{name}={example}; it "
                 f"was not given."
             )
+    if has_flag(flags, "template_location"):
+        raise UsageError(
+            "Templates are gone: leave out --template_location, and let a scheduler "
+            "run this program; with --no_wait_until_finish it ends once the job is "
+            "submitted."
+        )
+    if not any(has_flag(flags, name) for name in _WORKER_FLAGS):
+        raise UsageError(
+            f"Dataflow's workers must have beam-tfrecord {__version__}; say after -- "
+            f"where from: an image, --sdk_container_image=IMAGE (examples/dataflow has "
+            f"its Dockerfile), or a package, --extra_package=FILE (pip wheel makes it)."
+        )
     given = {
         name: flag_given(flags, name) for name in ("temp_location", "staging_location")
     }

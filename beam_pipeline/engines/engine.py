@@ -107,8 +107,7 @@ class Place:
       artifacts: folder of what the job server stages.
       master: of the cluster.
       java: path of `java`.
-      program: path of the job server's jar, of Prism, or of what Dataflow's workers
-        install.
+      program: path of the job server's jar, or of Prism.
       job_endpoint: host:port of a job server that runs already; empty for none.
       parallelism: tasks at the same time; None for what the cluster does by itself.
       slots: tasks that one machine of the cluster runs at the same time.
@@ -126,23 +125,6 @@ class Place:
     parallelism: int | None = None
     slots: int = 1
     job_name: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Submitted:
-    """A job that was submitted without waiting for its end.
-
-    Attributes:
-      job: the engine's id of it; empty for a template, which is started later.
-      template: where the template is; empty for none.
-    """
-
-    job: str = ""
-    template: str = ""
-
-    def in_words(self) -> str:
-        """Returns what was handed over, for a person."""
-        return f"job {self.job}" if self.job else f"template {self.template}"
 
 
 def _no_traces(_master: str, _name: str) -> list[tuple[float, str]]:
@@ -234,8 +216,8 @@ class Engine(abc.ABC):
           BeamTFRecordError: it failed; the job is cancelled.
         """
 
-    def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> Submitted:
-        """Hands a pipeline over and waits for nothing; only where it `detaches`.
+    def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> str:
+        """Hands a pipeline over and returns the id of its job; where it `detaches`.
 
         Raises:
           BeamTFRecordError: it was not taken.

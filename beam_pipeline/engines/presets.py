@@ -1,8 +1,7 @@
 """The engines by name, and the presets of each: Beam's flags for a job.
 
 Dataflow's machines see nothing of this one: paths are those of buckets, access is by
-the workers' service account, and what a worker installs is sent along; see
-`dataflow_submission`.
+the workers' service account, and what a worker has installed is the user's to say.
 """
 
 import dataclasses
@@ -17,7 +16,6 @@ from beam_pipeline.engines.engine import (
     JobSettings,
     Place,
     RunHooks,
-    Submitted,
 )
 from beam_pipeline.engines.job_server import (
     OPENED,
@@ -154,8 +152,6 @@ def _dataflow_presets(place: Place) -> list[str]:
         "--no_save_main_session",
         f"--number_of_worker_harness_threads={_DATAFLOW_THREADS}",
     ]
-    if place.program:
-        flags.append(f"--extra_package={place.program}")
     if place.parallelism is not None:
         flags.append(f"--max_num_workers={place.parallelism}")
     return flags
@@ -187,7 +183,7 @@ class _Dataflow(Engine):
 
         run_on_dataflow(self, place, add_stages, hooks, reports)
 
-    def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> Submitted:
+    def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> str:
         from beam_pipeline.engines.dataflow_submission import submit_to_dataflow
 
         return submit_to_dataflow(self, place, add_stages, hooks)

@@ -11,7 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.engines.engine import Engine, Place, RunHooks, Submitted, flag_given
+from beam_pipeline.engines.engine import Engine, Place, RunHooks, flag_given
 from beam_pipeline.engines.places import unseen_image
 from beam_pipeline.engines.presets import engine_of
 from beam_pipeline.engines.submission import cancel_at
@@ -173,8 +173,8 @@ def convert_plan(
     engine = find_engine(plan.spec, beam_flags)
     if engine is not None and engine.detaches(beam_flags):
         raise UsageError(
-            "convert() waits for the dataset; --template_location and "
-            "--no_wait_until_finish work on the command line only. Leave them out."
+            "convert() waits for the dataset; --no_wait_until_finish works on the "
+            "command line only. Leave it out."
         )
     return run_plan(plan, engine, RunHooks(beam_flags, between, watch, say))
 
@@ -335,8 +335,8 @@ def _account(store: Store) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
-    """Hands a plan to an engine, where its commit ends it, and returns at once.
+def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> str:
+    """Hands a plan to an engine, where its commit ends it; returns the job's id.
 
     Args:
       plan, engine, hooks: see `run_plan`.
@@ -352,9 +352,7 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
         open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),
         _with_rules(opened, plan, engine, hooks.beam_flags, stays=True) as store,
     ):
-        # A template has no run of its own: it is started any number of times.
-        is_template = flag_given(hooks.beam_flags, "template_location") is not None
-        held = None if is_template else bucket_runs.job_lease(plan.directory, token)
+        held = bucket_runs.job_lease(plan.directory, token)
         store = dataclasses.replace(store, lease=held)
         job = make_job(plan, store, resumes=resumes, token=token)
         # Before the job is submitted: it may end before `submit_job` returns.

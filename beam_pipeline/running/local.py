@@ -23,7 +23,6 @@ from beam_pipeline.engines.engine import (
     Engine,
     Place,
     RunHooks,
-    Submitted,
     check_words,
 )
 from beam_pipeline.engines.stopping import watched
@@ -158,8 +157,8 @@ def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:
         raise translated(error) from error
 
 
-def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Submitted:
-    """Hands the job to the engine, and does not wait for it; see `run_job`.
+def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> str:
+    """Hands the job to the engine, and returns its id there; see `run_job`.
 
     Raises:
       BeamTFRecordError: it was not taken.

@@ -3,8 +3,8 @@
 A setting is one entry of `Settings`: its name, the type that a `Spec` holds, its
 default, and what the help says of it. All else derives from that: the fields and
 checks of the spec, the flags of the command line, the keywords of
-`beam_pipeline.convert`, the parameters of the Dataflow template and the reference
-table. After a change here, `make settings` writes the files that repeat it.
+`beam_pipeline.convert`, and the reference table. After a change here, `make settings`
+writes the files that repeat it.
 
 The formats that have a setting as an option are named in `transforms.formats.registry`.
 """

@@ -11,6 +11,7 @@ ARG BEAM
 WORKDIR /opt/beam-tfrecord
 COPY setup.py pyproject.toml MANIFEST.in README.md CHANGELOG.md CONTRIBUTING.md LICENSE ./
 COPY beam_pipeline beam_pipeline
+COPY beam_tfrecord beam_tfrecord
 COPY transforms transforms
 RUN pip install --no-cache-dir "apache-beam[gcp]==${BEAM}" '.[dataflow,heif]' \
     && python -c 'import beam_pipeline.job, google.cloud.storage'

@@ -42,6 +42,7 @@ class Service(http.server.ThreadingHTTPServer):
     Attributes:
       jobs: by id, as the API shows them.
       messages: by id, as well.
+      package: the program, as jobs are given it.
     """
 
     daemon_threads = True
@@ -67,6 +68,7 @@ class Service(http.server.ThreadingHTTPServer):
         self._python = python
         self._storage = storage
         self._by = by
+        self.package = pathlib.Path()
         self.jobs: dict[str, dict[str, Any]] = {}
         self.messages: dict[str, list[dict[str, str]]] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}

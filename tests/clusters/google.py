@@ -1,17 +1,20 @@
 """The program as it talks to stand-ins of Google's services, as a user's would."""
 
+import contextlib
 import dataclasses
+import importlib.metadata
 import os
 import pathlib
+import re
 import subprocess
-import sys
+import tarfile
 
 import pyarrow.fs as pafs
 
-from beam_pipeline.engines.dataflow_submission import required_here
+from beam_pipeline.version import __version__
 from tests.clusters.environments import environment
-from tests.clusters.fake_dataflow import fetched
 from tests.clusters.runs import ROOT
+from tests.support.engines import PACKAGES
 
 __all__ = [
     "BUCKET",
@@ -19,19 +22,21 @@ __all__ = [
     "Done",
     "Google",
     "environment_of_google",
-    "install_staged",
+    "install",
+    "pack",
 ]
 
 Folder = pathlib.Path
 Done = subprocess.CompletedProcess[str]
 
 BUCKET = "gs://bucket-of-tests"
-# What Google's launcher adds to the parameters of a template, and where from.
+# What every job is given.
 LAUNCHER = (
     *("--project=my-project", "--region=europe-west1", f"--temp_location={BUCKET}/tmp"),
     f"--staging_location={BUCKET}/staging",
 )
 _RUN_SECONDS = 240
+_PACKED = ("setup.py", "pyproject.toml", "README.md", "CHANGELOG.md")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Google:
         )
 
     def start(self, *flags: str) -> "subprocess.Popen[str]":
-        """Starts the program by its file, as Google's launcher does."""
+        """Starts the program by its file, as schedulers do."""
         return subprocess.Popen(
             [self.python, str(ROOT / "beam_pipeline" / "__main__.py"), *flags],
             stdout=subprocess.PIPE,
@@ -113,22 +118,42 @@ def environment_of_google() -> str:
     It holds what is installed here, in the same versions: bytes are compared.
     """
     # Of Google's own client Beam's parts ask for a version.
-    pins = [each for each in required_here() if not each.startswith("google-")]
+    pins = [each for each in _required_here() if not each.startswith("google-")]
     return environment("dataflow", "--editable", f"{ROOT}[dataflow]", pins=pins)
 
 
-def install_staged(google: Google, folder: Folder) -> str:
-    """Installs the staged program by pip in a clean environment of a folder.
+def _required_here() -> list[str]:
+    """Returns what this program requires, in the versions that are installed here."""
+    found = set()
+    for requirement in importlib.metadata.requires("beam-tfrecord") or []:
+        name = re.match(r"[A-Za-z0-9._-]+", requirement)
+        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", requirement)
+        if name is None or (extra is not None and extra[1] not in ("heif", "gcs")):
+            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.add(f"{name[0]}=={importlib.metadata.version(name[0])}")
+    return sorted(found)
+
+
+def pack(folder: Folder) -> Folder:
+    """Packs the program, for `--extra_package`; returns the file."""
+    root = f"beam_tfrecord-{__version__}"
+    path = folder / f"{root}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo(f"{root}/PKG-INFO"))
+        for name in (*_PACKED, *PACKAGES):
+            archive.add(ROOT / name, f"{root}/{name}")
+    return path
+
+
+def install(google: Google, package: Folder, folder: Folder) -> str:
+    """Installs a package by pip in a clean environment of a folder.
 
     Returns: its interpreter.
     """
-    (name,) = (n for n in google.names(f"{BUCKET}/staging") if n.endswith(".tar.gz"))
-    package = folder / name.rpartition("/")[2]
-    package.write_bytes(fetched(google.storage, f"{BUCKET}/staging/{name}"))
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
-    subprocess.run([*install, str(package)], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, str(package)], check=True)
     # Its requirements are in the other environment, which is not searched for
     # programs in development: a path in a .pth file brings no .pth files of its own.
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"

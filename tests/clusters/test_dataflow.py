@@ -28,26 +28,12 @@ from tests.clusters.google import (
     LAUNCHER,
     Google,
     environment_of_google,
-    install_staged,
+    install,
+    pack,
 )
 from tests.clusters.runs import ROOT, committed, convert, same
 
 Folder = pathlib.Path
-
-METADATA = ROOT / "examples" / "dataflow" / "metadata.json"
-_VALIDATE = """
-import json, sys
-from google.cloud.dataflow_v1beta3 import ContainerSpec, TemplateMetadata
-text = open(sys.argv[1]).read()
-parameters = TemplateMetadata.from_json(text).parameters
-spec = {"image": "registry/image", "sdkInfo": {"language": "PYTHON"}}
-spec["metadata"] = json.loads(text)
-spec["defaultEnvironment"] = {"sdkContainerImage": "registry/worker"}
-assert len(ContainerSpec.from_json(json.dumps(spec)).metadata.parameters) == len(
-    parameters
-)
-print(len(parameters))
-"""
 
 
 @pytest.fixture(scope="session")
@@ -84,38 +70,26 @@ def rows(google: Google, many_rows: Folder) -> str:
 
 
 @pytest.fixture(scope="session")
-def template(
-    google: Google, rows: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, object], dict[str, object]]:
-    """A template as Google's launcher has it made: the job, and the report."""
-    report = tmp_path_factory.mktemp("template") / "report.json"
-    done = google.run(
-        *("--runner=DataflowRunner", f"--source={rows}", "--shards=4"),
-        *(f"--output={BUCKET}/out/template", "--splits=train=0.9,test=0.1"),
-        *("--overwrite=true", "--max_reject_rate=0.001", f"--report_json={report}"),
-        *(*LAUNCHER, "--job_name=nightly", '--labels={"team": "vision"}'),
-        *("--dataflow_endpoint=http://localhost:9", "--no_auth", "--workers=3"),
-        f"--template_location={BUCKET}/templates/job.json",
-    )
-    assert done.returncode == 0, done.stderr
-    job = json.loads(fetched(google.storage, f"{BUCKET}/templates/job.json"))
-    return job, json.loads(report.read_text())
+def package(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The program, packed."""
+    return pack(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="session")
 def worker(
-    google: Google,
-    template: tuple[dict[str, object], dict[str, object]],
-    tmp_path_factory: pytest.TempPathFactory,
+    google: Google, package: Folder, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """A clean environment in which the staged program was installed by pip."""
-    return install_staged(google, tmp_path_factory.mktemp("worker"))
+    """A clean environment in which the program was installed by pip."""
+    return install(google, package, tmp_path_factory.mktemp("worker"))
 
 
 @pytest.fixture
-def service(google: Google, worker: str, tmp_path: Folder) -> Iterator[Service]:
+def service(
+    google: Google, package: Folder, worker: str, tmp_path: Folder
+) -> Iterator[Service]:
     """Dataflow."""
     made = Service(tmp_path, python=worker, storage=google.storage)
+    made.package = package
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     yield made
@@ -126,14 +100,26 @@ def flags_for(service: Service, source: str, output: str) -> list[str]:
     return [
         *(f"--source={source}", f"--output={output}", "--runner=dataflow", *LAUNCHER),
         *(f"--dataflow_endpoint={service.endpoint}", "--no_auth"),
+        f"--extra_package={service.package}",
     ]
 
 
-def test_template_says_what_google_would_get(
-    google: Google, template: tuple[dict[str, object], dict[str, object]]
+def test_a_job_says_what_google_gets(
+    google: Google, service: Service, rows: str, tmp_path: Folder
 ) -> None:
     """Packages, threads and labels; a small graph; no session, no path of here."""
-    job = json.loads(json.dumps(template[0]))
+    report = tmp_path / "report.json"
+    done = google.run(
+        *flags_for(service, rows, f"{BUCKET}/out/nightly"),
+        *("--splits=train=0.9,test=0.1", "--overwrite=true", "--max_reject_rate=0.001"),
+        *("--job_name=nightly", '--labels={"team": "vision"}', "--workers=3"),
+        *("--no_wait_until_finish", f"--report_json={report}"),
+    )
+    assert done.returncode == 0, done.stderr
+    (job,) = service.jobs.values()
+    said = json.loads(report.read_text())
+    assert (said["status"], said["exit_code"]) == ("submitted", 0)
+    assert said["job"] == job["id"]
     assert job["name"] == "nightly"
     assert job["labels"] == {"team": "vision"}
     pool = job["environment"]["workerPools"][0]
@@ -153,38 +139,7 @@ def test_template_says_what_google_would_get(
     graph = fetched(google.storage, options["pipelineUrl"])
     assert len(graph) < 1_000_000
     assert str(ROOT).encode() not in graph
-
-
-def test_template_is_submitted_and_no_more(
-    google: Google, template: tuple[dict[str, object], dict[str, object]]
-) -> None:
-    """The program ends with 0 and says so; the work waits, noted as the job's.
-
-    Where the job is never started, or has failed, `clean` takes it away.
-    """
-    report = template[1]
-    assert report["status"] == "submitted"
-    assert report["exit_code"] == 0
-    assert report["job"] is None
-    assert report["template"] == f"{BUCKET}/templates/job.json"
-    assert google.names(f"{BUCKET}/out/template") == []
-    left = google.names(f"{BUCKET}/out/.template.beam-tfrecord")
-    (note,) = (name for name in left if name.startswith("others/"))
-    noted = fetched(google.storage, f"{BUCKET}/out/.template.beam-tfrecord/{note}")
-    assert json.loads(noted)["process"] == "nightly"
-    done = google.run("clean", f"{BUCKET}/out/template")
-    assert done.returncode == 0, done.stderr
-    assert google.names(f"{BUCKET}/out/.template.beam-tfrecord") == []
-
-
-def test_staged_program_is_what_workers_import(worker: str, tmp_path: Folder) -> None:
-    """It was installed in a clean environment, and that one is used."""
-    code = "import beam_pipeline.job, transforms as t; print(t.__file__)"
-    done = subprocess.run(
-        [worker, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(str(Folder(worker).parents[1]))
+    until(lambda: job["currentState"] != "JOB_STATE_RUNNING")
 
 
 def test_rows_are_the_same(
@@ -269,18 +224,6 @@ def test_refused_job_leaves_nothing(
     assert "the account may not" in done.stderr
     assert "Traceback" not in done.stderr
     assert google.names(f"{BUCKET}/out/.refused.beam-tfrecord") == []
-
-
-def test_metadata_is_googles(google: Google) -> None:
-    """Google's own classes read it, and the spec of a Flex Template around it."""
-    done = subprocess.run(
-        [google.python, "-c", _VALIDATE, METADATA],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == len(json.loads(METADATA.read_text())["parameters"])
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from beam_pipeline.beam_internals.runners import cancel_at
 from beam_pipeline.engines.cluster import (
     Cluster,
     cluster_folder,
@@ -25,6 +24,7 @@ from beam_pipeline.engines.cluster import (
 )
 from beam_pipeline.engines.job_server import OPENED
 from beam_pipeline.engines.presets import SPARK
+from beam_pipeline.engines.submission import cancel_at
 from tests.clusters.runs import (
     NAME,
     ROOT,

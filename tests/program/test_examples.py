@@ -1,6 +1,5 @@
 """The files in examples/ do what they say."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -9,50 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from types import ModuleType
 
-import click
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline import api
-from beam_pipeline.cli import convert
-from beam_pipeline.commands.flags_only import split_flags
 from tests.support.runs import command
 
 Folder = pathlib.Path
 
 EXAMPLES = Folder(__file__).parents[2] / "examples"
 CRON = EXAMPLES / "cron.sh"
-METADATA = json.loads((EXAMPLES / "dataflow" / "metadata.json").read_text())
-PARAMETERS = {each["name"]: each for each in METADATA["parameters"]}
-# A value that each check must take, and one that it must not.
-VALUES = {
-    "source": ("gs://my-bucket/photos/*.jpg", "/data/photos"),
-    "output": ("gs://my-bucket/sets/photos", "s3://my-bucket/sets"),
-    "labels": ("gs://my-bucket/labels.csv", "labels.csv"),
-    "splits": ("train=0.8,test=1/5", "0.8,0.2"),
-    "shards": ("16", "many"),
-    "shard_size": ("150MB", "big"),
-    "max_reject_rate": ("0.001", "2"),
-    "resize": ("crop:224x224", "224"),
-    "channels": ("3", "2"),
-    "image_quality": ("95", "high"),
-    "overwrite": ("true", "yes"),
-    "workers": ("auto", "0"),
-    "delimiter": (";", ";;"),
-    "feature_name": ("image=", "image"),
-}
-
-
-def make_metadata() -> ModuleType:
-    path = EXAMPLES / "dataflow" / "make_metadata.py"
-    spec = importlib.util.spec_from_file_location("make_metadata", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def cron(
@@ -194,48 +159,6 @@ def own_pipeline(output: Folder) -> str:
     return done.stdout
 
 
-def test_metadata_is_as_its_script_prints_it() -> None:
-    """After a change of flags: run examples/dataflow/make_metadata.py again."""
-    assert make_metadata().metadata() == METADATA
-
-
-def test_every_parameter_is_a_flag_and_every_flag_a_parameter() -> None:
-    """But for those that mean nothing in a template, each with its reason."""
-    module = make_metadata()
-    flags = {
-        option.opts[0].removeprefix("--").replace("-", "_")
-        for option in convert.params
-        if isinstance(option, click.Option)
-    }
-    assert not module.LEFT_OUT.keys() - flags
-    beams = PARAMETERS.keys() & module.BEAMS.keys()
-    assert PARAMETERS.keys() - beams == {"source", "output"} | (
-        flags - module.LEFT_OUT.keys()
-    )
-    assert beams <= PipelineOptions([]).get_all_options().keys()
-
-
-def test_parameters_reach_the_program() -> None:
-    """All at once, as the launcher writes them: ours unchanged, the rest Beam's."""
-    flags = []
-    for name, parameter in PARAMETERS.items():
-        if "enumOptions" in parameter:
-            value = parameter["enumOptions"][0]["value"]
-        elif parameter["paramType"] == "BOOLEAN":
-            value = "true"
-        else:
-            value = VALUES.get(name, ("gs://my-bucket/x", ""))[0]
-        flags.append(f"--{name}={value}")
-    ours, beams = split_flags([*flags, "--runner=DataflowRunner"], convert)
-    assert [flag.partition("=")[0] for flag in beams] == [
-        "--sdk_container_image",
-        "--number_of_worker_harness_threads",
-    ]
-    # The rest of the arguments are source and output.
-    assert ours[-3:] == ["--", VALUES["source"][0], VALUES["output"][0]]
-    assert len(ours) == len(flags) - 2 - len(beams) + 1 + 3
-
-
 @pytest.mark.stress
 def test_dataset_statistics(tmp_path: Folder) -> None:
     """Counts, means and extents of all columns, and the classes, as tables."""
@@ -264,3 +187,15 @@ def test_dataset_statistics(tmp_path: Folder) -> None:
         ["x", "8"],
         ["y", "4"],
     ]
+
+
+def test_images_copy_what_is_there() -> None:
+    """Every path that an image copies exists in the project."""
+    text = (
+        (EXAMPLES / "dataflow" / "worker.Dockerfile").read_text().replace("\\\n", " ")
+    )
+    for line in text.splitlines():
+        if line.startswith("COPY") and "--from" not in line:
+            for path in line.split()[1:-1]:
+                assert (EXAMPLES.parent / path).exists(), path
+    assert text.count("FROM ") >= 1

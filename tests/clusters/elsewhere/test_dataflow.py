@@ -16,7 +16,8 @@ from tests.clusters.google import (
     LAUNCHER,
     Google,
     environment_of_google,
-    install_staged,
+    install,
+    pack,
 )
 from tests.clusters.runs import same
 
@@ -40,19 +41,15 @@ def google(site: Site, data: Folder) -> Iterator[Google]:
 def service(
     site: Site, google: Google, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
-    """Dataflow: its machine has a clean environment with the staged program."""
-    done = google.run(
-        *("--runner=DataflowRunner", f"--source={BUCKET}/raw/rows.csv", *LAUNCHER),
-        *(f"--output={BUCKET}/out/staged", "--dataflow_endpoint=http://localhost:9"),
-        *("--no_auth", f"--template_location={BUCKET}/templates/job.json"),
-    )
-    assert done.returncode == 0, done.stderr
+    """Dataflow: its machine has a clean environment with the program."""
     folder = tmp_path_factory.mktemp("dataflow")
-    python = install_staged(google, folder)
+    package = pack(folder)
+    python = install(google, package, folder)
     libraries = Folder(google.python).parents[1]
     places = [folder, libraries, Folder(sys.base_prefix)]
     machine = site.machine("dataflow", {str(place): place for place in places})
     made = Service(folder, python=python, storage=google.storage, by=machine.inside())
+    made.package = package
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
@@ -73,6 +70,7 @@ def test_dataflow_gives_the_same(
     done = google.run(
         *(f"--source={BUCKET}/raw/{case.source}", f"--output={output}", *LAUNCHER),
         *("--runner=dataflow", f"--dataflow_endpoint={service.endpoint}", "--no_auth"),
+        f"--extra_package={service.package}",
         *(each.format(side=site.side) for each in case.flags),
     )
     assert done.returncode == 0, done.stderr

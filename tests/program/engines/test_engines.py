@@ -1,6 +1,5 @@
 """Tests of `unit/engines/test_engines.py` that start processes."""
 
-import os
 import pathlib
 import stat
 import subprocess
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines import spark_jobs, worker_boot
+from beam_pipeline.engines import spark_jobs
 from beam_pipeline.engines.cluster import JavaError, find_java
 from beam_pipeline.engines.worker_boot import write_worker
 from tests.support.engines import choose, living, put_jar, spec, write_java
@@ -136,7 +135,7 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     folder = tmp_path / "a 'folder' of $HOME"
     folder.mkdir()
     path = folder / "worker"
-    write_worker(str(path), started=str(folder))
+    write_worker(str(path))
     assert path.stat().st_mode & stat.S_IXUSR
     done = subprocess.run(
         [path, "--id=1"], capture_output=True, text=True, cwd="/", check=False
@@ -144,17 +143,6 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     # It has come as far as its arguments.
     assert done.returncode == 2
     assert "required: --provision_endpoint" in done.stderr
-    # And has signed on before.
-    assert len(worker_boot.absent(str(folder))) == 1
-
-
-def test_workers_that_have_ended(tmp_path: Folder) -> None:
-    """Of those that have signed on, who does not run any more."""
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for pid in (os.getpid(), gone.pid):
-        (tmp_path / f"{pid}{worker_boot.SIGN_ON}").touch()
-    assert worker_boot.absent(str(tmp_path)) == [gone.pid]
 
 
 def test_cluster_script_answers_before_anything_is_installed(cache: Folder) -> None:

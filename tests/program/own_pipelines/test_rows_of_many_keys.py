@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transforms.gather import row_batches, spool
 
 from beam_pipeline import open_dataset
 from tests.support.gathered_rows import gather

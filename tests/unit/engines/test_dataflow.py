@@ -1,10 +1,6 @@
 """Dataflow as far as it needs nothing of Google's: flags, refusals, what is sent."""
 
-import gzip
-import importlib.metadata
-import importlib.util
 import pathlib
-import tarfile
 from collections.abc import Sequence
 
 import pytest
@@ -16,16 +12,10 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.engines import dataflow_checks
-from beam_pipeline.engines.dataflow_checks import brings_workers
-from beam_pipeline.engines.dataflow_submission import (
-    required_here,
-    write_source_distribution,
-)
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.presets import DATAFLOW, ENGINES
 from beam_pipeline.settings.spec import Spec, make_spec
-from beam_pipeline.version import __version__
-from tests.support.engines import PACKAGES, choose
+from tests.support.engines import choose
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
@@ -34,7 +24,7 @@ Folder = pathlib.Path
 ROOT = Folder(__file__).parents[3]
 FLAGS = [
     *("--project=my-project", "--region=europe-west1"),
-    "--temp_location=gs://bucket/tmp",
+    *("--temp_location=gs://bucket/tmp", "--sdk_container_image=image"),
 ]
 
 
@@ -56,11 +46,10 @@ def without(name: str) -> list[str]:
 
 
 def test_presets_are_read_by_beam() -> None:
-    """No main session; the program goes along; --workers is the most there may be."""
-    place = Place("", "", program="/tmp/program.tar.gz", parallelism=7)
+    """No main session; --workers is the most there may be."""
+    place = Place("", "", parallelism=7)
     options = PipelineOptions(DATAFLOW.presets(place))
     assert options.view_as(SetupOptions).save_main_session is False
-    assert options.view_as(SetupOptions).extra_packages == ["/tmp/program.tar.gz"]
     assert options.view_as(WorkerOptions).max_num_workers == 7
     assert options.view_as(DebugOptions).number_of_worker_harness_threads == 2
 
@@ -102,6 +91,8 @@ def test_region_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ([*FLAGS, "--staging_location=gs://b/x"], "found 'gs://b/x'"),
         ([*FLAGS, "--staging_location=gs://bucket"], "found 'gs://bucket'"),
         ([*FLAGS, "--job_name=Nightly_1"], "found 'Nightly_1'"),
+        (without("sdk_container_image"), "image, --sdk_container_image=IMAGE"),
+        ([*FLAGS, "--template_location=gs://bucket/t"], "Templates are gone"),
     ],
 )
 def test_missing_and_wrong_flags(flags: Sequence[str], says: str) -> None:
@@ -149,13 +140,11 @@ def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ("flags", "detached"),
     [
         ([], False),
-        (["--template_location=gs://bucket/t"], True),
-        (["--template_location", "gs://bucket/t"], True),
         (["--no_wait_until_finish"], True),
     ],
 )
 def test_who_waits(flags: Sequence[str], detached: bool) -> None:
-    """A template, and a job that is not waited for, leave the program early."""
+    """A job that is not waited for leaves the program early."""
     assert DATAFLOW.detaches(flags) is detached
     assert not any(ENGINES[name].detaches(flags) for name in ("flink", "spark"))
 
@@ -176,36 +165,6 @@ def test_locks_want_someone_who_waits(setting: str) -> None:
         "--extra_packages=p",
     ],
 )
-def test_workers_of_ones_own(flag: str) -> None:
-    """Who says what workers have installed gets nothing else."""
-    assert brings_workers([flag])
-    assert not brings_workers(FLAGS)
-
-
-def test_source_distribution_holds_the_program(tmp_path: Folder) -> None:
-    """It has every module and data file; equal programs give equal archives."""
-    made = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        made.append(Folder(write_source_distribution(str(tmp_path / name))))
-    assert made[0].name == f"beam_tfrecord-{__version__}.tar.gz"
-    assert made[0].read_bytes() == made[1].read_bytes()
-    assert gzip.decompress(made[0].read_bytes())[257:262] == b"ustar"
-    with tarfile.open(made[0]) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for pattern in ("*.py", "py.typed")
-        for path in (ROOT / package).rglob(pattern)
-    }
-    assert names == wanted | {"PKG-INFO", "pyproject.toml", "setup.py"}
-
-
-def test_workers_get_the_versions_of_here() -> None:
-    """Bytes of decoded images depend on their decoder: exact versions are asked for."""
-    required = dict(each.split("==") for each in required_here())
-    assert required["apache-beam"] == importlib.metadata.version("apache-beam")
-    assert required["Pillow"] == importlib.metadata.version("Pillow")
-    # Of the extras only those that decide bytes or publish; never the tests'.
-    assert not required.keys() & {"pytest", "ruff", "boto3", "tensorflow-cpu"}
+def test_workers_have_what_the_user_says(flag: str) -> None:
+    """An image or a package; nothing is packed for them."""
+    assert choose(spec(), [*without("sdk_container_image"), flag]) is not None
