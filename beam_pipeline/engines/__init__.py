@@ -6,7 +6,6 @@
     job_server.py   what Flink, Spark and Prism share: master, job server, machines
     places.py       finds a job server; checks that its workers see what they need
     workers.py      who starts the workers of a job
-    cluster.py      the clusters that `scripts/cluster` has started; finds a Java
     worker_boot.py  what an engine starts as a worker, without a container
     worker_program.py       the command of workers elsewhere: `beam-tfrecord-worker`
     job_watch.py    what workers report, and what the engine says, while a job runs
@@ -17,6 +16,5 @@
     dataflow_checks.py      what a job there must bring
     dataflow_submission.py  submits there, and packs what its workers install
 
-Nothing but the submissions and the worker imports Beam. `cluster.py` needs the standard
-library alone: `scripts/cluster` runs before anything is installed.
+Nothing but the submissions and the worker imports Beam.
 """

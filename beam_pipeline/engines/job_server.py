@@ -20,7 +20,6 @@ from beam_pipeline.engines.workers import (
     process_flags,
     starts_elsewhere,
 )
-from transforms.errors import UsageError
 from transforms.work.reports import Reports
 
 OPENED = [
@@ -112,12 +111,12 @@ class JobServerEngine(Engine):
     Attributes:
       master_setting: the setting that names another master; empty for none.
       master_flag: Beam's flag for the same.
-      default_master: where no cluster was started and none was named.
+      default_master: where none is named.
       program_flag: Beam's flag that names another job server.
       artifact: of the job server, in Beam's own repository; empty for a program that
         needs no Java.
       size: returns the machines of a cluster, and the slots of each, by its master;
-        None where only the notes on started clusters say that.
+        None for one of a slot each, as many as there is room for.
       reach: raises UsageError for a master at which nobody answers, where `size` does
         not ask it.
     """
@@ -145,14 +144,13 @@ class JobServerEngine(Engine):
     def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
         """Returns the master, the job server and the machines; see `Engine`."""
         # Imported here: they load slowly, and the command line imports all engines.
-        from beam_pipeline.engines.cluster import JavaError, find_java, last_started
         from beam_pipeline.engines.places import (
             WITHIN_SERVER,
             check_job_server,
+            find_java,
             find_program,
         )
 
-        noted = last_started(self.name)
         master = self._master(settings, beam_flags)
         endpoint = flag_given(beam_flags, "job_endpoint") or settings.job_endpoint or ""
         program = flag_given(beam_flags, self.program_flag) or ""
@@ -176,16 +174,10 @@ class JobServerEngine(Engine):
             return place
         given = flag_given(beam_flags, "job_server_java_launcher")
         if given is None and not endpoint:
-            try:
-                place = dataclasses.replace(place, java=find_java())
-            except JavaError as error:
-                raise UsageError(str(error)) from error
-        if noted is not None and noted.master == master:
-            machines, slots = noted.workers, noted.slots
-        elif self.size is not None and master not in WITHIN_SERVER:
-            machines, slots = self.size(master)
-        else:
+            place = dataclasses.replace(place, java=find_java())
+        if self.size is None or master in WITHIN_SERVER:
             return place
+        machines, slots = self.size(master)
         if place.parallelism is None:
             place = dataclasses.replace(place, parallelism=max(machines * slots, 1))
         return dataclasses.replace(place, slots=max(slots, 1))
@@ -207,12 +199,8 @@ class JobServerEngine(Engine):
         )
 
     def _master(self, settings: JobSettings, beam_flags: Sequence[str]) -> str:
-        """Returns the master that was named, or else was started last."""
-        from beam_pipeline.engines.cluster import last_started
-
-        if self.master_flag:
-            named: str | None = getattr(settings, self.master_setting)
-            if given := flag_given(beam_flags, self.master_flag) or named:
-                return given
-        noted = last_started(self.name)
-        return self.default_master if noted is None else noted.master
+        """Returns the master that was named, or else the one of the usual port."""
+        if not self.master_flag:
+            return ""
+        named: str | None = getattr(settings, self.master_setting)
+        return flag_given(beam_flags, self.master_flag) or named or self.default_master

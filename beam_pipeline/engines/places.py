@@ -3,12 +3,13 @@
 import importlib.metadata
 import ipaddress
 import os
+import pathlib
 import re
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterable, Sequence
 
-from beam_pipeline.engines import cluster
 from beam_pipeline.engines.engine import JobSettings, Place, flag_given
 from beam_pipeline.engines.workers import starts_elsewhere
 from transforms.errors import TargetError, UsageError
@@ -30,6 +31,48 @@ _NOT_STARTED = re.compile(r"\berror=(2|13), |process failed to start")
 _ASK_SECONDS = 10.0
 
 
+def _cache_folder() -> pathlib.Path:
+    """Returns where `scripts/cluster` puts what it brings."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(base) / "beam-tfrecord"
+
+
+def jar_path(artifact: str, version: str) -> pathlib.Path:
+    """Returns where a job server of Beam is, brought or not.
+
+    Args:
+      artifact: as Beam names it.
+      version: of Beam.
+    """
+    return _cache_folder() / "jars" / f"{artifact}-{version}.jar"
+
+
+def find_jar(artifact: str, version: str) -> pathlib.Path | None:
+    """Returns the job server that is there: as published, else as put together last."""
+    published = jar_path(artifact, version)
+    if published.is_file():
+        return published
+    made = published.parent.glob(f"{artifact}-{version}-of-*.jar")
+    return max(made, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def find_java() -> str:
+    """Returns the path of `java`: of JAVA_HOME, else of the PATH.
+
+    Raises:
+      UsageError: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    where = os.path.join(home, "bin", "java") if home else "java"
+    path = shutil.which(where)
+    if path is None:
+        raise UsageError(
+            f"Job servers need Java 17, and there is no {where!r}. Install it (Debian: "
+            f"apt install openjdk-17-jre-headless), or let JAVA_HOME name its folder."
+        )
+    return path
+
+
 def find_program(name: str, artifact: str, flag: str) -> str:
     """Returns the path of what takes the jobs of an engine.
 
@@ -45,14 +88,11 @@ def find_program(name: str, artifact: str, flag: str) -> str:
     if artifact:
         what = f"Beam's job server {artifact} {version}"
         fetched = f"; Maven may have it as org.apache.beam:{artifact}:{version}"
-        path = cluster.jar_path(artifact, version)
-        found = cluster.find_jar(artifact, version)
+        path = jar_path(artifact, version)
+        found = find_jar(artifact, version)
     else:
-        what, path, fetched = (
-            f"{name.capitalize()} {version}",
-            cluster.program_path(name, version),
-            "",
-        )
+        what, fetched = f"{name.capitalize()} {version}", ""
+        path = _cache_folder() / "engines" / f"{name}-{version}-loopback"
         found = path if path.is_file() else None
     if found is None:
         raise UsageError(

@@ -12,7 +12,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import NoReturn
 
-from beam_pipeline.engines.cluster import (
+from clusters import downloads, flink, spark
+from clusters.failure import Failure
+from clusters.job_server import job_server
+from clusters.notes import (
     Cluster,
     JavaError,
     cluster_folder,
@@ -21,10 +24,7 @@ from beam_pipeline.engines.cluster import (
     read_cluster,
     write_cluster,
 )
-from clusters import downloads, flink, spark
-from clusters.failure import Failure
-from clusters.job_server import job_server
-from clusters.processes import Starter, free_ports, stop
+from clusters.processes import Starter, are_free, free_ports, stop
 
 __all__ = ["main"]
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         "--ports",
         metavar="A,B,...",
         help="flink: of the job manager and its web pages; spark: of the master, its "
-        "web pages and each worker's [free ones]",
+        "web pages and each worker's [their usual ones for 'default', else free ones]",
     )
     given = parser.parse_args(argv)
     if not re.fullmatch(r"[a-z0-9_]+", given.name):
@@ -98,7 +98,7 @@ def _up(given: argparse.Namespace, cluster: Cluster | None) -> int:
     if cluster is not None:
         stop(cluster.processes)
     java = find_java()
-    ports = _ports(given.ports, engine.PORTS)
+    ports = _ports(given.ports, engine.PORTS, usual=given.name == "default")
     brought = _job_server(given.engine, engine.ARTIFACT)
     folder = cluster_folder(given.engine, given.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -140,9 +140,10 @@ def _job_server(engine: str, artifact: str) -> Path | None:
         return None
 
 
-def _ports(text: str | None, count: int) -> list[int]:
+def _ports(text: str | None, wanted: Sequence[int], *, usual: bool) -> list[int]:
+    count = len(wanted)
     if text is None:
-        return free_ports(count)
+        return [*wanted] if usual and are_free(wanted) else free_ports(count)
     with contextlib.suppress(ValueError):
         ports = [int(part) for part in text.split(",")]
         if len(ports) == count:

@@ -14,8 +14,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from beam_pipeline.engines.cluster import cache_folder, program_path
 from clusters.failure import ClientFailure, Failure
+from clusters.notes import cache_folder, program_path
 
 # Beam's version if it is not installed yet: the lower bound in setup.py.
 BEAM_VERSION = "2.77.0"

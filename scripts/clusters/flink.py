@@ -12,7 +12,8 @@ __all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "home", "launc
 
 ARTIFACT = "beam-runners-flink-1.20-job-server"
 # The job manager's, its web pages'.
-PORTS = 2
+# Of the job manager and its pages: Flink's own.
+PORTS = (6123, 8081)
 WORKERS = 2
 SLOTS = 2
 # Variable of what goes to the end of the class path, from Hadoop or not.

@@ -12,9 +12,9 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from beam_pipeline.engines.cluster import jar_path
 from clusters.downloads import beam_version, beside, put, run_client
 from clusters.failure import ClientFailure, Failure
+from clusters.notes import jar_path
 
 __all__ = ["job_server", "parts"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from beam_pipeline.engines.cluster import Process, started_at
 from clusters.failure import Failure
+from clusters.notes import Process, started_at
 
 _READY_SECONDS = 120
 _STOP_SECONDS = 15
@@ -99,6 +99,16 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
+
+
+def are_free(ports: Sequence[int]) -> bool:
+    """Whether nobody listens at any of these loopback ports."""
+    for port in ports:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            return False
+    return True
 
 
 def fetch_json(url: str) -> Any:

@@ -10,7 +10,8 @@ __all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "home", "launc
 
 ARTIFACT = "beam-runners-spark-3-job-server"
 # The master's, its web pages', those of each worker.
-PORTS = 4
+# Of the master, its pages and the pages of each worker; the first two are Spark's own.
+PORTS = (7077, 8080, 8181, 8182)
 WORKERS = 2
 SLOTS = 2
 _MEMORY = "1500m"

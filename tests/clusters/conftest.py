@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import pytest
+from clusters import notes as cluster
 
-from beam_pipeline.engines import cluster
 from tests.clusters.runs import NAME, ROOT, SCRIPT
 
 Folder = pathlib.Path

@@ -4,7 +4,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from beam_pipeline.engines.cluster import cache_folder
+from clusters.notes import cache_folder
+
 from tests.clusters.runs import ROOT
 
 __all__ = ["environment"]

@@ -15,9 +15,9 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from clusters import notes as cluster
+from clusters.notes import Cluster, Process
 
-from beam_pipeline.engines import cluster
-from beam_pipeline.engines.cluster import Cluster, Process
 from beam_pipeline.engines.engine import AddStages, RunHooks
 from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.settings.spec import make_spec

@@ -14,15 +14,15 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-
-from beam_pipeline.engines.cluster import (
+from clusters.notes import (
     Cluster,
     cluster_folder,
-    find_jar,
     find_java,
     read_cluster,
 )
+
 from beam_pipeline.engines.job_server import OPENED
+from beam_pipeline.engines.places import find_jar
 from beam_pipeline.engines.presets import SPARK
 from beam_pipeline.engines.submission import cancel_at
 from tests.clusters.runs import (

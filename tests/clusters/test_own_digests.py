@@ -6,8 +6,8 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from clusters.notes import Cluster
 
-from beam_pipeline.engines.cluster import Cluster
 from beam_pipeline.engines.engine import AddStages
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.clusters.own_runs import Loss, replacing_losses, run

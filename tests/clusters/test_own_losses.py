@@ -10,9 +10,9 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from clusters.notes import Cluster
 
 from beam_pipeline import graph
-from beam_pipeline.engines.cluster import Cluster
 from beam_pipeline.engines.engine import AddStages
 from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed

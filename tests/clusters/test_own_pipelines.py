@@ -10,8 +10,8 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from clusters.notes import Cluster
 
-from beam_pipeline.engines.cluster import Cluster
 from beam_pipeline.engines.engine import AddStages
 from beam_pipeline.own_pipelines.read_dataset import ReadDataset
 from beam_pipeline.own_pipelines.read_rows import ReadRows

@@ -9,8 +9,8 @@ import importlib.metadata
 import pathlib
 
 import pytest
+from clusters.notes import program_path
 
-from beam_pipeline.engines.cluster import program_path
 from tests.clusters.runs import ROWS, committed, convert, same
 
 Folder = pathlib.Path

@@ -1,6 +1,5 @@
 """The engine on which a job would run, and its place."""
 
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +7,7 @@ from typing import NamedTuple
 import apache_beam as beam
 import pytest
 
-from beam_pipeline.engines import cluster
+from beam_pipeline.engines import places
 from beam_pipeline.engines.engine import Engine, Place, flag_given
 from beam_pipeline.engines.job_server import JobServerEngine
 from beam_pipeline.engines.presets import ENGINES, engine_of
@@ -56,21 +55,9 @@ def spec(**settings: object) -> Spec:
     return make_spec({"source": "/in/rows.csv", "output": "/out/rows", **settings})
 
 
-def living(engine: str, name: str, master: str, started: float) -> cluster.Cluster:
-    """Notes a cluster whose only process is this test's own."""
-    ticks = cluster.started_at(os.getpid())
-    assert ticks is not None
-    noted = cluster.Cluster(
-        *(engine, name, master, "http://localhost:1", 2, 2, started),
-        (cluster.Process(os.getpid(), ticks, "master"),),
-    )
-    cluster.write_cluster(noted)
-    return noted
-
-
 def put_jar(engine: str) -> Folder:
     version = beam.version.__version__
-    path = cluster.jar_path(artifact_of(engine), version)
+    path = places.jar_path(artifact_of(engine), version)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
     return path

@@ -6,7 +6,8 @@ import sys
 import urllib.request
 from typing import Any
 
-from beam_pipeline.engines.cluster import find_java
+from clusters.notes import find_java
+
 from tests.clusters.elsewhere.containers import configured, containers
 from tests.clusters.elsewhere.images import engine_image, given
 from tests.clusters.elsewhere.sites import POOL, Site, until

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from clusters.notes import cache_folder
 
-from beam_pipeline.engines.cluster import cache_folder
 from tests.clusters.elsewhere import images
 from tests.clusters.elsewhere.containers import (
     IMAGE,

@@ -1,5 +1,6 @@
 """Tests of `unit/engines/test_engines.py` that start processes."""
 
+import dataclasses
 import pathlib
 import stat
 import subprocess
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 import pytest
 
 from beam_pipeline.engines import spark_jobs
-from beam_pipeline.engines.cluster import JavaError, find_java
+from beam_pipeline.engines.presets import ENGINES, FLINK
 from beam_pipeline.engines.worker_boot import write_worker
-from tests.support.engines import choose, living, put_jar, spec, write_java
+from tests.support.engines import choose, put_jar, spec, write_java
 from transforms.errors import (
     TargetError,
     UsageError,
@@ -48,7 +49,7 @@ def test_job_server_by_flag(cache: Folder, java: Folder) -> None:
 
 
 def test_masters(cache: Folder, java: Folder) -> None:
-    """Beam's flag, then ours, then the cluster started last, then the usual port."""
+    """Beam's flag, then ours, then the usual port."""
     put_jar("spark")
     settings = {"runner": "spark", "spark_master": "spark://localhost:2"}
 
@@ -58,23 +59,22 @@ def test_masters(cache: Folder, java: Folder) -> None:
         return chosen.place.master
 
     assert master() == "spark://localhost:7077"
-    living("spark", "old", "spark://127.0.0.1:3", started=1.0)
-    living("spark", "new", "spark://127.0.0.1:4", started=2.0)
-    living("flink", "newest", "127.0.0.1:5", started=3.0)
-    assert master() == "spark://127.0.0.1:4"
     assert master(spark_master=settings["spark_master"]) == "spark://localhost:2"
     own = ["--spark_master_url=spark://localhost:1"]
     assert master(own, spark_master=settings["spark_master"]) == own[0][19:]
 
 
-def test_size_of_the_cluster_decides_parallelism(cache: Folder, java: Folder) -> None:
+def test_size_of_the_cluster_decides_parallelism(
+    cache: Folder, java: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two machines of two slots take four tasks; --workers says otherwise."""
-    put_jar("spark")
-    living("spark", "default", "spark://127.0.0.1:4", started=1.0)
-    chosen = choose(spec(runner="spark"), [])
+    put_jar("flink")
+    flink = dataclasses.replace(FLINK, size=lambda _master: (2, 2))
+    monkeypatch.setitem(ENGINES, "flink", flink)
+    chosen = choose(spec(runner="flink"), [])
     assert chosen is not None
     assert (chosen.place.parallelism, chosen.place.slots) == (4, 2)
-    chosen = choose(spec(runner="spark", workers=3), [])
+    chosen = choose(spec(runner="flink", workers=3), [])
     assert chosen is not None
     assert chosen.place.parallelism == 3
 
@@ -84,13 +84,6 @@ def test_flink_that_is_not_there(cache: Folder, java: Folder) -> None:
     put_jar("flink")
     with pytest.raises(UsageError, match=r"'localhost:1'.*scripts/cluster flink up"):
         choose(spec(runner="flink", flink_master="localhost:1"), [])
-
-
-def test_old_java_is_refused(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what is needed, what was found, and what to do."""
-    write_java(tmp_path / "old", 'openjdk version "11.0.2"', monkeypatch)
-    with pytest.raises(JavaError, match=r"Java 17 .* is Java 11\. .*JAVA_HOME"):
-        find_java()
 
 
 def test_local_paths_are_refused_for_remote_workers(

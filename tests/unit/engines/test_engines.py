@@ -16,8 +16,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.cli import main
-from beam_pipeline.engines import cluster, spark_jobs, submission
-from beam_pipeline.engines.cluster import JavaError, find_java, version_in
+from beam_pipeline.engines import spark_jobs, submission
 from beam_pipeline.engines.engine import Place, flag_given
 from beam_pipeline.engines.job_watch import Failure, lasting
 from beam_pipeline.engines.presets import ENGINES, engine_of
@@ -26,7 +25,7 @@ from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.local import check_beam_flags
 from beam_pipeline.settings.spec import make_spec
-from tests.support.engines import choose, living, put_jar, spec, write_java
+from tests.support.engines import choose, put_jar, spec, write_java
 from transforms.errors import (
     BeamTFRecordError,
     RejectLimitError,
@@ -167,45 +166,18 @@ def test_missing_job_server_names_the_command(cache: Folder, java: Folder) -> No
         choose(spec(runner="prism"), [])
 
 
-def test_dead_clusters_are_passed_over(cache: Folder) -> None:
-    """A note with a dead master, a reused process id or partial content is ignored."""
-    noted = living("flink", "default", "127.0.0.1:5", started=1.0)
-    assert cluster.last_started("flink") == noted
-    process = noted.processes[0]
-    stale = cluster.Process(process.pid, process.started - 1, "master")
-    assert not stale.is_alive
-    path = cluster.cluster_folder("flink", "default") / "cluster.json"
-    path.write_text(path.read_text().replace(str(process.started), "1"))
-    assert cluster.last_started("flink") is None
-    path.write_text(path.read_text()[:40])
-    assert cluster.read_cluster("flink", "default") is None
-    assert cluster.last_started("flink") is None
-
-
-@pytest.mark.parametrize(
-    ("says", "version"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('java version "1.8.0_401"', 8),
-        ('openjdk version "21" 2023-09-19', 21),
-        ("no java", None),
-    ],
-)
-def test_versions_of_java(says: str, version: int | None) -> None:
-    """The feature version, also of the time when it came second."""
-    assert version_in(says) == version
-
-
 def test_missing_java_is_refused(
     cache: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither JAVA_HOME nor the PATH: said before the job server is started."""
     put_jar("spark")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(UsageError, match="Java 17 or newer is needed"):
+    with pytest.raises(UsageError, match=r"need Java 17, .*'/nowhere/bin/java'"):
         choose(spec(runner="spark"), [])
-    with pytest.raises(JavaError, match="the PATH holds none"):
-        find_java({"PATH": "/nowhere"})
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match=r"need Java 17, .*'java'"):
+        choose(spec(runner="spark"), [])
 
 
 def test_the_file_that_starts_a_worker_is_in_tmpdir(

@@ -1,6 +1,6 @@
-"""Clusters started by `scripts/cluster`, and the Java that they and job servers need.
+"""Notes on the clusters that `scripts/cluster` has started, and the Java they need.
 
-Standard library alone. Below `$XDG_CACHE_HOME` or `~/.cache`:
+Below `$XDG_CACHE_HOME` or `~/.cache`:
 
     beam-tfrecord/
       jars/                    Beam's job servers
@@ -75,11 +75,6 @@ class Cluster:
     started: float
     processes: tuple[Process, ...]
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether its first process, the master, still runs."""
-        return bool(self.processes) and self.processes[0].is_alive
-
 
 def cache_folder() -> pathlib.Path:
     """Returns where downloads and notes are."""
@@ -102,15 +97,6 @@ def jar_path(artifact: str, version: str, parts: str = "") -> pathlib.Path:
     """
     of = f"{_OF}{parts}" if parts else ""
     return cache_folder() / "jars" / f"{artifact}-{version}{of}.jar"
-
-
-def find_jar(artifact: str, version: str) -> pathlib.Path | None:
-    """Returns the job server that is there: as published, else as put together last."""
-    published = jar_path(artifact, version)
-    if published.is_file():
-        return published
-    made = published.parent.glob(f"{artifact}-{version}{_OF}*.jar")
-    return max(made, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def program_path(engine: str, version: str) -> pathlib.Path:
@@ -149,22 +135,6 @@ def read_cluster(engine: str, name: str) -> Cluster | None:
         return Cluster(**known)
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def last_started(engine: str) -> Cluster | None:
-    """Returns the living cluster of an engine that was started last, if any."""
-    try:
-        names = os.listdir(cache_folder() / "clusters")
-    except FileNotFoundError:
-        return None
-    found = [
-        cluster
-        for name in sorted(names)
-        if name.startswith(f"{engine}-")
-        and (cluster := read_cluster(engine, name.partition("-")[2])) is not None
-        and cluster.is_alive
-    ]
-    return max(found, key=lambda cluster: cluster.started, default=None)
 
 
 class JavaError(Exception):
