@@ -102,7 +102,7 @@ setup(
     entry_points={
         "console_scripts": [
             "beam-tfrecord = beam_pipeline.cli:program",
-            "beam-tfrecord-worker = beam_pipeline.engines.worker_program:main",
+            "beam-tfrecord-worker = beam_pipeline.engines.worker:main",
         ]
     },
     classifiers=[

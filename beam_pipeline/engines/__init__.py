@@ -1,20 +1,15 @@
-"""The engines that run a job beside this process: presets, workers, submission.
+"""The engines that run a job beside this process: presets, checks, submission.
 
-    engine.py       what an engine is, what its presets are made from, where the caller
-                    takes part in a run, and how Beam's own flags are read
-    presets.py      the engines by name, each with its flags of Beam
-    job_server.py   what Flink, Spark and Prism share: master, job server, machines
-    places.py       finds a job server; checks that its workers see what they need
-    workers.py      who starts the workers of a job
-    worker_boot.py  what an engine starts as a worker, without a container
-    worker_program.py       the command of workers elsewhere: `beam-tfrecord-worker`
-    job_watch.py    what workers report, and what the engine says, while a job runs
-    engine_words.py what an engine says of a job, or its job server in its output
-    submission.py   submits, watches, cancels
-    stopping.py     watches any run, also one without an engine, and stops it
+    engine.py       what an engine is, where the caller takes part in a run, who starts
+                    the workers, and how Beam's own flags are read
+    presets.py      the engines by name, each with its flags of Beam, and their job
+                    servers
+    checks.py       finds a job server; checks that workers see what they need
+    masters.py      asks a Flink for its size and its jobs, a Spark whether it is there
+    submit.py       starts a job server, submits, cancels
+    watch.py        watches any run, also one without an engine, and stops it
     beam_errors.py  finds our own error in what Beam raises
-    dataflow_checks.py      what a job there must bring
-    dataflow_submission.py  submits there, and packs what its workers install
+    worker.py       what an engine starts as a worker: `beam-tfrecord-worker`
 
-Nothing but the submissions and the worker imports Beam.
+Nothing but `submit.py` and the worker imports Beam.
 """

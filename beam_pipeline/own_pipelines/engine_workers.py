@@ -10,7 +10,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.engines.places import (
+from beam_pipeline.engines.checks import (
     START_THERE,
     WITHIN_SERVER,
     check_paths,

@@ -11,11 +11,17 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.engines.engine import Engine, Place, RunHooks, flag_given
-from beam_pipeline.engines.places import unseen_image
+from beam_pipeline.engines.checks import unseen_image
+from beam_pipeline.engines.engine import (
+    Engine,
+    Place,
+    RunHooks,
+    flag_given,
+    refuse_starts,
+    version_rules,
+)
 from beam_pipeline.engines.presets import engine_of
-from beam_pipeline.engines.submission import cancel_at
-from beam_pipeline.engines.workers import refuse_starts, version_rules
+from beam_pipeline.engines.submit import cancel_at
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.request import lock_digests

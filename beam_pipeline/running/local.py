@@ -25,7 +25,7 @@ from beam_pipeline.engines.engine import (
     RunHooks,
     check_words,
 )
-from beam_pipeline.engines.stopping import watched
+from beam_pipeline.engines.watch import watched
 from beam_pipeline.graph import build
 from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import collected_retries

@@ -21,10 +21,9 @@ from clusters.notes import (
     read_cluster,
 )
 
-from beam_pipeline.engines.job_server import OPENED
-from beam_pipeline.engines.places import find_jar
-from beam_pipeline.engines.presets import SPARK
-from beam_pipeline.engines.submission import cancel_at
+from beam_pipeline.engines.checks import find_jar
+from beam_pipeline.engines.presets import OPENED, SPARK
+from beam_pipeline.engines.submit import cancel_at
 from tests.clusters.runs import (
     NAME,
     ROOT,

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import apache_beam as beam
 import pytest
 
-from beam_pipeline.engines import places
+from beam_pipeline.engines import checks
 from beam_pipeline.engines.engine import Engine, Place, flag_given
-from beam_pipeline.engines.job_server import JobServerEngine
-from beam_pipeline.engines.presets import ENGINES, engine_of
+from beam_pipeline.engines.presets import ENGINES, JobServerEngine, engine_of
 from beam_pipeline.settings.spec import Spec, make_spec
 
 __all__ = ["Chosen", "artifact_of", "choose"]
@@ -57,7 +56,7 @@ def spec(**settings: object) -> Spec:
 
 def put_jar(engine: str) -> Folder:
     version = beam.version.__version__
-    path = places.jar_path(artifact_of(engine), version)
+    path = checks.jar_path(artifact_of(engine), version)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
     return path

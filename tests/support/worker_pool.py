@@ -22,7 +22,7 @@ Folder = pathlib.Path
 PROGRAM = [
     sys.executable,
     "-c",
-    "from beam_pipeline.engines.worker_program import main; main()",
+    "from beam_pipeline.engines.worker import main; main()",
 ]
 # Nobody listens there: a worker waits for its engine.
 _NOWHERE = endpoints_pb2.ApiServiceDescriptor(url="localhost:1")

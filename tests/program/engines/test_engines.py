@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from beam_pipeline.engines import spark_jobs
+from beam_pipeline.engines import masters
 from beam_pipeline.engines.presets import ENGINES, FLINK
-from beam_pipeline.engines.worker_boot import write_worker
+from beam_pipeline.engines.worker import write_worker
 from tests.support.engines import choose, put_jar, spec, write_java
 from transforms.errors import (
     TargetError,
@@ -24,7 +24,7 @@ Folder = pathlib.Path
 @pytest.fixture(autouse=True)
 def spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A master of Spark that answers at any address."""
-    monkeypatch.setattr(spark_jobs, "_silence", lambda _host, _port: "")
+    monkeypatch.setattr(masters, "_silence", lambda _host, _port: "")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from beam_pipeline.engines import places
+from beam_pipeline.engines import checks
 
 Folder = pathlib.Path
 
@@ -84,9 +84,9 @@ def test_parts_have_a_name_of_their_own(
     (name,) = asked.jars
     assert name.startswith(f"{ARTIFACT}-9.9.9-of-2.")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = places.find_jar(ARTIFACT, "9.9.9")
+    found = checks.find_jar(ARTIFACT, "9.9.9")
     assert str(found) == done.stdout.strip()
-    assert places.find_jar(ARTIFACT, "9.9.10") is None
+    assert checks.find_jar(ARTIFACT, "9.9.10") is None
     again = asked.ask()
     assert (again.stdout, again.stderr) == (done.stdout, "")
     assert asked.calls == 2
@@ -99,10 +99,10 @@ def test_the_published_one_comes_first(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = Asked(tmp_path)
     asked.ask()
-    published = places.jar_path(ARTIFACT, "9.9.9")
+    published = checks.jar_path(ARTIFACT, "9.9.9")
     published.touch()
     assert asked.ask().stdout.strip() == str(published)
-    assert places.find_jar(ARTIFACT, "9.9.9") == published
+    assert checks.find_jar(ARTIFACT, "9.9.9") == published
 
 
 def test_a_damaged_download_is_no_missing_one(tmp_path: Folder) -> None:

@@ -11,7 +11,7 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.presets import FLINK, SPARK
-from beam_pipeline.engines.submission import cancel_at
+from beam_pipeline.engines.submit import cancel_at
 from beam_pipeline.running.convert import _end_job
 
 PLACE = Place("", "", master="flink:8081")

@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beam_pipeline.engines import dataflow_checks
+from beam_pipeline.engines import checks
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.presets import DATAFLOW, ENGINES
 from beam_pipeline.settings.spec import Spec, make_spec
@@ -33,7 +33,7 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither paths with keys, nor a region, from elsewhere; the client is there."""
     monkeypatch.setattr(paths, "_parameters", {})
     monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
-    monkeypatch.setattr(dataflow_checks, "_CLIENT", "json")
+    monkeypatch.setattr(checks, "_CLIENT", "json")
 
 
 def spec(**settings: object) -> Spec:
@@ -131,7 +131,7 @@ def test_harmless_parameters_are_not() -> None:
 
 def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam's own message would come after the planning, with a traceback."""
-    monkeypatch.setattr(dataflow_checks, "_CLIENT", "no.such.module")
+    monkeypatch.setattr(checks, "_CLIENT", "no.such.module")
     with pytest.raises(UsageError, match=r"beam-tfrecord\[dataflow\]"):
         choose(spec(), FLAGS)
 

@@ -16,10 +16,10 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.cli import main
-from beam_pipeline.engines import spark_jobs, submission
+from beam_pipeline.engines import masters, submit
 from beam_pipeline.engines.engine import Place, flag_given
-from beam_pipeline.engines.job_watch import Failure, lasting
 from beam_pipeline.engines.presets import ENGINES, engine_of
+from beam_pipeline.engines.watch import Failure, lasting
 from beam_pipeline.graph import build
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import make_plan
@@ -51,7 +51,7 @@ PLACE = Place(
 @pytest.fixture(autouse=True)
 def spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A master of Spark that answers at any address."""
-    monkeypatch.setattr(spark_jobs, "_silence", lambda _host, _port: "")
+    monkeypatch.setattr(masters, "_silence", lambda _host, _port: "")
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_the_file_that_starts_a_worker_is_in_tmpdir(
     """The work folder is in a store and is removed when the job has ended."""
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with submission._room("s3://bucket/.out.beam-tfrecord/w") as room:
+    with submit._room("s3://bucket/.out.beam-tfrecord/w") as room:
         assert room.startswith(f"{tmp_path}/")
         assert os.access(os.path.join(room, "worker"), os.X_OK)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from beam_pipeline.engines.beam_errors import in_text
-from beam_pipeline.engines.flink_jobs import cancel_job, traces_of_job
+from beam_pipeline.engines.masters import cancel_job, traces_of_job
 from transforms.errors import RejectLimitError
 
 NOW = 2_000_000_000

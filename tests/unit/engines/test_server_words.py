@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_pipeline.engines.engine_words import telling, with_words_of
+from beam_pipeline.engines.beam_errors import telling, with_words_of
 from transforms.errors import BeamTFRecordError, SourceError
 
 # As Spark 3.5.0 and Beam's job server of it print them.

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from beam_pipeline.engines.spark_jobs import reach_master
+from beam_pipeline.engines.masters import reach_master
 from transforms.errors import UsageError
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from beam_pipeline.engines.engine import RunHooks
-from beam_pipeline.engines.stopping import stop
-from beam_pipeline.engines.submission import run_watched
+from beam_pipeline.engines.submit import run_watched
+from beam_pipeline.engines.watch import stop
 from beam_pipeline.running import local as runner
 from transforms.errors import StorageError
 from transforms.storage import remote

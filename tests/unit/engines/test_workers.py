@@ -11,15 +11,15 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from beam_pipeline.engines import places
-from beam_pipeline.engines.engine import Place
-from beam_pipeline.engines.job_watch import JobWatch
-from beam_pipeline.engines.places import not_started
-from beam_pipeline.engines.presets import DATAFLOW, ENGINES
-from beam_pipeline.engines.workers import (
+from beam_pipeline.engines import checks
+from beam_pipeline.engines.checks import not_started
+from beam_pipeline.engines.engine import (
+    Place,
     refuse_starts,
     starts_elsewhere,
 )
+from beam_pipeline.engines.presets import DATAFLOW, ENGINES
+from beam_pipeline.engines.watch import JobWatch
 from tests.support.engines import choose, spec
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.work.reports import Reports
@@ -171,7 +171,7 @@ def test_an_address_at_which_no_job_server_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What takes connections may be anything: Beam would wait for it for a day."""
-    monkeypatch.setattr(places, "_ASK_SECONDS", 0.3)
+    monkeypatch.setattr(checks, "_ASK_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = f"127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(UsageError, match=r"found none: .* no gRPC server"):

@@ -26,14 +26,22 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
-from beam_pipeline.engines.beam_errors import in_text, translated
-from beam_pipeline.engines.engine import AddStages, Engine, Place, RunHooks
-from beam_pipeline.engines.engine_words import telling, with_words_of
-from beam_pipeline.engines.job_watch import JobWatch
-from beam_pipeline.engines.places import not_started
-from beam_pipeline.engines.stopping import watched
-from beam_pipeline.engines.worker_boot import write_worker
-from beam_pipeline.engines.workers import silence_check
+from beam_pipeline.engines.beam_errors import (
+    in_text,
+    telling,
+    translated,
+    with_words_of,
+)
+from beam_pipeline.engines.checks import not_started
+from beam_pipeline.engines.engine import (
+    AddStages,
+    Engine,
+    Place,
+    RunHooks,
+    silence_check,
+)
+from beam_pipeline.engines.watch import JobWatch, watched
+from beam_pipeline.engines.worker import write_worker
 from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
@@ -321,3 +329,65 @@ def cancel_at(endpoint: str, name: str) -> None:
                     stub.Cancel(ended, timeout=_ASK_SECONDS)
     except grpc.RpcError as error:
         raise OSError(f"no answer of the job server at {endpoint!r}") from error
+
+
+def run_on_dataflow(
+    engine: Engine,
+    place: Place,
+    add_stages: AddStages,
+    hooks: RunHooks,
+    reports: Reports,
+) -> None:
+    """Runs a pipeline on Dataflow and returns when it is done.
+
+    Reports the id of the job, and at the end its counters. See `Engine.run`.
+    """
+    with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
+        check = "its machines, which take minutes to start, run: see the job's page"
+        watch = JobWatch(engine.name, reports, hooks.say, check)
+        with watch.watching():
+            counters = run_watched(
+                pipeline,
+                watch.look,
+                hooks,
+                submitted=lambda result: hooks.say(_in_beams_words(result.job_id())),
+            )
+    if counters:
+        hooks.say(f"{engine.name} has counted: {counters}")
+
+
+def submit_to_dataflow(
+    engine: Engine, place: Place, add_stages: AddStages, hooks: RunHooks
+) -> str:
+    """Hands a pipeline over, and returns the id of its job.
+
+    See `Engine.submit`.
+    """
+    with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
+        result: Any = pipeline.run()
+        job: str = result.job_id()
+        hooks.say(_in_beams_words(job))
+        return job
+
+
+@contextlib.contextmanager
+def _pipeline(
+    engine: Engine, place: Place, add_stages: AddStages, beam_flags: Sequence[str]
+) -> Iterator[beam.Pipeline]:
+    """Yields the pipeline; translates errors into ours."""
+    options = PipelineOptions([*engine.presets(place), *beam_flags])
+    with contextlib.ExitStack() as stack:
+        try:
+            pipeline = beam.Pipeline(runner=new_runner(engine.runner), options=options)
+            stack.callback(files.remove_tree, pipeline.local_tempdir)
+            add_stages(pipeline)
+            yield pipeline
+        except BeamTFRecordError:
+            raise
+        except Exception as failure:
+            raise translated(failure) from failure
+
+
+def _in_beams_words(job: str) -> str:
+    """Returns the line that schedulers look for, Airflow's operator among them."""
+    return f"Created job with id: [{job}]"

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline.engines import job_watch
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.job_watch import JobWatch
+from beam_pipeline.engines.watch import JobWatch
 from transforms.core.this_worker import Worker
 from transforms.errors import RejectLimitError, WorkerError
 from transforms.work.reports import Reports
@@ -113,8 +112,8 @@ def test_the_submitter_reports_too(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its report is renewed while the job is watched."""
-    monkeypatch.setattr(job_watch, "RENEWED_SECONDS", 0.0)
-    monkeypatch.setattr(job_watch, "_NEAR_SECONDS", 0.01)
+    monkeypatch.setattr(f"{JobWatch.__module__}.RENEWED_SECONDS", 0.0)
+    monkeypatch.setattr(f"{JobWatch.__module__}._NEAR_SECONDS", 0.01)
     os.utime(reports.submitter, (0, 0))
     watch, _ = watch_of(reports)
     with watch.watching():

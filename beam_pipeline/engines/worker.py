@@ -8,18 +8,23 @@ submitter, installed or not.
 """
 
 import argparse
+import importlib.metadata
 import os
+import platform
 import shlex
 import stat
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import NoReturn
+
+from beam_pipeline.version import __version__
 
 _START = (
     "import sys; count = int(sys.argv[1]); "
     "sys.path[:] = sys.argv[2:2 + count]; "
-    "from beam_pipeline.engines.worker_boot import boot; "
+    "from beam_pipeline.engines.worker import boot; "
     "boot(sys.argv[2 + count:])"
 )
 _LOOK_SECONDS = 1.0
@@ -72,3 +77,34 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os._exit(1)
+
+
+_NAME = "beam-tfrecord-worker"
+_USAGE = f"""usage: {_NAME} --id=ID --provision_endpoint=HOST:PORT
+
+Works for an engine, which starts it. Beam's pool starts it as well:
+
+  python -m apache_beam.runners.worker.worker_pool_main --service_port=50000 \\
+      --container_executable=PATH_OF_{_NAME.upper()}
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits: 0 when the engine hangs up, 2 usage error."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["--version"]:
+        sys.stdout.write(f"{_versions()}\n")
+    elif arguments[:1] == ["--help"]:
+        sys.stdout.write(_USAGE)
+    elif not arguments or not arguments[0].startswith("--"):
+        sys.stderr.write(_USAGE)
+        sys.exit(2)
+    else:
+        boot(arguments, name=_NAME)
+    sys.exit(0)
+
+
+def _versions() -> str:
+    beam = importlib.metadata.version("apache-beam")
+    python = platform.python_version()
+    return f"beam-tfrecord {__version__}, Beam {beam}, Python {python}"
