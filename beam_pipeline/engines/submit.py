@@ -18,13 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-import grpc
 from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
 )
-from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
 from beam_pipeline.engines.beam_errors import (
     in_text,
@@ -55,8 +53,6 @@ _CANCEL_SECONDS = 20.0
 # After it a job server is ended by force.
 _END_SECONDS = 5.0
 _LOG_BYTES = 1 << 16
-# A server that takes longer to answer is treated as unreachable.
-_ASK_SECONDS = 10
 _PR_SET_PDEATHSIG = 1
 # Loaded before the fork: between fork and exec a child may call hardly anything.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -306,29 +302,6 @@ def _try(cancel: Callable[[], object]) -> None:
     thread = threading.Thread(target=work, name="cancel", daemon=True)
     thread.start()
     thread.join(_CANCEL_SECONDS)
-
-
-def cancel_at(endpoint: str, name: str) -> None:
-    """Cancels the jobs of a name at a job server; those that have ended stay as is.
-
-    Args:
-      endpoint: host:port of the server.
-      name: that the job was submitted with.
-
-    Raises:
-      OSError: it cannot be asked.
-    """
-    try:
-        with grpc.insecure_channel(endpoint) as channel:
-            stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
-            asked = beam_job_api_pb2.GetJobsRequest()
-            for job in stub.GetJobs(asked, timeout=_ASK_SECONDS).job_info:
-                # The servers of Flink and Spark add a word that no other job has.
-                if job.job_id.startswith(f"{name}_"):
-                    ended = beam_job_api_pb2.CancelJobRequest(job_id=job.job_id)
-                    stub.Cancel(ended, timeout=_ASK_SECONDS)
-    except grpc.RpcError as error:
-        raise OSError(f"no answer of the job server at {endpoint!r}") from error
 
 
 def run_on_dataflow(

@@ -11,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_pipeline.beam_internals.job_service import cancel_at
 from beam_pipeline.engines.checks import unseen_image
 from beam_pipeline.engines.engine import (
     Engine,
@@ -21,7 +22,6 @@ from beam_pipeline.engines.engine import (
     version_rules,
 )
 from beam_pipeline.engines.presets import engine_of
-from beam_pipeline.engines.submit import cancel_at
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import Plan, check_room
 from beam_pipeline.planning.request import lock_digests

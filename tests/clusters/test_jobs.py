@@ -21,9 +21,9 @@ from clusters.notes import (
     read_cluster,
 )
 
+from beam_pipeline.beam_internals.job_service import cancel_at
 from beam_pipeline.engines.checks import find_jar
 from beam_pipeline.engines.presets import OPENED, SPARK
-from beam_pipeline.engines.submit import cancel_at
 from tests.clusters.runs import (
     NAME,
     ROOT,

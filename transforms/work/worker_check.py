@@ -215,8 +215,8 @@ def _check_paths(witnesses: Sequence[Witness], worker: Worker) -> None:
             raise WorkerError(
                 f"Every worker must see what the job reads; {witness.path!r} is not "
                 f"visible to {worker.in_words()}{why}. Put it into an object store, "
-                f"and let workers be started where they run, with --worker-pool or "
-                f"--worker-command; or put it, and TMPDIR, onto a disk that all "
+                f"and let workers be started where they run, by Beam's "
+                f"--environment_type; or put it, and TMPDIR, onto a disk that all "
                 f"machines see under this very path, and say --shared-output. Nothing "
                 f"was committed."
             )

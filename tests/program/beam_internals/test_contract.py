@@ -183,7 +183,7 @@ def test_local_runner_runs_the_harness() -> None:
     assert isinstance(worker_handlers.FNAPI_RUNNER_CAPABILITIES, frozenset)
 
 
-# runners.py
+# engines/presets.py
 
 
 @pytest.mark.parametrize("name", ENGINES)

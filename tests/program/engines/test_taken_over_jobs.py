@@ -9,9 +9,9 @@ import grpc
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
+from beam_pipeline.beam_internals.job_service import cancel_at
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.presets import FLINK, SPARK
-from beam_pipeline.engines.submit import cancel_at
 from beam_pipeline.running.convert import _end_job
 
 PLACE = Place("", "", master="flink:8081")

@@ -84,6 +84,21 @@ def test_presets_start_our_worker(name: str) -> None:
     assert options.job_server_timeout >= 86_400
 
 
+@pytest.mark.parametrize("name", ["flink", "spark", "prism"])
+def test_commands_of_job_servers(name: str) -> None:
+    """Flags of Beam name the program, and the port is the one that is asked for."""
+    engine = ENGINES[name]
+    flags = PipelineOptions([*engine.presets(PLACE), "--artifact_port=6"])
+    command = engine.server(flags.get_all_options(), 5)
+    assert all(isinstance(word, str) for word in command)
+    assert PLACE.program in command
+    assert "5" in command
+    if name != "prism":
+        assert command[0] == PLACE.java
+        assert command[command.index("--artifact-port") + 1] == "6"
+        assert PLACE.master in command
+
+
 def test_presets_of_flink() -> None:
     """The flags that are easily wrong: version, master, parallelism, places."""
     flags = ENGINES["flink"].presets(PLACE)

@@ -342,7 +342,7 @@ def test_a_path_that_the_worker_does_not_see(
             check_worker(seen)
         return str(caught.value)
 
-    words = ("--worker-pool", "--worker-command", "TMPDIR", "--shared-output")
+    words = ("--environment_type", "TMPDIR", "--shared-output")
     # Another disk, on which a folder has the name.
     (source / "cats" / "a.jpg").write_bytes(b"12345")
     said = refused()
