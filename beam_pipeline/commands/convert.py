@@ -21,10 +21,7 @@ from beam_pipeline.commands.report_file import (
     submitted_json,
     success_json,
 )
-from beam_pipeline.engines.engine import Engine, RunHooks
-from beam_pipeline.engines.workers import refuse_starts
 from beam_pipeline.engines.engine import Engine, RunHooks, refuse_starts
-from beam_pipeline.planning.derived import missing_files
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
