@@ -22,7 +22,7 @@ from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.file_names import check_file_names
 from transforms.core.manifest import Manifest
 from transforms.errors import raising_in_python
-from transforms.publishing import target, work_folder
+from transforms.publishing import target
 from transforms.storage.paths import another_job
 from transforms.work.reject_files import remove_left
 
@@ -167,7 +167,7 @@ def _convert(
             # The copy is a new file each time: compare it by its content.
             spec = spec.model_copy(update={**stored, "fingerprint": "content"})
         # A run that was killed while publishing is completed or undone first.
-        work_folder.recover(spec.output)
+        target.at(spec.output).recover()
         prepared = prepare(spec, steps=between is not None)
         if prepared.done is not None:
             remove_left(target.rejects_path(spec.output))

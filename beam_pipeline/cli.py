@@ -543,8 +543,18 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
     is_flag=True,
     help="Remove rows of Beam pipelines that may be running too; they would fail.",
 )
+@click.option(
+    "--older-than",
+    metavar="DAYS",
+    type=click.FloatRange(min=0),
+    default=7.0,
+    show_default=True,
+    help="In a bucket, leave what a run has put there since; it may be at work.",
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
-def clean(directory: str, dry_run: bool, pipelines: bool, quiet: bool) -> int:
+def clean(
+    directory: str, dry_run: bool, pipelines: bool, older_than: float, quiet: bool
+) -> int:
     """Remove what runs that were killed or failed left behind, and list it.
 
     \b
@@ -553,7 +563,11 @@ def clean(directory: str, dry_run: bool, pipelines: bool, quiet: bool) -> int:
     from beam_pipeline.commands import clean as clean_command
 
     return clean_command.run(
-        directory, dry_run=dry_run, pipelines=pipelines, quiet=quiet
+        directory,
+        dry_run=dry_run,
+        pipelines=pipelines,
+        older_than=older_than,
+        quiet=quiet,
     )
 
 

@@ -58,7 +58,7 @@ def _shares(plan: Plan) -> dict[str, Fraction]:
 
 
 def make_job(
-    plan: Plan, store: Store, *, resumes: bool = False, token: str = ""
+    plan: Plan, store: Store, *, resumes: bool = False, detached: bool = False
 ) -> Job:
     """Returns a plan with what its stages need besides.
 
@@ -66,7 +66,7 @@ def make_job(
       plan: of the job.
       store: its work folder, made.
       resumes: whether an earlier run has left segments in the work folder.
-      token: see `transforms.stages.commit.Publication`.
+      detached: see `transforms.stages.job_plan.Publication`.
     """
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
@@ -113,7 +113,7 @@ def make_job(
         keeps_work=spec.keep_work,
         shares=_shares(plan),
         verified=spec.verify,
-        token=token,
+        detached=detached,
     )
     splits = plan.splits
     job_plan = JobPlan(

@@ -4,24 +4,34 @@ That is next to a target, or in a folder of shards:
 
 .<name>.beam-tfrecord/    unfinished work on the target <name> beside it, or on
                           files of a `WriteTFRecords` (`transforms.tfrecord.renaming`)
+<name>/data-<job>-<word>/ in a bucket: files of a dataset that was not published, or
+                          was replaced
 <name>.rejects.jsonl      the rejects of a run that tolerated fewer, and beside it
                           <name>.rejects.items where the items were kept
 """
 
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from beam_pipeline.terminal.console import new_table, open_console, print_table
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.errors import TargetError
-from transforms.publishing import own_folder, target, work_folder
-from transforms.publishing.bucket.runs import State
-from transforms.storage.paths import WORK_SUFFIX, absolute, is_remote, relative
-from transforms.storage.remote_look import walk
+from transforms.publishing import own_folder, target
+from transforms.publishing.bucket import BucketTarget
+from transforms.publishing.local import LocalTarget
+from transforms.publishing.shared_run import State, pipelines_of
+from transforms.storage.paths import (
+    WORK_SUFFIX,
+    absolute,
+    is_remote,
+    relative,
+    work_folder,
+)
 from transforms.tfrecord import renaming
 from transforms.work import reject_files
 
@@ -33,7 +43,8 @@ _SHOWN = 3
 _HIDDEN = re.compile(
     rf"\.(?P<name>.+)(?:{WORK_SUFFIX}|{own_folder.NEW_SUFFIX})", re.DOTALL
 )
-# Those with most to lose first. `state_of` gives no other states.
+_DAY_SECONDS = 86400.0
+# Those with most to lose first.
 _PIPELINES = {
     State.HERE: "rows of a pipeline whose program is running",
     State.UNKNOWN: "rows of a pipeline, which may be running",
@@ -57,6 +68,8 @@ class _Leftover:
       not_ours: why it is foreign, though its name is that of a leftover; it stays.
       pipeline: what is known of the pipelines whose rows it holds, and as long as one
         of them may be running; None for none.
+      days: since something of it was put into a bucket; None on a disk.
+      remove: removes it from a bucket; returns whether it could.
     """
 
     path: str
@@ -67,15 +80,20 @@ class _Leftover:
     foreign: tuple[str, ...] = ()
     not_ours: str = ""
     pipeline: State | None = None
+    days: float | None = None
+    remove: Callable[[], bool] = lambda: False
 
 
-def run(directory: str, *, dry_run: bool, pipelines: bool, quiet: bool) -> int:
+def run(
+    directory: str, *, dry_run: bool, pipelines: bool, older_than: float, quiet: bool
+) -> int:
     """Lists what dead runs have left of a target or in a folder, and removes it.
 
     Args:
       directory: an output of `convert` or `WriteTFRecords`, or a folder of such.
       dry_run: only list.
       pipelines: whether all pipelines that write there are known to have ended.
+      older_than: days; in a bucket, what is younger stays.
       quiet: print errors only.
 
     Returns:
@@ -86,13 +104,16 @@ def run(directory: str, *, dry_run: bool, pipelines: bool, quiet: bool) -> int:
       TargetError: there is neither the folder nor a leftover of it; or a file that is
         not ours has the name of a leftover. It stays; all others are removed.
     """
-    found = _find(directory)
+    found = _find(directory, older_than)
     if not found and not files.is_folder(directory):
         raise TargetError(
             f"{directory!r} must be a folder, or an output that was never finished; "
             f"there is nothing of that name. Correct the path."
         )
-    outcomes = [_outcome(each, dry_run=dry_run, pipelines=pipelines) for each in found]
+    outcomes = [
+        _outcome(each, dry_run=dry_run, pipelines=pipelines, older_than=older_than)
+        for each in found
+    ]
     if not quiet:
         _show(found, outcomes, directory)
     for each in found:
@@ -101,10 +122,18 @@ def run(directory: str, *, dry_run: bool, pipelines: bool, quiet: bool) -> int:
     return 1 if {_IN_USE, _UNSURE} & {*outcomes} else 0
 
 
-def _outcome(each: _Leftover, *, dry_run: bool, pipelines: bool) -> str:
+def _outcome(
+    each: _Leftover, *, dry_run: bool, pipelines: bool, older_than: float
+) -> str:
     """Removes a leftover, unless it is to be listed only; returns what became of it."""
     if each.not_ours:
         return "not ours, left"
+    if each.days is not None:
+        if each.days < older_than:
+            return f"left, not {older_than:g} days old"
+        if dry_run:
+            return "would be removed"
+        return "removed" if each.remove() else _IN_USE
     held = ", ".join(map(repr, each.foreign[:_SHOWN]))
     if held and not each.kind:
         return f"left, for it holds {held}"
@@ -140,27 +169,57 @@ def _holds(each: _Leftover) -> str:
     return "" if each.not_ours else each.kind or "no work"
 
 
-def _find(directory: str) -> list[_Leftover]:
+def _find(directory: str, older_than: float) -> list[_Leftover]:
     """Returns what was left of runs on this target, and on those in this folder."""
     directory = absolute(directory)
-    own = target.work_folder(directory)
-    found = [
-        _unfinished(path, directory)
-        for path in (own, own_folder.new_path(own))
-        if _is_there(path)
-    ]
+    if is_remote(directory):
+        found = _in_bucket(directory, older_than)
+    else:
+        own = work_folder(directory)
+        found = [
+            _unfinished(path, directory)
+            for path in (own, own_folder.new_path(own))
+            if files.exists(path)
+        ]
     rejects = target.rejects_path(directory)
     found.extend(
         _rejects(path)
         for path in (rejects, reject_files.items_beside(rejects))
-        if _is_there(path) or files.is_file(path)
+        if files.exists(path)
     )
     if files.is_folder(directory):
         for name in files.names_in(directory):
             path = os.path.join(directory, name)
-            if (known := _HIDDEN.fullmatch(name)) and _is_there(path):
+            if known := _HIDDEN.fullmatch(name):
                 of = os.path.join(directory, known["name"])
-                found.append(_unfinished(path, of))
+                found += (
+                    _in_bucket(of, older_than)
+                    if is_remote(of)
+                    else [_unfinished(path, of)]
+                )
+    return found
+
+
+def _in_bucket(of: str, older_than: float) -> list[_Leftover]:
+    """Returns what runs on a target in a bucket have left; writes pointers again."""
+    there = BucketTarget(of)
+    seconds = older_than * _DAY_SECONDS
+    there.mend()
+    found = [
+        _Leftover(
+            left.path,
+            "" if left.uploads else "work on a dataset",
+            left.bytes,
+            left.blocks,
+            left.shards,
+            days=left.age / _DAY_SECONDS,
+            remove=functools.partial(there.remove, left, older_than=seconds),
+        )
+        for left in there.leftovers()
+    ]
+    if foreign := there.foreign_names():
+        folder = work_folder(of)
+        found.append(_Leftover(folder, "", foreign=tuple(foreign)))
     return found
 
 
@@ -170,11 +229,6 @@ def _rejects(path: str) -> _Leftover:
     except TargetError as error:
         return _Leftover(path, "", not_ours=str(error))
     return _Leftover(path, "rejects of a failed run", files.size_of(path))
-
-
-def _is_there(folder: str) -> bool:
-    # A link exists even if its target does not; it is reported as not ours.
-    return files.is_folder(folder) if is_remote(folder) else files.exists(folder)
 
 
 def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
@@ -201,9 +255,9 @@ def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
             assert known is not None
             of = os.path.join(parent, known["name"])
             # One may have started since it was found.
-            if not pipelines and _worst(work_folder.pipelines(of)) in _MAY_RUN:
+            if not pipelines and _worst(pipelines_of(of)) in _MAY_RUN:
                 return False
-            work_folder.clear(of)
+            target.at(of).clear(sure=True)
     except TargetError:
         return False
     return True
@@ -212,7 +266,7 @@ def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
 def _unfinished(folder: str, of: str) -> _Leftover:
     """Returns what is in a work folder of the target `of`."""
     try:
-        work_folder.check(of)
+        LocalTarget(of).check_work_folder()
     except TargetError as error:
         try:
             # Runs of the two kinds differ in the forms of their names.
@@ -221,15 +275,16 @@ def _unfinished(folder: str, of: str) -> _Leftover:
             return _Leftover(folder, "", not_ours=str(error))
     size = _size(folder)
     files_of_runs = renaming.own_folder(folder)
-    if not is_remote(folder) and files_of_runs.run_names():
+    if files_of_runs.run_names():
         foreign = tuple(files_of_runs.foreign_names())
         return _Leftover(folder, "unfinished files", size, foreign=foreign)
-    runs, blocks, shards = work_folder.finished(of)
+    there = LocalTarget(of)
+    runs, blocks, shards = there.finished()
     kind = "work on a dataset" if runs else ""
-    pipeline = _worst(work_folder.pipelines(of))
+    pipeline = _worst(pipelines_of(of))
     if pipeline is not None:
         kind = _PIPELINES[pipeline]
-    foreign = tuple(work_folder.foreign_names(of))
+    foreign = tuple(there.foreign_names())
     return _Leftover(folder, kind, size, blocks, shards, foreign, pipeline=pipeline)
 
 
@@ -240,8 +295,6 @@ def _worst(states: Sequence[State]) -> State | None:
 
 
 def _size(folder: str) -> int:
-    if is_remote(folder):
-        return sum(found.size for found in walk(folder))
     return sum(
         os.lstat(os.path.join(parent, name)).st_size
         for parent, _, names in os.walk(folder)

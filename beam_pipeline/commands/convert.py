@@ -35,7 +35,7 @@ from transforms.errors import (
     StorageError,
     TargetError,
 )
-from transforms.publishing import target, work_folder
+from transforms.publishing import target
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.work.reject_files import remove_left
 
@@ -88,7 +88,7 @@ def run(
         else:
             refuse_starts(spec, "a local run")
         # A run that was killed while publishing is completed or undone first.
-        work_folder.recover(spec.output)
+        target.at(spec.output).recover()
         with shown_planning(quiet=quiet):
             let_arrow_look()
             # If the dataset is up to date, Beam is not needed: look before loading it.
@@ -143,7 +143,7 @@ def _up_to_date(
     """Reports that the dataset exists already; removes leftovers of earlier runs."""
     if not prepared.spec.keep_work:
         with contextlib.suppress(TargetError):
-            work_folder.clear(prepared.spec.output, sure=False)
+            target.at(prepared.spec.output).clear(sure=False)
     remove_left(target.rejects_path(prepared.spec.output))
     seconds = time.monotonic() - started
     result = success_json(manifest, absolute(prepared.spec.output), seconds)

@@ -75,7 +75,6 @@ def subset(
             request,
             overwrite=overwrite,
             opened=bar.watched,
-            say=printing.say,
         )
     if not quiet:
         manifest = made.manifest
@@ -118,7 +117,6 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
             overwrite=overwrite,
             opened=bar.watched,
             read=bar.add,
-            say=printing.say,
         )
     if not quiet:
         of = count_text(len(datasets), "dataset")

@@ -35,6 +35,8 @@ from transforms.core.tfrecord.record_index import text_index_file
 from transforms.errors import BusyError, TargetError, UsageError
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.publishing import target, work_folder
+from transforms.formats.tfrecord_files.shards import Shard
+from transforms.publishing import target
 from transforms.publishing.derived_files import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.render import render_sidecars
@@ -97,14 +99,30 @@ class _Deriving:
         """
         self.has_written = True
         path = self.manifest.path(self._directory, name)
-        if name not in self.replaced:
-            if not files.exists(path) or self._store.has_announced(name):
+        if self._store.placed:
+            self._make_room(name, path)
+        elif name not in self.replaced:
+            if not files.exists(path):
                 self._store.announce(name)
             elif self._overwrite:
                 self.replaced.add(name)
             else:
                 raise taken_name(path)
         return os.path.join(self._store.dataset, name)
+
+    def _make_room(self, name: str, path: str) -> None:
+        """Removes a file in an object store that may be replaced.
+
+        What a run of the same kind has left may be equal; who writes it looks.
+        """
+        named = {facts.file: facts for facts in self.manifest.derived}.get(name)
+        if not files.exists(path) or not (named or self._overwrite):
+            return
+        if named and not self._overwrite and files.size_of(path) == named.bytes:
+            found = google_crc32c.value(files.read_bytes(path))
+            if found == named.crc32c:
+                raise taken_name(path)
+        files.remove_file(path)
 
     def add(self, facts: Sequence[FileFacts]) -> None:
         """Notes files that are written."""
@@ -328,13 +346,13 @@ def _deriving(
       DamageError: the manifest is damaged.
       StorageError: a file could not be written.
     """
-    work_folder.recover(directory)
     place = target.at(directory)
-    with storing(directory), work_folder.held(directory) as hold:
+    place.recover()
+    with storing(directory), place.held():
         seen = version_of(os.path.join(directory, MANIFEST_NAME))
         manifest = target.read_manifest(directory)
-        folder = os.path.join(target.work_folder(directory), _WORK)
-        store = place.open_derived(Store(folder), manifest, hold)
+        folder = place.work_path(_WORK, seen="", keeps_work=True)
+        store = place.open_derived(Store(folder), manifest)
         try:
             work = _Deriving(
                 directory, manifest, store, version=version, overwrite=overwrite
@@ -350,4 +368,4 @@ def _deriving(
                 f"again."
             ) from error
         finally:
-            place.leave_derived(store, hold=hold)
+            place.leave_derived(store)

@@ -48,7 +48,6 @@ def join_datasets(
     overwrite: bool = False,
     opened: Callable[[str], BinaryIO],
     read: Callable[[int], None] = lambda _bytes: None,
-    say: Callable[[str], None] = lambda _text: None,
 ) -> Made:
     """Writes several datasets as one; says which images several splits have.
 
@@ -58,7 +57,6 @@ def join_datasets(
       overwrite: whether a dataset there is replaced.
       opened: opens a file of one of the datasets for reading.
       read: called with the size of what is read in another way.
-      say: called with what a person should know meanwhile.
 
     Raises:
       UsageError: a dataset is named twice.
@@ -85,7 +83,7 @@ def join_datasets(
         return with_sidecars(manifest, {}, sources, store)
 
     decides = ["merge", [each.manifest.digest for each in datasets]]
-    manifest = publish_copy(place, decides, build, say)
+    manifest = publish_copy(place, decides, build)
     return Made(manifest, counts[False], counts[True])
 
 

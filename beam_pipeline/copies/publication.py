@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +21,7 @@ import pyarrow as pa
 from beam_pipeline.copies.shard_copies import CopiedShard, copy_whole
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of, indexes_of
-from beam_pipeline.version import __version__
+from beam_pipeline.version import __version__, deciding_versions
 from transforms import files
 from transforms.core.catalogue import (
     OWN_COLUMNS,
@@ -49,6 +48,7 @@ from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
 from transforms.sidecars.render import render_sidecars
 from transforms.sidecars.tfds import pointers_to
+from transforms.publishing import target
 from transforms.storage import folders
 from transforms.storage.paths import absolute
 from transforms.work.store import Store
@@ -251,7 +251,7 @@ class Place:
 
     Attributes:
       directory: the target.
-      seen: what `target.state` said of it.
+      seen: what `Target.state` said of it.
       started: when the run was.
     """
 
@@ -271,9 +271,9 @@ def look_at(directory: str, sources: Sequence[Dataset], *, overwrite: bool) -> P
     Raises:
       TargetError: the output holds a dataset, or something else.
     """
-    started = _now()
-    work_folder.recover(directory)
-    seen = target.state(directory)
+    started, there = _now(), target.at(directory)
+    there.recover()
+    seen = there.state()
     for source in sources:
         within = absolute(directory), absolute(source.directory)
         if within[0] != within[1] and files.is_inside(*within):
@@ -281,12 +281,12 @@ def look_at(directory: str, sources: Sequence[Dataset], *, overwrite: bool) -> P
                 f"The output must be outside of the dataset; {directory!r} is in "
                 f"{source.directory!r}. Choose another output."
             )
-    there = target.check_contents(directory)
-    work_folder.check(directory)
-    if there is not None:
+    manifest = there.check_contents()
+    there.check_work_folder()
+    if manifest is not None:
         if not overwrite:
-            raise target.taken(directory, there)
-        target.check_replaceable(directory)
+            raise target.taken(directory, manifest)
+        there.check_replaceable()
     return Place(directory, seen, started)
 
 
@@ -294,7 +294,6 @@ def publish_copy(
     place: Place,
     decides: object,
     build: Callable[[Store], Manifest],
-    say: Callable[[str], None],
 ) -> Manifest:
     """Builds a dataset in a work folder and publishes it, whole or not at all.
 
@@ -303,19 +302,19 @@ def publish_copy(
       decides: JSON of all that decides the dataset's bytes.
       build: writes the files into a store's `dataset`; returns the manifest, whose
         `run` is to be completed.
-      say: called with what a person should know meanwhile.
 
     Raises:
       TargetError: another run is at work there.
       CommitError: the target has changed meanwhile. Nothing was published.
     """
     directory, seen = place.directory, place.seen
-    text = json.dumps([decides, __version__]).encode()
+    text = json.dumps([decides, deciding_versions()]).encode()
     job = hashlib.blake2b(text, digest_size=16).hexdigest()
-    store = Store(os.path.join(target.work_folder(directory), job))
-    with work_folder.held(directory, job, say) as hold:
-        store = work_folder.open_store(directory, hold, store, job=job, seen=seen)
-        work_folder.take_over(directory, hold, store)
+    there = target.at(directory)
+    store = Store(there.work_path(job, seen=seen, keeps_work=False))
+    with there.held():
+        store = there.open_store(store, job=job, seen=seen)
+        target.take_over(there, store)
         store.make()
         if not store.placed:
             # What a killed run has left there is made again: it left no receipts.
@@ -323,45 +322,41 @@ def publish_copy(
             folders.make(store.dataset)
         try:
             manifest = build(store)
-            run = _run(manifest, place, job, store)
+            run = _run(manifest, place, job)
             manifest = dataclasses.replace(manifest, run=run)
-            target.at(directory).publish(store, manifest, seen=seen)
+            there.publish(store, manifest, seen=seen)
         except BaseException as error:
             # The first error is the one to report; the next run clears up.
             with contextlib.suppress(OSError, StorageError):
                 if _has_published(directory, job, seen):
                     error.add_note(COMMITTED_NOTE)
-                    work_folder.end(directory, hold, store, keeps_work=False)
+                    there.end(store, keeps_work=False)
                 else:
-                    work_folder.leave(directory, hold, store, seen=seen)
+                    there.leave(store, seen=seen)
             raise
         try:
-            work_folder.end(directory, hold, store, keeps_work=False)
+            there.end(store, keeps_work=False)
         except (OSError, StorageError) as error:
             error.add_note(COMMITTED_NOTE)
             raise
     return manifest
 
 
-def _run(manifest: Manifest, place: Place, job: str, store: Store) -> dict[str, Any]:
-    run = {
+def _run(manifest: Manifest, place: Place, job: str) -> dict[str, Any]:
+    return {
         **manifest.run,
         "started": place.started,
         "finished": _now(),
         "job": job,
         "versions": {"python": platform.python_version(), _MAKER: __version__},
     }
-    if store.place:
-        run["folder"] = store.place
-        run["pointers"] = sorted(pointers_to(store.place, manifest))
-    return run
 
 
 def _has_published(directory: str, job: str, seen: str) -> bool:
     """Whether what is at the target was written by this very run."""
     try:
         manifest = target.read_manifest(directory)
-        return manifest.run.get("job") == job and target.state(directory) != seen
+        return manifest.run.get("job") == job and target.at(directory).state() != seen
     except (OSError, DamageError, StorageError):
         return False
 

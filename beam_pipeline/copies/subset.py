@@ -43,7 +43,6 @@ def make_subset(
     *,
     overwrite: bool = False,
     opened: Callable[[str], BinaryIO],
-    say: Callable[[str], None] = lambda _text: None,
 ) -> Made:
     """Writes a part of a dataset as a dataset of its own.
 
@@ -53,7 +52,6 @@ def make_subset(
       request: what is asked of it.
       overwrite: whether a dataset there is replaced.
       opened: opens a file of the dataset for reading.
-      say: called with what a person should know meanwhile.
 
     Raises:
       TargetError: the output holds a dataset, or something else.
@@ -85,7 +83,7 @@ def make_subset(
         return with_sidecars(manifest, names, shards.sources(), store)
 
     decides = [dataset.manifest.digest, request.to_json()]
-    manifest = publish_copy(place, decides, build, say)
+    manifest = publish_copy(place, decides, build)
     return Made(manifest, shards.whole, shards.changed)
 
 

@@ -28,10 +28,6 @@ def _unheard(text: str) -> None:
     """Nobody listens."""
 
 
-def _unnoted(job: str) -> None:
-    """Nobody notes it."""
-
-
 @dataclasses.dataclass(frozen=True)
 class RunHooks:
     """Where the caller of a run takes part in it.
@@ -43,7 +39,6 @@ class RunHooks:
       watch: called several times a second meanwhile, in the calling thread.
       say: called with what a person should know.
       abandon: called once when the run is stopped; after it nothing may be published.
-      submits: called with the name of the job, before it is submitted.
     """
 
     beam_flags: Sequence[str] = ()
@@ -52,7 +47,6 @@ class RunHooks:
     watch: Callable[[], None] = _nothing
     say: Callable[[str], None] = _unheard
     abandon: Callable[[], None] = _nothing
-    submits: Callable[[str], None] = _unnoted
 
 
 class JobSettings(Protocol):

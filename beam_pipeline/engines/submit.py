@@ -93,7 +93,6 @@ def run_on_engine(
             )
             try:
                 add_stages(pipeline)
-                hooks.submits(name)
                 with watch.watching():
                     counters = run_watched(pipeline, watch.look, hooks, cancel)
             except BeamTFRecordError:

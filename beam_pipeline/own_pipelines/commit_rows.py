@@ -65,7 +65,7 @@ def commit_rows(
     if manifest is not None:
         status = "committed"
         if not _holds(manifest, shards):
-            began_after = target.state(run.directory) == publication.seen
+            began_after = target.at(run.directory).state() == publication.seen
             if began_after or run.has_ended(publication.job):
                 raise _submitted_again(manifest)
             status = "repeated"
@@ -80,8 +80,9 @@ def commit_rows(
         return _committed(run, manifest, status)
     if run.has_ended(publication.job):
         return _unchanged(run, shards)
-    if target.state(run.directory) != publication.seen:
-        raise target.overtaken(run.directory)
+    if target.at(run.directory).state() != publication.seen:
+        there = target.read_manifest(run.directory)
+        raise target.overtaken(run.directory, there)
     before.check(run.store)
     locks = [fact.lock for fact in facts if isinstance(fact, SplitFindings)]
     publication = dataclasses.replace(publication, new_lock=max(locks, default=""))

@@ -49,6 +49,9 @@ from transforms.publishing.bucket.runs import this_run
 from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.row_types import check_row_type
 from transforms.rows.tally import SpooledBundle
+from transforms.gather.row_types import check_row_type
+from transforms.publishing.shared_run import SharedRun, this_program
+from transforms.stages.commit import Facts
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.spool import SpoolRows
 from transforms.storage.paths import absolute, is_remote
@@ -227,7 +230,7 @@ class WriteDataset(beam.PTransform):
                 named=workers is not None,
             ),
             shared=workers is not None and not is_far,
-            program="" if workers is not None or is_far else json.dumps(this_run()),
+            program="" if workers is not None or is_far else json.dumps(this_program()),
         )
         seen = (
             rows.pipeline

@@ -52,8 +52,8 @@ from transforms.errors import (
     source_error,
 )
 from transforms.files import FileEntry
-from transforms.publishing import target, work_folder
-from transforms.storage.paths import absolute, is_remote
+from transforms.publishing import target
+from transforms.storage.paths import absolute, is_remote, work_folder
 from transforms.work.reject_files import check_left
 
 # Segments of up to this in all travel through the shuffle.
@@ -143,7 +143,9 @@ class Plan:
 
         In an object store, runs of one job write the same files.
         """
-        return _digest([self._decided, self.request.inputs, deciding_versions()])
+        decided = [self._decided, self.request.inputs, deciding_versions()]
+        images = self.request.images
+        return _digest([*decided, images] if images else decided)
 
     @functools.cached_property
     def work_digest(self) -> str:
@@ -163,7 +165,9 @@ class Plan:
     @property
     def work_folder(self) -> str:
         """Where this job's unfinished files are."""
-        return os.path.join(target.work_folder(self.directory), self.work_digest)
+        return target.at(self.directory).work_path(
+            self.work_digest, seen=self.seen, keeps_work=self.spec.keep_work
+        )
 
 
 def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
@@ -218,9 +222,10 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
         )
     check_locks(spec, standing)
     locks = lock_digests(spec)
-    seen = target.state(spec.output)
-    manifest = target.check_contents(spec.output)
-    work_folder.check(spec.output)
+    there = target.at(spec.output)
+    seen = there.state()
+    manifest = there.check_contents()
+    there.check_work_folder()
     check_left(target.rejects_path(spec.output))
     name = spec.name or default_name(spec.source, standing, spec.output)
     spec = spec.model_copy(update={"name": name})
@@ -242,7 +247,7 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
             why = request.differs_from(manifest)
             if not spec.overwrite and not request.lacks_locks(manifest, spec):
                 raise target.taken(spec.output, manifest, why)
-            target.check_replaceable(spec.output)
+            there.check_replaceable()
             notes = (f"the dataset at the output will be replaced: {why}",)
     return Prepared(spec, resolved, inputs, request, done, notes, seen, locks)
 
@@ -254,7 +259,7 @@ def check_locks(spec: Spec, standing: files.Standing) -> None:
       spec: of the job.
       standing: what has the name of the source.
     """
-    places = [spec.output, target.work_folder(spec.output)]
+    places = [spec.output, work_folder(spec.output)]
     if standing in ("file", "folder"):
         places.append(spec.source)
     given = {"split_lock": spec.split_lock, "vocabulary_lock": spec.vocabulary_lock}
@@ -482,7 +487,7 @@ def free_bytes(directory: str) -> int:
         folder = os.path.dirname(folder)
     status = os.statvfs(folder)
     total = status.f_bavail * status.f_frsize
-    for parent, _, names in os.walk(target.work_folder(directory)):
+    for parent, _, names in os.walk(work_folder(directory)):
         for name in names:
             try:
                 total += os.lstat(os.path.join(parent, name)).st_size

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import secrets
@@ -11,11 +10,9 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.beam_internals.job_service import cancel_at
 from beam_pipeline.engines.checks import unseen_image
 from beam_pipeline.engines.engine import (
     Engine,
-    Place,
     RunHooks,
     flag_given,
     refuse_starts,
@@ -43,18 +40,14 @@ from transforms.errors import (
     UsageError,
 )
 from transforms.formats.source import write_listing
-from transforms.publishing import target, work_folder
-from transforms.publishing.bucket import runs as bucket_runs
+from transforms.publishing import target
 from transforms.storage.object_clients import client_of
 from transforms.storage.paths import absolute, is_remote
-from transforms.work import lease
 from transforms.work.reports import Reports
 from transforms.work.split_tables import install_lock
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, store_variables
 
-# Random: tells the notes on two jobs of one output apart.
-_TOKEN_BYTES = 6
 _WORD_BYTES = 6
 
 
@@ -64,19 +57,17 @@ def open_work_folder(
     *,
     say: Callable[[str], None] = lambda _text: None,
     stays: bool = False,
-    end_job: Callable[[Mapping[str, Any]], None] = lambda _note: None,
 ) -> Iterator[tuple[Store, bool]]:
-    """Holds the target's work folder; yields it, and whether it holds finished work.
+    """Prepares the target's work folder; yields it, and whether it has finished work.
 
-    What an earlier run of the same work digest has finished is reused; what other jobs
-    left is removed. Finished work stays after a failure. After a success it is removed,
-    unless `keep_work` is set.
+    What an earlier run of the same work digest has finished is reused; on a disk, what
+    other jobs left is removed. Finished work stays after a failure. After a success it
+    is removed, unless `keep_work` is set.
 
     Args:
       plan: of the job.
       say: called with what was found.
       stays: whether a submitted job uses the folder after this context has ended.
-      end_job: called with the note of a run whose expired lease this one takes.
 
     Raises:
       TargetError: another run holds it, or it cannot be made.
@@ -84,31 +75,28 @@ def open_work_folder(
     """
     keeps_items = plan.spec.keep_rejected_bytes
     store = Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items)
-    directory = plan.directory
-    with work_folder.held(directory, plan.digest, say) as hold:
-        if hold.former is not None:
-            end_job(hold.former)
-        store = work_folder.open_store(
-            directory, hold, store, job=plan.digest, seen=plan.seen
-        )
-        found = work_folder.take_over(directory, hold, store)
+    there = target.at(plan.directory)
+    with there.held():
+        # Own steps may do something else in each run.
+        alone = plan.request.steps
+        store = there.open_store(store, job=plan.digest, seen=plan.seen, alone=alone)
+        earlier = target.take_over(there, store)
         store.make()
         write_listing(plan.planned.listing, store.listing, attempts=store.attempts)
         plan.splits.store_tables(store)
-        if text := found.in_words():
+        if text := earlier.in_words():
             say(text)
         try:
-            yield store, bool(found)
+            yield store, bool(earlier)
         except BaseException as error:
             overtaken: CommitError | None = None
             # The first error is the one to report; the next run clears up.
             with contextlib.suppress(OSError, StorageError):
                 if _has_published(plan, store):
-                    work_folder.end(
-                        directory, hold, store, keeps_work=plan.spec.keep_work
-                    )
-                elif work_folder.leave(directory, hold, store, seen=plan.seen):
-                    overtaken = target.overtaken(plan.directory)
+                    there.end(store, keeps_work=plan.spec.keep_work)
+                elif there.leave(store, seen=plan.seen):
+                    manifest = target.read_manifest(plan.directory)
+                    overtaken = target.overtaken(plan.directory, manifest)
             if overtaken is not None and isinstance(error, Exception):
                 # Another run may have removed the files that this one was using.
                 raise overtaken from error
@@ -116,21 +104,22 @@ def open_work_folder(
         if stays:
             return
         try:
-            work_folder.end(directory, hold, store, keeps_work=plan.spec.keep_work)
+            there.end(store, keeps_work=plan.spec.keep_work)
         except (OSError, StorageError) as error:
             error.add_note(COMMITTED_NOTE)
             raise
 
 
 def _has_published(plan: Plan, store: Store) -> bool:
-    """Whether what is at the target was written by this very run."""
+    """Whether what is at the target is of this very job, and new.
+
+    In an object store another run of the job may have put it, of the same files.
+    """
     try:
         manifest = target.read_manifest(plan.directory)
-        now = target.state(plan.directory)
+        now = target.at(plan.directory).state()
     except (OSError, DamageError, StorageError):
         return False
-    # Or by one of the same job: where that has taken this run's lease, the same files
-    # are in the same place; else its place differs.
     mine = manifest.run.get("job") == plan.digest and manifest.folder == store.place
     return mine and now != plan.seen
 
@@ -198,28 +187,28 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
     _check_images(plan, engine, hooks.beam_flags)
     place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     check_room(plan)
-    end_job = functools.partial(_end_job, engine, place)
     with (
         _locks_held(plan),
-        open_work_folder(plan, say=hooks.say, end_job=end_job) as (opened, resumes),
+        open_work_folder(plan, say=hooks.say) as (opened, resumes),
         _with_rules(opened, plan, engine, hooks.beam_flags) as store,
     ):
         job = make_job(plan, store, resumes=resumes)
         try:
-            hooks = dataclasses.replace(
-                hooks,
-                abandon=store.abandon,
-                watch=functools.partial(_watch, store, hooks.watch),
-                submits=functools.partial(_note_job, store, engine, place),
-            )
+            hooks = dataclasses.replace(hooks, abandon=store.abandon)
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
-            # What is there may be of the same job, by the run that was quicker.
-            if not isinstance(error, RaceError) and _has_published(plan, store):
-                error.add_note(COMMITTED_NOTE)
-            elif isinstance(error, BeamTFRecordError):
-                error.account = _account(store)
-            raise
+            if _has_published(plan, store):
+                if not (store.placed and isinstance(error, Exception)):
+                    error.add_note(COMMITTED_NOTE)
+                    raise
+                hooks.say(
+                    "another run of the same job has published the dataset meanwhile, "
+                    "of the same files"
+                )
+            else:
+                if isinstance(error, BeamTFRecordError):
+                    error.account = _account(store)
+                raise
         if plan.splits.lock_path:
             install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
         manifest = target.read_manifest(plan.directory)
@@ -276,7 +265,7 @@ def _with_steps(plan: Plan, between: object) -> Plan:
             f"{type(between).__name__}."
         )
     if not plan.spec.overwrite:
-        found = target.check_contents(plan.directory)
+        found = target.at(plan.directory).check_contents()
         if found is not None:
             why = request.differs_from(found)
             raise target.taken(plan.directory, found, why)
@@ -290,46 +279,6 @@ def _check_images(plan: Plan, engine: Engine | None, beam_flags: Sequence[str]) 
         return
     if engine.works_elsewhere(plan.spec, beam_flags):
         raise unseen_image(f"The workers of {engine.name}", image)
-
-
-def _watch(store: Store, watch: Callable[[], None]) -> None:
-    """Looks at a run, and ends it where another one has taken its lease."""
-    store.check_goes_on()
-    watch()
-
-
-def _note_job(
-    store: Store, engine: Engine | None, place: Place | None, job: str
-) -> None:
-    """Notes the engine's job in the lease of its run; see `_end_job`."""
-    if store.lease is not None and engine is not None and place is not None:
-        facts = {"engine": engine.name, "engine_job": job, **_addresses(place)}
-        lease.describe(store.lease, facts)
-
-
-def _addresses(place: Place) -> dict[str, str]:
-    return {"master": place.master, "job_endpoint": place.job_endpoint}
-
-
-def _end_job(
-    engine: Engine | None, place: Place | None, note: Mapping[str, Any]
-) -> None:
-    """Ends the job of a run whose lease has expired, where the engine can be asked.
-
-    Args:
-      engine, place: of this run: no other engine, master or job server is asked. A
-        job server that was started for that run has ended with it.
-      note: of that run.
-    """
-    if engine is None or place is None or note.get("engine") != engine.name:
-        return
-    job = str(note["engine_job"])
-    # It may have ended by itself.
-    with contextlib.suppress(OSError, ValueError):
-        if engine.cancel is not None and note.get("master") == place.master:
-            engine.cancel(place.master, job)
-        elif place.job_endpoint and _addresses(place).items() <= note.items():
-            cancel_at(place.job_endpoint, job)
 
 
 def _account(store: Store) -> Mapping[str, Any] | None:
@@ -352,24 +301,12 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> str:
     """
     _check_images(plan, engine, hooks.beam_flags)
     place = engine.place(plan.spec, hooks.beam_flags)
-    name = flag_given(hooks.beam_flags, "job_name") or "without a name"
-    token = secrets.token_hex(_TOKEN_BYTES)
     with (
         open_work_folder(plan, say=hooks.say, stays=True) as (opened, resumes),
         _with_rules(opened, plan, engine, hooks.beam_flags, stays=True) as store,
     ):
-        held = bucket_runs.job_lease(plan.directory, token)
-        store = dataclasses.replace(store, lease=held)
-        job = make_job(plan, store, resumes=resumes, token=token)
-        # Before the job is submitted: it may end before `submit_job` returns.
-        title = engine.name.capitalize()
-        bucket_runs.note_job(plan.directory, name, engine=title, token=token)
-        try:
-            return submit_job(job, hooks, engine=engine, place=place)
-        except BaseException:
-            with contextlib.suppress(OSError, StorageError):
-                bucket_runs.forget_job(plan.directory, token)
-            raise
+        job = make_job(plan, store, resumes=resumes, detached=True)
+        return submit_job(job, hooks, engine=engine, place=place)
 
 
 @contextlib.contextmanager

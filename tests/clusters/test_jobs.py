@@ -13,15 +13,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
-from clusters.notes import (
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+from beam_pipeline.engines.cluster import (
     Cluster,
     cluster_folder,
     find_java,
     read_cluster,
 )
 
-from beam_pipeline.beam_internals.job_service import cancel_at
 from beam_pipeline.engines.checks import find_jar
 from beam_pipeline.engines.presets import OPENED, SPARK
 from tests.clusters.runs import (
@@ -174,10 +176,20 @@ def test_killed_worker_of_prism_ends_the_job(
     committed(convert(source, out, *ROWS, "--runner", "prism"), out)
 
 
+def cancel_at(endpoint: str, name: str) -> None:
+    """Cancels the jobs of a name at a job server."""
+    with grpc.insecure_channel(endpoint) as channel:
+        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        for job in stub.GetJobs(beam_job_api_pb2.GetJobsRequest()).job_info:
+            # The servers of Flink and Spark add a word that no other job has.
+            if job.job_id.startswith(f"{name}_"):
+                stub.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=job.job_id))
+
+
 def test_spark_ends_a_job_without_its_submitter(
     spark: Cluster, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
 ) -> None:
-    """The job server that has it goes on, and is asked, as by a run that takes over."""
+    """The job server that has it goes on, and cancels it when it is asked."""
     flags = flags_for("spark", request)
     out = tmp_path / "there"
     with spark_server(spark, tmp_path) as endpoint:

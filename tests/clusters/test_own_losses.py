@@ -22,7 +22,7 @@ from tests.support.own_pipelines import bytes_of
 from tests.support.runs import command
 from transforms.core.example.messages import read_examples
 from transforms.core.manifest import Manifest
-from transforms.publishing.target import LocalTarget
+from transforms.publishing.local import LocalTarget
 from transforms.shards import together
 from transforms.stages.write import WriteShards
 from transforms.work.store import Store

@@ -17,7 +17,7 @@ from tests.support.outputs import (
 )
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files
-from transforms.publishing import target
+from transforms.publishing import local
 
 Folder = pathlib.Path
 
@@ -186,13 +186,13 @@ class TestTwoRuns:
         """A run that finds another dataset at its commit ends with 1 (row 25)."""
         other = write_csv(tmp_path / "source" / "other.csv", "z", range(5))
         convert(other, tmp_path / "other")
-        publish = target.publish
+        publish = local.publish
 
         def late(folder: str, directory: str, *, seen: str) -> None:
             os.rename(tmp_path / "other", directory)
             publish(folder, directory, seen=seen)
 
-        monkeypatch.setattr(target, "publish", late)
+        monkeypatch.setattr(local, "publish", late)
         refused(5, small, tmp_path / "out")
         assert len(rows(tmp_path / "out")) == 5
         # The finished work serves a next try, with --overwrite.

@@ -18,7 +18,7 @@ import pytest
 from beam_pipeline import open_dataset
 from beam_pipeline import version as own_version
 from beam_pipeline.planning import request
-from tests.support.folder_store import new_store
+from tests.support.memory_store import MemoryStore, install
 from tests.support.outputs import dataset, names, rejects
 from tests.support.own_pipelines import write_rows
 from tests.support.runs import Run, command
@@ -294,7 +294,7 @@ def test_a_bucket_is_read_and_replaced(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Objects of a dataset that replaced one: read, verified, and replaced by one."""
-    store = new_store(folder / "store", monkeypatch)
+    store = install(MemoryStore(), monkeypatch)
     put_objects("bucket", store)
     out, before = "s3://b/bucket", store.keys
     rows = {split: {row["id"] for row in rows} for split, rows in records(out).items()}

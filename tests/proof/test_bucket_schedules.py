@@ -1,285 +1,489 @@
-"""Several writers on one target in an object store, step by step in any order."""
+"""Runs on one target in an object store, request by request in any order.
 
-import contextlib
+The exhaustive proofs let small jobs take their steps in every order. Their looks,
+notes, segments, shards, manifests and removals are those of the program; what lies
+between asks no store, and is left out. In every state what the manifest names must be
+there, whole; and at the end `clean` must leave that alone.
+"""
+
 import dataclasses
-import json
+import functools
 import os
 import pickle
-from pathlib import Path
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
 
 import google_crc32c
 import pytest
 
-from tests.support import schedules
-from tests.support.folder_store import FolderStore, install
-from tests.support.schedules import Writers, check_dataset, names_of
-from tests.support.stress import sizes
-from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.core.model import ShardFile
-from transforms.core.statistics import StatisticsTable
-from transforms.core.tfrecord.frame import frame
-from transforms.errors import CommitError, StorageError, TargetError
-from transforms.publishing import target, work_folder
-from transforms.publishing.bucket import publication
-from transforms.publishing.bucket import runs as bucket_runs
-from transforms.publishing.bucket import target as bucket
-from transforms.storage.object_store import Look
-from transforms.work import versions
+from beam_pipeline.running.convert import open_work_folder
+from tests.support.memory_store import MemoryStore, install
+from tests.support.schedules import (
+    Turns,
+    Writers,
+    check_dataset,
+    explore,
+    in_turns,
+    names_of,
+    plan_of,
+)
+from tests.support.stress import STRESS, sizes
+from transforms import files
+from transforms.core.manifest import (
+    MANIFEST_NAME,
+    Account,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.errors import CommitError, RaceError, TargetError
+from transforms.publishing import target
+from transforms.publishing.bucket import BucketTarget
+from transforms.storage.object_store import Upload
 from transforms.work.store import Store
 
-_WORK = ".out.beam-tfrecord"
+# Every order is tried by `make stress`.
+SWITCHES = None if STRESS else 2
+OUT = "s3://bucket/out"
+DAYS = 86400.0
+WEEK = 7 * DAYS
+OLD = 8 * DAYS
 
 
-class _Client(FolderStore):
-    """A store with uploads in parts, and the files of one target."""
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A job that writes shards of one record.
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.unfinished: list[tuple[str, str]] = []
+    Attributes:
+      digest: of all that decides its bytes.
+      data: of its shards.
+      work: the digest of its work, which jobs of equal settings share.
+    """
 
-    def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        return [each for each in self.unfinished if each[0].startswith(prefix)]
+    digest: str
+    data: bytes
+    work: str = "e" * 32
+    shards: int = 1
+    compression: str = "gzip"  # which has no pointers
 
-    def give_up(self, key: str, upload: str) -> None:
-        self.unfinished.remove((key, upload))
+    def manifest(self, run: str) -> Manifest:
+        name = "d-train.tfrecord-{:05d}-of-{:05d}"
+        shards = tuple(
+            ShardFacts(
+                name.format(number, self.shards),
+                len(self.data),
+                google_crc32c.value(self.data),
+                1,
+                len(self.data) - 16,
+            )
+            for number in range(self.shards)
+        )
+        return Manifest(
+            name="d",
+            compression=self.compression,
+            features=(),
+            splits=(SplitFacts("train", shards),),
+            files=(),
+            account=Account(read=self.shards, written=self.shards),
+            inputs={},
+            settings={},
+            run={"job": self.digest, "started": run},
+        )
 
-    def read_file(self, name: str) -> bytes:
-        return self.read(f"out/{name}")
+
+A = Job("a" * 32, b"first bytes")
+B = Job("b" * 32, b"second bytes", work="b" * 32)
+# Of the same work, with other inputs.
+C = Job("c" * 32, b"third bytes!", work=A.work)
+# As A, where another version of zlib is installed.
+A_ELSEWHERE = Job("f" * 32, b"first bytes, packed", work="f" * 32)
+D = Job("d" * 32, b"before", work="d" * 32)
+
+
+def convert(job: Job) -> str:
+    """Does what the command `convert` does, from its first look."""
+    there = target.at(OUT)
+    there.recover()
+    seen = there.state()
+    found = there.check_contents()
+    if found is not None and found.run["job"] == job.digest:
+        return "up to date"
+    with open_work_folder(plan_of(OUT, job.work, job.digest, seen)) as (store, _):
+        return build(job, store, seen)
+
+
+def go_on(job: Job, seen: str) -> str:
+    """As `convert`, from what it has planned for, and without what decides nothing."""
+    there = target.at(OUT)
+    store = Store(there.work_path(job.work, seen=seen, keeps_work=False))
+    store = there.open_store(store, job=job.digest, seen=seen)
+    try:
+        outcome = build(job, store, seen)
+    except (CommitError, OSError):
+        there.leave(store, seen=seen)
+        raise
+    there.end(store, keeps_work=False)
+    return outcome
+
+
+def build(job: Job, store: Store, seen: str) -> str:
+    there = target.at(OUT)
+    try:
+        write(job, store)
+        there.publish(store, job.manifest("now"), seen=seen)
+    except (CommitError, OSError) as error:
+        # As `run_plan` has it: another run of the job may have been quicker.
+        now = there.state()
+        found = None if now in ("", seen) else target.read_manifest(OUT)
+        if found is None:
+            raise
+        if found.run["job"] != job.digest:
+            raise target.overtaken(OUT, found) from error
+    return "published"
+
+
+def write(job: Job, store: Store) -> None:
+    """Puts segments, and shards that are read from them."""
+    segment = os.path.join(store.segments, f"{job.digest}.segments")
+    files.write_file(segment, job.data, attempts="")
+    for split in job.manifest("").splits:
+        for facts in split.shards:
+            data = files.read_bytes(segment)
+            path = os.path.join(store.dataset, facts.file)
+            files.write_file(path, data, attempts="")
+
+
+def clean(older_than: float = WEEK) -> str:
+    there = BucketTarget(OUT)
+    for left in there.leftovers():
+        there.remove(left, older_than=older_than)
+    return "cleaned"
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
-    """The client of every place."""
-    made = _Client(tmp_path)
-    install(made, monkeypatch)
-    return made
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """The store of every place."""
+    return install(MemoryStore(), monkeypatch)
 
 
-@pytest.mark.parametrize("seeds", sizes(range(20), range(800)), ids=str)
-def test_any_schedule(client: _Client, seeds: range) -> None:
+def read_from(store: MemoryStore) -> Callable[[str], bytes]:
+    return lambda name: store.read(f"out/{name}")
+
+
+def check_now(store: MemoryStore) -> Manifest | None:
+    """Checks that what the manifest names is there; returns it."""
+    if not store.look(f"out/{MANIFEST_NAME}").version:
+        return None
+    return check_dataset(read_from(store), pointers=False)
+
+
+def check_end(store: MemoryStore) -> None:
+    """Checks that nothing but the dataset is left once `clean` has taken the old."""
+    store.age(OLD)
+    BucketTarget(OUT).mend()
+    clean()
+    expected = []
+    if check_now(store) is not None:
+        manifest = check_dataset(read_from(store), pointers=True)
+        expected = [f"out/{name}" for name in names_of(manifest)]
+    assert store.keys == expected
+
+
+def record(states: int, ends: set[tuple[str, ...]]) -> None:
+    """Says how much was tried, for `pytest -s`."""
+    sys.stdout.write(f"{states:,} states, ends: {sorted(ends)}\n")
+
+
+class Checker:
+    """Checks each state of runs on a store."""
+
+    def __init__(self, store: MemoryStore, jobs: Sequence[Job | None]) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._whole: set[int] = set()
+        self.ends: set[tuple[str, ...]] = set()
+
+    def __call__(self, turns: Turns) -> None:
+        contents = hash(self._store.contents)
+        if contents not in self._whole:
+            self._whole.add(contents)
+            check_now(self._store)
+        if turns.alive:
+            return
+        self.ends.add(tuple(turns.outcomes))
+        found = check_now(self._store)
+        winners = {
+            job.digest
+            for job, outcome in zip(self._jobs, turns.outcomes, strict=True)
+            if job is not None and outcome == "published"
+        }
+        if winners:
+            assert found is not None
+            assert {found.run["job"]} == winners
+        for run in turns.runs:
+            assert run.outcome in ("published", "refused", "cleaned"), run.error
+            if run.outcome == "refused":
+                assert getattr(run.error, "exit_code", 0) == 5, run.error
+        check_end(self._store)
+
+
+def all_orders(
+    store: MemoryStore,
+    jobs: Sequence[Job | None],
+    before: Callable[[], None] = lambda: None,
+    *,
+    plans: bool = False,
+) -> set[tuple[str, ...]]:
+    """Tries every order of jobs, and of `clean` for None, on the same beginnings."""
+
+    def begin() -> Turns:
+        store.clear()
+        before()
+        seen = None if plans else target.at(OUT).state()
+        works = [
+            functools.partial(clean)
+            if job is None
+            else functools.partial(convert, job)
+            if seen is None
+            else functools.partial(go_on, job, seen)
+            for job in jobs
+        ]
+        return Turns(works)
+
+    check = Checker(store, jobs)
+    with in_turns():
+        states = explore(store, begin, check, switches=SWITCHES)
+    record(states, check.ends)
+    return check.ends
+
+
+def published(*jobs: Job) -> Callable[[], None]:
+    """Returns what publishes jobs, one after the other."""
+
+    def work() -> None:
+        for job in jobs:
+            assert convert(job) == "published"
+
+    return work
+
+
+def killed(job: Job, steps: int, store: MemoryStore) -> None:
+    """Runs a job up to a step, long ago."""
+    turns = Turns([functools.partial(convert, job)], 100)
+    turns.finish(0, steps)
+    turns.kill()
+    store.age(OLD)
+
+
+def steps_of(job: Job, store: MemoryStore) -> int:
+    """Returns how many steps a job takes on what is there; removes all."""
+    with in_turns():
+        turns = Turns([functools.partial(convert, job)])
+        turns.finish(0)
+    assert turns.outcomes == ["published"]
+    store.clear()
+    return turns.runs[0].steps
+
+
+BEGINNINGS = {"fresh": (), "overwrite": (D,)}
+beginnings = pytest.mark.parametrize("jobs", BEGINNINGS.values(), ids=BEGINNINGS)
+
+
+@beginnings
+def test_two_runs_of_one_job(store: MemoryStore, jobs: tuple[Job, ...]) -> None:
+    """Both end well, whoever has published: the dataset is that of both.
+
+    That is also what becomes of one that wakes after the other has published.
+    """
+    ends = all_orders(store, [A, A], published(*jobs))
+    assert ends == {("published", "published")}
+
+
+@beginnings
+@pytest.mark.parametrize("other", [B, C, A_ELSEWHERE], ids=["job", "inputs", "zlib"])
+def test_two_runs_of_two_jobs(
+    store: MemoryStore, jobs: tuple[Job, ...], other: Job
+) -> None:
+    """One publishes; the other ends with exit code 5 and removes nothing.
+
+    Two versions of a library that decides bytes make two jobs of one.
+    """
+    ends = all_orders(store, [A, other], published(*jobs))
+    assert ends == {("published", "refused"), ("refused", "published")}
+
+
+@beginnings
+def test_a_run_that_is_killed_at_any_step(
+    store: MemoryStore, jobs: tuple[Job, ...]
+) -> None:
+    """The next run of its job publishes at once, and one of another job as well."""
+    published(*jobs)()
+    with in_turns():
+        turns = Turns([functools.partial(convert, A)])
+        turns.finish(0)
+    steps = turns.runs[0].steps
+    store.clear()
+    for after in range(steps + 1):
+        for job in (A, B):
+            published(*jobs)()
+            with in_turns():
+                killed(A, after, store)
+            check_now(store)
+            assert convert(job) in ("published", "up to date")
+            found = check_now(store)
+            assert found is not None
+            assert found.run["job"] == job.digest
+            check_end(store)
+            store.clear()
+
+
+@pytest.mark.parametrize("job", [A, B], ids=["restart", "other"])
+@pytest.mark.parametrize("after", sizes(0.7, 0.2, 0.4, 0.5, 0.6, 0.8, 0.9, 1.0))
+def test_clean_beside_a_run(store: MemoryStore, after: float, job: Job) -> None:
+    """It removes what a dead run has left, and nothing that a live one goes on with."""
+    steps = round(after * steps_of(A, store))
+
+    def before() -> None:
+        published(D)()
+        killed(A, steps, store)
+
+    ends = all_orders(store, [job, None], before)
+    assert ("published", "cleaned") in ends
+
+
+def test_clean_beside_a_run_that_is_old(store: MemoryStore) -> None:
+    """One that was paused for a week goes on, or fails; it publishes nothing broken."""
+
+    def before() -> None:
+        published(D)()
+        store.age(OLD)
+
+    seen: list[str] = []
+
+    def begin() -> Turns:
+        store.clear()
+        before()
+        seen[:] = [target.at(OUT).state()]
+        turns = Turns([functools.partial(go_on, A, seen[0]), clean])
+        # It has put its shard.
+        turns.finish(0, 5)
+        store.age(OLD)
+        return turns
+
+    check = Checker(store, [A, None])
+    with in_turns():
+        explore(store, begin, check, switches=SWITCHES)
+    assert check.ends == {("published", "cleaned"), ("refused", "cleaned")}
+
+
+def test_equal_digests_of_other_bytes(store: MemoryStore) -> None:
+    """A file that is there already and differs ends the run, and stays."""
+    other = dataclasses.replace(A, data=b"other bytes")
+    killed_at = steps_of(A, store) // 2
+    while not any("tfrecord-" in key for key in store.keys):
+        store.clear()
+        killed_at += 1
+        with in_turns():
+            killed(A, killed_at, store)
+    before = {key: store.read(key) for key in store.keys if key.startswith("out/")}
+    with pytest.raises(RaceError) as error:
+        convert(other)
+    assert error.value.exit_code == 5
+    assert {key: store.read(key) for key in before} == before
+    assert convert(A) == "published"
+    check_end(store)
+
+
+def test_a_file_that_is_gone(store: MemoryStore) -> None:
+    """The commit looks at all files that it names: nothing is published without one."""
+    there = target.at(OUT)
+    work = Store(there.work_path(A.work, seen="", keeps_work=False))
+    own = there.open_store(work, job=A.digest, seen="")
+    write(A, own)
+    (shard,) = (key for key in store.keys if ".tfrecord-" in key)
+    store.remove(shard)
+    with pytest.raises(RaceError):
+        there.publish(own, A.manifest("now"), seen="")
+    assert check_now(store) is None
+
+
+def test_clean_of_a_dataset_whose_index_was_not_finished(store: MemoryStore) -> None:
+    """What the run of `index` has left goes, and the dataset stays."""
+    assert convert(A) == "published"
+    before, manifest = store.keys, target.read_manifest(OUT)
+    work = Store(target.at(OUT).work_path("9" * 32, seen="", keeps_work=True))
+    own = target.at(OUT).open_derived(work, manifest)
+    files.write_file(f"{own.dataset}/index/a.u64", b"offsets", attempts="")
+    clean()
+    assert len(store.keys) == len(before) + 2
+    store.age(OLD)
+    clean()
+    assert store.keys == before
+
+
+def test_what_is_replaced_is_removed(store: MemoryStore) -> None:
+    """Nothing but the new dataset is left after a run, without any `clean`."""
+    for job in (A, B, A, C):
+        assert convert(job) == "published"
+        found = check_now(store)
+        assert found is not None
+        assert store.keys == [f"out/{name}" for name in names_of(found)]
+
+
+@pytest.mark.parametrize("seeds", sizes(range(25), range(25, 800)), ids=str)
+def test_any_schedule(store: MemoryStore, seeds: range) -> None:
     """What a manifest names is whole at any time, and in the end nothing else is."""
-
-    def look() -> None:
-        if client.look(f"out/{MANIFEST_NAME}").version:
-            check_dataset(client.read_file, pointers=False)
-
     for seed in seeds:
-        writers = Writers("s3://bucket/out", seed)
-        with writers.patched():
+        writers = Writers(OUT, seed)
+        with in_turns():
             for _ in range(2):
-                writers.run(look)
-            work_folder.clear("s3://bucket/out", sure=True)
-        expected = []
-        if client.look(f"out/{MANIFEST_NAME}").version:
-            manifest = check_dataset(client.read_file, pointers=True)
-            expected = [f"out/{name}" for name in names_of(manifest)]
+                writers.run(functools.partial(check_now, store))
+        found = check_now(store)
         # One that has published may have been killed before it could say so.
-        assert expected or "committed" not in writers.outcomes, seed
-        assert client.keys == expected, seed
-        for key in expected:
-            client.remove(key)
+        assert found or "committed" not in writers.outcomes, seed
+        check_end(store)
+        store.clear()
 
 
-def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
-    """Its threads may go on in this process, after all that it had put was removed."""
-    directory = "s3://bucket/out"
-    store = Store("s3://bucket/.out.beam-tfrecord/w")
-    with work_folder.held(directory) as hold:
-        job = "0" * 32
-        store = work_folder.open_store(directory, hold, store, job=job, seen="")
-        other = work_folder.open_store(directory, hold, store, job=job, seen="")
-        # As Beam hands it on.
-        sent = pickle.loads(pickle.dumps(store))
-        sent.announce("a")
-        store.abandon()
-        work_folder.leave(directory, hold, store, seen="")
+def test_a_stopped_run_puts_nothing_more(store: MemoryStore) -> None:
+    """Its threads may go on in this process; another run of its job is not stopped."""
+    there = target.at(OUT)
+    work = Store(there.work_path("e" * 32, seen="", keeps_work=False))
+    own = there.open_store(work, job=A.digest, seen="")
+    other = there.open_store(work, job=A.digest, seen="")
+    # As Beam hands it on.
+    sent = pickle.loads(pickle.dumps(own))
+    sent.announce("a")
+    own.abandon()
     assert sent.is_abandoned
     with pytest.raises(CommitError, match="was stopped"):
         sent.announce("b")
     assert not other.is_abandoned
-    assert client.keys == []
 
 
-def test_uploads_of_the_dead_alone_are_given_up(
-    client: _Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not those of a run that begins once it was asked who is there, nor of others."""
-    dead = [("out/a", "1"), ("out.rejects.jsonl", "2"), (f"{_WORK}/w/b", "3")]
-    foreign, late = [("out2/a", "4"), ("out.rejected/a", "5")], [("out/c", "6")]
-    client.unfinished = dead + foreign
-    gone = bucket_runs.this_run() | {"process": f"{2**22 + 1}"}
-    client.put(f"{_WORK}/others/gone", json.dumps(gone).encode())
-    ask = bucket_runs.beside
-
-    def asked(folder: str, hold: bucket_runs.Hold) -> Any:
-        client.unfinished += late
-        return ask(folder, hold)
-
-    monkeypatch.setattr(bucket, "beside", asked)
-    bucket.remove_work("s3://bucket/out", bucket_runs.Hold())
-    assert client.unfinished == foreign + late
+def test_old_uploads_alone_are_given_up(store: MemoryStore) -> None:
+    """Not those of a run that may be at work, nor those of others."""
+    now = 2_000_000_000
+    old = [
+        Upload(key, "1", now - OLD)
+        for key in ("out/data/a", "out.rejects.jsonl", ".out.beam-tfrecord/w/b")
+    ]
+    others = [Upload("out2/a", "4", now - OLD), Upload("out.rejected/a", "5", 0.0)]
+    store.unfinished = old + others
+    store.put("out/manifest.json", A.manifest("now").to_bytes())
+    clean()
+    assert store.unfinished == others
 
 
-@pytest.mark.parametrize(
-    ("changed", "age", "state"),
-    [
-        ({}, 0, "HERE"),
-        ({"process": f"{2**22 + 1}"}, 0, "GONE"),
-        ({"start": "1"}, 0, "GONE"),
-        # Containers of one name.
-        ({"machine": "another", "process": f"{2**22 + 1}"}, 0, "UNKNOWN"),
-        ({"host": "another", "process": f"{2**22 + 1}"}, 0, "UNKNOWN"),
-        # Nobody renews it.
-        ({"host": "another"}, 10**6, "UNKNOWN"),
-        ({"host": "another", "leased": True}, 59, "UNKNOWN"),
-        ({"host": "another", "leased": True}, 60, "EXPIRED"),
-        ({"leased": True}, 10**6, "HERE"),
-        # The engine's job goes on without the process that submitted it.
-        ({"start": "1", "engine": "flink"}, 0, "UNKNOWN"),
-        ({"start": "1", "engine": "flink", "leased": True}, 60, "EXPIRED"),
-    ],
-)
-def test_who_is_dead(changed: dict[str, Any], age: float, state: str) -> None:
-    """By the process on this machine, else by the age of the lease."""
-    run = bucket_runs.this_run() | changed
-    assert bucket_runs._state(run, Look("1", age)).name == state
-
-
-def test_a_process_that_cannot_be_looked_at_lives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As where /proc shows each user his own alone, or there is none."""
-
-    def refused(*arguments: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(bucket_runs, "open", refused, raising=False)
-    monkeypatch.setattr(os, "kill", refused)
-    assert bucket_runs._start_of(1) != ""
-    run = bucket_runs.this_run() | {"process": "1"}
-    assert bucket_runs._state(run, Look()).name == "HERE"
-
-
-@pytest.mark.parametrize("note", [b"", b"{", b"[]", b"{}", b"\xff", b'{"host": "a"}'])
-def test_an_entry_that_is_no_note(client: _Client, note: bytes) -> None:
-    """A foreign entry in place of a run's note is named, and nothing is removed."""
-    client.put(f"{_WORK}/holder", note)
-    with pytest.raises(TargetError, match="holder' must be the note of a run"):
-        work_folder.clear("s3://bucket/out", sure=True)
-    assert client.keys == [f"{_WORK}/holder"]
-
-
-@pytest.mark.parametrize("digest", ["equal", "another"])
-def test_an_owner_paused_for_five_minutes_before_its_put(
-    client: _Client, digest: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After its last check another run has published: its put fails, nothing is lost.
-
-    A run of the same job takes its work over meanwhile, any other works apart.
-    """
-    directory, ages = "s3://bucket/out", {"seconds": 0.0}
-    hosts = iter(("a", "b"))
-
-    def this_run() -> dict[str, str]:
-        host = next(hosts)
-        facts = {"host": host, "machine": host, "process": "1", "start": "1"}
-        return {**facts, "run": host * 12}
-
-    def look_at(path: str) -> Look:
-        look = client.look("/".join(path.split("/")[3:]))
-        return Look(look.version, ages["seconds"])
-
-    monkeypatch.setattr(bucket_runs, "this_run", this_run)
-    monkeypatch.setattr(bucket_runs, "renewed", lambda _: contextlib.nullcontext())
-    for module in (bucket_runs, bucket):
-        monkeypatch.setattr(module, "look_at", look_at)
-    jobs = ["0" * 32, ("0" if digest == "equal" else "1") * 32]
-    works = [Store(f"s3://bucket/{_WORK}/{job}") for job in jobs]
-
-    def shards(store: Store, job: str) -> list[ShardFile]:
-        name, data = "d-train.tfrecord-00000-of-00001", frame(job.encode())
-        store.announce(name)
-        client.put("/".join(f"{store.dataset}/{name}".split("/")[3:]), data)
-        size, crc, facts = len(data), google_crc32c.value(data), StatisticsTable.of({})
-        return [ShardFile(name, "train", 0, 1, size, size - 16, crc, facts)]
-
-    with work_folder.held(directory, jobs[0]) as hold:
-        store = work_folder.open_store(directory, hold, works[0], job=jobs[0], seen="")
-        made = shards(store, jobs[0])
-        put_if = versions.put_if
-
-        def paused(path: str, *arguments: Any, **options: Any) -> None:
-            """Another run does all of its work between the last check and the put."""
-            monkeypatch.setattr(publication, "put_if", put_if)
-            ages["seconds"] = 300.0
-            with work_folder.held(directory, jobs[1]) as other:
-                assert (other.former is not None) == (digest == "equal")
-                assert bool(other.apart) == (digest == "another")
-                second = work_folder.open_store(
-                    directory, other, works[1], job=jobs[1], seen=""
-                )
-                ages["seconds"] = 0.0
-                schedules.commit(
-                    directory, 1, jobs[1], "", second, shards(second, jobs[1])
-                )
-                work_folder.end(directory, other, second, keeps_work=False)
-            ages["seconds"] = 300.0
-            put_if(path, *arguments, **options)
-
-        monkeypatch.setattr(publication, "put_if", paused)
-        with pytest.raises(CommitError, match="was written by another run"):
-            schedules.commit(directory, 0, jobs[0], "", store, made)
-        # What the other one has published is whole, while the first one still lives.
-        found = check_dataset(client.read_file, pointers=True)
-        assert found.run["job"] == jobs[1]
-        work_folder.leave(directory, hold, store, seen="")
-    work_folder.clear(directory, sure=True)
-    found = check_dataset(client.read_file, pointers=True)
-    assert client.keys == [f"out/{name}" for name in names_of(found)]
-
-
-def test_the_work_of_a_run_apart_is_not_kept(
-    client: _Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No later run would take it over, so it is removed where work is to be kept."""
-    monkeypatch.setattr(bucket_runs, "renewed", lambda _: contextlib.nullcontext())
-    other = json.dumps(bucket_runs.this_run() | {"host": "another"}).encode()
-    client.put(f"{_WORK}/holder", other)
-    directory, job = "s3://bucket/out", "0" * 32
-    with work_folder.held(directory, job) as hold:
-        work = Store(f"s3://bucket/{_WORK}/{job}")
-        store = work_folder.open_store(directory, hold, work, job=job, seen="")
-        for path, data in ((store.used, b"[]"), (f"{store.receipts}/a.blocks", b"1")):
-            client.put(path.removeprefix("s3://bucket/"), data)
-        work_folder.end(directory, hold, store, keeps_work=True)
-    assert client.keys == [f"{_WORK}/holder"]
-
-
-def test_a_dataset_that_was_indexed_after_a_publication_was_killed(
-    client: _Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its manifest is new, its folder is not: nothing of it is what was replaced."""
-    directory, folder = "s3://bucket/out", f"data-{'0' * 32}-{'0' * 12}"
-    store = Store(f"s3://bucket/{_WORK}/{'0' * 32}")
-    placed = dataclasses.replace(store, placed=f"{directory}/{folder}")
-    name, data = "d-train.tfrecord-00000-of-00001", frame(b"record")
-    client.put(f"out/{folder}/{name}", data)
-    size, crc, facts = len(data), google_crc32c.value(data), StatisticsTable.of({})
-    shard = ShardFile(name, "train", 0, 1, size, size - 16, crc, facts)
-    schedules.commit(directory, 0, "0" * 32, "", placed, [shard])
-    manifest = Manifest.from_bytes(client.read_file(MANIFEST_NAME))
-    assert manifest.folder == folder
-
-    def killed(*_arguments: object, **_options: object) -> None:
-        raise StorageError("It fails here.")
-
-    run = {**manifest.run, "folder": f"data-{'1' * 32}-{'1' * 12}"}
-    later = dataclasses.replace(manifest, run=run)
-    monkeypatch.setattr(publication, "put_if", killed)
-    with pytest.raises(StorageError):
-        publication.publish(later, directory, seen=target.state(directory))
-    indexed = dataclasses.replace(manifest, run={**manifest.run, "started": "later"})
-    client.put(f"out/{MANIFEST_NAME}", indexed.to_bytes())
-    work_folder.clear(directory, sure=True)
-    assert check_dataset(client.read_file, pointers=True).run["started"] == "later"
+def test_foreign_files_stay(store: MemoryStore) -> None:
+    """What is not ours beside a target or in it is named, and not touched."""
+    assert convert(A) == "published"
+    foreign = (".out.beam-tfrecord/mine/a", "out.txt", f"{OUT[12:]}/data-1/b")
+    for key in foreign:
+        store.put(key, b"theirs")
+    store.age(OLD)
+    assert BucketTarget(OUT).foreign_names() == ["mine"]
+    with pytest.raises(TargetError, match="holds 'data-1'"):
+        target.at(OUT).check_contents()
+    clean(0.0)
+    assert {*foreign} <= {*store.keys}

@@ -27,8 +27,9 @@ from tests.support.outputs import contents
 from tests.support.segments import IN_FILES, IN_MEMORY, decide, waiting
 from tests.support.stress import sizes
 from transforms.errors import TargetError
-from transforms.publishing import target, work_folder
+from transforms.publishing import local, target
 from transforms.storage import draft_group, folders, retry
+from transforms.storage.paths import work_folder
 
 Folder = pathlib.Path
 
@@ -407,7 +408,7 @@ def test_row_25_of_two_writers_one_commits(
         stated = json.loads((place.out / "manifest.json").read_text())
         assert stated["dataset"]["settings"]["seed"] == winner["seed"]
         # What the other one has finished serves its next try, until `clean`.
-        work_folder.clear(str(place.out))
+        target.at(str(place.out)).clear(sure=True)
         assert os.listdir(place.out.parent) == ["out"]
         place.reset()
     headline("H9", f"{start}: {schedules + 1} schedules, exactly one committed in each")
@@ -540,15 +541,15 @@ def test_row_23_publishing_deletes_nothing_of_others(
             layout.check()
             continue
         for kind, made in (("old", tmp_path / "old"), ("new", place.out)):
-            folder = os.path.join(target.work_folder(out), "0" * 32, "dataset")
+            folder = os.path.join(work_folder(out), "0" * 32, "dataset")
             shutil.copytree(made, folder)
             seen = seen_at(out)
             late = layout.out / (_foreign_name(rng) + "late")
             if kind == "new" and rng.random() < 0.3:
                 late_exchange(late)
                 layout.foreign[late] = b"late"
-            target.publish(folder, out, seen=seen)
-            work_folder.clear(out)
+            local.publish(folder, out, seen=seen)
+            target.at(out).clear(sure=True)
         assert set(os.listdir(out)) - {
             p.name for p in layout.foreign if p.parent == layout.out
         } == set(os.listdir(place.out))

@@ -18,6 +18,7 @@ from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.support.outputs import contents
 from tests.support.segments import program
 from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.publishing.bucket import BucketTarget
 
 __all__ = [
     "Done",
@@ -128,11 +129,14 @@ socket.gethostname = lambda: os.environ["HOST_OF_TEST"]
 _PUTS = ("PUT", "POST")
 
 
-def program_on(server: HasEnvironment, folder: Path, host: str) -> Program:
+def program_on(
+    server: HasEnvironment, folder: Path, host: str, **environment: str
+) -> Program:
     """The program on a machine of another name, in a folder that is made for it."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(_HOST)
-    return Program(server, folder, PYTHONPATH=str(folder), HOST_OF_TEST=host)
+    named = {"PYTHONPATH": str(folder), "HOST_OF_TEST": host}
+    return Program(server, folder, **named, **environment)
 
 
 def kill(process: "subprocess.Popen[str]") -> None:
@@ -207,6 +211,13 @@ def assert_same(server: Server, target: str, local: Path) -> None:
     manifest = assert_whole(server, target)
     assert manifest.digest == expected.digest
     assert read_files(server, manifest, target) == contents(local)
+
+
+def remove_left(server: Server, target: str) -> None:
+    """Removes what runs that have ended have left, however young it is."""
+    there = BucketTarget(f"{server.url}/{target}")
+    for left in there.leftovers():
+        assert there.remove(left, older_than=0.0)
 
 
 def read_files(server: Server, manifest: Manifest, target: str) -> Mapping[str, bytes]:

@@ -11,9 +11,9 @@ from beam_pipeline.own_pipelines import write_dataset
 from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.storage.conftest import Server
+from tests.storage.program import remove_left
 from tests.support.runs import command
 from transforms.errors import CommitError, TargetError
-from transforms.publishing import work_folder
 
 # What the last pipeline gave; the local runner is in this process.
 _found: list[Committed] = []
@@ -114,7 +114,7 @@ def test_the_first_of_two_runs_to_publish_wins(server: Server, exists: bool) -> 
     # Its work stays where another run looks for what it may remove.
     assert write(output, some(30), overwrite=True).status == "committed"
     assert any("/rows-" in key for key in server.keys(".out.beam-tfrecord"))
-    work_folder.clear(output, sure=True)
+    remove_left(server, "out")
     assert_whole(server, 30)
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.storage.conftest import Server
-from tests.support.schedules import Writers, check_dataset, names_of
+from tests.support.schedules import Writers, check_dataset, in_turns, names_of
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.publishing import work_folder
+from transforms.publishing.bucket import BucketTarget
 
 _SCHEDULES = 60
 
@@ -18,10 +18,13 @@ def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = 0
     for seed in range(_SCHEDULES):
         target = f"out-{seed}"
-        writers = Writers(f"{server.url}/{target}", seed)
-        with writers.patched():
+        there = BucketTarget(f"{server.url}/{target}")
+        writers = Writers(there.directory, seed)
+        with in_turns():
             writers.run()
-            work_folder.clear(f"{server.url}/{target}", sure=True)
+        there.mend()
+        for left in there.leftovers():
+            assert there.remove(left, older_than=0.0), seed
         expected = []
         committed += "committed" in writers.outcomes
         if f"{target}/{MANIFEST_NAME}" in server.keys(f"{target}/"):
@@ -35,5 +38,5 @@ def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.keys(f"{target}/") == expected, seed
         assert server.keys(f".{target}.beam-tfrecord") == [], seed
         # The emulator looks at all that a bucket holds to list a part of it.
-        files.remove_tree(f"{server.url}/{target}")
+        files.remove_tree(there.directory)
     assert committed > _SCHEDULES / 2

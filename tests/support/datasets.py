@@ -41,8 +41,8 @@ ANIMALS = (
 
 def seen_at(directory: str, *, overwrite: bool = True) -> str:
     """Looks at a target as planning does; returns its state."""
-    seen = target.state(directory)
-    manifest = target.check_contents(directory)
+    seen = target.at(directory).state()
+    manifest = target.at(directory).check_contents()
     if manifest is not None and not overwrite:
         raise target.taken(directory, manifest)
     return seen

@@ -27,7 +27,7 @@ from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import PlaceFacts
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import BeamTFRecordError
-from transforms.publishing import target, work_folder
+from transforms.publishing import target
 from transforms.shards import decoders
 from transforms.stages import place as placing_stage
 from transforms.stages import read, write
@@ -53,10 +53,10 @@ def run_directly(
       planned: called once the job is planned.
     """
     spec = make_spec(settings)
-    work_folder.recover(spec.output)
+    target.at(spec.output).recover()
     prepared = prepare(spec)
     if prepared.done is not None:
-        work_folder.clear(spec.output)
+        target.at(spec.output).clear(sure=True)
         return prepared.done.digest
     plan = make_plan(prepared)
     planned()

@@ -1,19 +1,21 @@
-"""Runs of a few writers on one target, of which one at a time does one step.
+"""Runs on one target in an object store, of which one at a time does one request.
 
-A step is all that a writer does up to its next request to the store. Which one is next
-says a seed, as in "A Randomized Scheduler with Probabilistic Guarantees of Finding
-Bugs" (Burckhardt et al., 2010): the first in a random order, in which now and then the
-one at work becomes the last. A fault of two or three steps in a certain order is found
-so in a few hundred schedules.
+A step is all that a run does up to its next request to the store. `explore` tries every
+order of the steps of a few runs. A run is decided by the answers that it has got, so
+what follows from a state, that is from the objects and from these answers, is tried
+once. `Writers` draws orders of whole conversions by a seed, as in "A Randomized
+Scheduler with Probabilistic Guarantees of Finding Bugs" (Burckhardt et al., 2010): the
+run that is first in a random order goes on, and now and then becomes the last.
 """
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import os
 import random
-import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +24,7 @@ import pyarrow as pa
 import pytest
 
 from beam_pipeline.running.convert import open_work_folder
+from tests.support.memory_store import MemoryStore
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
 from transforms.core.model import Fact, PlaceFacts, ReadFacts, ShardFile
@@ -37,76 +40,295 @@ from transforms.errors import (
     StorageError,
     TargetError,
 )
-from transforms.publishing import target, work_folder
-from transforms.publishing.bucket import publication
-from transforms.publishing.bucket import runs as bucket_runs
-from transforms.publishing.bucket import target as bucket
+from transforms.publishing import bucket, target
 from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import Publication
 from transforms.storage import file_systems
-from transforms.storage.object_store import Look
 from transforms.storage.row_spool import RowSpool
-from transforms.work import lease
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
-from transforms.work.versions import look_at as store_look_at
-from transforms.work.versions import put_if
 
-__all__ = ["Writers", "check_dataset", "commit", "names_of"]
+__all__ = [
+    "Turns",
+    "Writers",
+    "check_dataset",
+    "commit",
+    "explore",
+    "names_of",
+    "plan_of",
+]
 
 _JOBS = 4
 _WAIT_SECONDS = 60
 # Steps of one writer, about.
 _STEPS = 70
-# Of all writers, after which the lease of one that nobody hears of has expired.
-_EXPIRY_STEPS = 20
+_RUN = threading.local()
 
 
-class _Killed(BaseException):
+class Killed(BaseException):
     """The process has ended, so it does nothing more."""
 
 
 @dataclasses.dataclass
-class _Writer:
-    """A run of the program on the target, as the store sees it.
+class _Run:
+    """A process that works on the target.
 
     Attributes:
-      number: its process, so to say.
-      host: its machine, also from the store's view.
-      job: what it converts; jobs of one work differ in their inputs alone.
+      number: of it.
+      work: what it does; returns what has become of it.
+      history: a digest of the answers that it has got.
       ends_at: the step before which it is killed or, where `fails`, fails.
-      silent_at: the step from which on nobody hears of it, so that its lease expires
-        though it goes on, as where it is paused or cut off; None for never.
-      heard: when it was heard of last, by the clock of all; None for just now.
     """
 
     number: int
-    host: str
-    job: int
-    ends_at: int | None
-    fails: bool
-    silent_at: int | None
-    go: threading.Semaphore
-    parked: threading.Semaphore
-    heard: int | None = None
+    work: Callable[[], str]
+    history: int = 0
     steps: int = 0
-    lives: bool = True
+    turns: int = 0
+    words: int = 0
+    ends_at: int | None = None
+    fails: bool = False
+    killed: bool = False
     outcome: str = ""
     error: BaseException | None = None
+    go: threading.Semaphore = dataclasses.field(
+        default_factory=lambda: threading.Semaphore(0)
+    )
+    parked: threading.Semaphore = dataclasses.field(
+        default_factory=lambda: threading.Semaphore(0)
+    )
+
+    more: Callable[[], bool] = lambda: False
+
+    def wait(self) -> None:
+        # To change threads takes longer than a step.
+        if not self.more():
+            self.parked.release()
+            self.go.acquire()
+        self.steps += 1
+        if self.killed:
+            raise Killed
+        if self.ends_at is not None and self.steps >= self.ends_at:
+            if self.fails:
+                self.ends_at = None
+                raise StorageError("It fails here.")
+            self.killed = True
+            raise Killed
+
+    def main(self) -> None:
+        _RUN.run = self
+        self.go.acquire()
+        try:
+            self.outcome = "killed" if self.killed else self.work()
+        except Killed:
+            self.outcome = "killed"
+        except (CommitError, TargetError) as error:
+            self.outcome, self.error = "refused", error
+        except StorageError as error:
+            self.outcome, self.error = "failed", error
+        except BaseException as error:  # noqa: BLE001 - raised again by `Turns.step`
+            self.outcome, self.error = "error", error
+        self.parked.release()
+
+
+@contextlib.contextmanager
+def in_turns() -> Iterator[None]:
+    """Lets each run wait for its turn before each request, and notes the answers."""
+    numbered = file_systems._numbered
+
+    def in_turn(path: str, work: Callable[[], Any]) -> Any:
+        run: _Run | None = getattr(_RUN, "run", None)
+        if run is None:
+            return numbered(path, work)
+        run.wait()
+        try:
+            answer = numbered(path, work)
+        except BaseException as error:
+            run.history = hash((run.history, path, type(error).__name__))
+            raise
+        run.history = hash((run.history, path, _said(answer)))
+        return answer
+
+    def new_word() -> str:
+        run: _Run | None = getattr(_RUN, "run", None)
+        if run is None:
+            return "0" * 12
+        run.words += 1
+        return f"{run.number:06x}{run.words:06x}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_systems, "_numbered", in_turn)
+        patch.setattr(bucket, "_new_word", new_word)
+        yield
+
+
+def _said(answer: Any) -> Any:
+    """Returns what an answer of the store says, as something that can be hashed."""
+    if isinstance(answer, list):
+        return tuple(map(_said, answer))
+    if isinstance(answer, pa.fs.FileInfo):
+        is_file = answer.type == pa.fs.FileType.File
+        return answer.path, is_file and (answer.size, answer.mtime_ns)
+    if isinstance(answer, tuple):
+        return tuple(map(_said, answer))
+    if answer is None or isinstance(answer, bytes | str | int | float):
+        return answer
+    return repr(answer)
+
+
+class Turns:
+    """Runs that take turns.
+
+    Attributes:
+      runs: in the order in which they were given.
+    """
+
+    def __init__(self, works: Sequence[Callable[[], str]], first: int = 1) -> None:
+        self.runs = [_Run(first + i, work) for i, work in enumerate(works)]
+        self._threads = [
+            threading.Thread(target=run.main, daemon=True) for run in self.runs
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
-    def digest(self) -> str:
-        return f"{self.job:032x}"
+    def alive(self) -> list[int]:
+        """The runs that have not ended."""
+        return [i for i, run in enumerate(self.runs) if not run.outcome]
 
     @property
-    def work(self) -> str:
-        return f"{self.job % 2:032x}"
+    def history(self) -> tuple[tuple[int, int, str], ...]:
+        """What decides what the runs do next."""
+        return tuple((run.history, run.turns, run.outcome) for run in self.runs)
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [run.outcome for run in self.runs]
+
+    def step(self, number: int, more: Callable[[], bool] = lambda: False) -> None:
+        """Lets one run go on to its next request.
+
+        Args:
+          number: of the run.
+          more: called there; whether it goes on at once.
+        """
+        run = self.runs[number]
+        failures: list[BaseException] = []
+
+        def goes_on() -> bool:
+            try:
+                if not more():
+                    return False
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                failures.append(error)
+                return False
+            run.turns += 1
+            return True
+
+        run.more = goes_on
+        run.turns += 1
+        run.go.release()
+        assert run.parked.acquire(timeout=_WAIT_SECONDS), "a run hangs"
+        if run.outcome == "error" and run.error is not None:
+            failures.append(run.error)
+        for failure in failures:
+            raise failure
+
+    def finish(self, number: int, steps: int = 1 << 20) -> None:
+        """Lets one run go on to its end, or for some steps."""
+        left = itertools.count(steps - 1, -1)
+        if steps and number in self.alive:
+            self.step(number, lambda: next(left) > 0)
+
+    def kill(self) -> None:
+        """Ends all runs where they are."""
+        for number in self.alive:
+            self.runs[number].killed = True
+            self.finish(number)
+        for thread in self._threads:
+            thread.join()
+
+
+def explore(
+    store: MemoryStore,
+    begin: Callable[[], Turns],
+    look: Callable[[Turns], None],
+    *,
+    switches: int | None = None,
+) -> int:
+    """Tries the orders of the steps of some runs; returns how many states there are.
+
+    Args:
+      store: that they work on.
+      begin: empties it, and starts the runs in the same way each time.
+      look: called in each new state.
+      switches: how often at most a run waits in the middle for another; None for every
+        order.
+    """
+    # How many switches were left there, at most.
+    seen: dict[int, float] = {}
+    waiting: list[tuple[tuple[int, ...], float]] = [
+        ((), math.inf if switches is None else switches)
+    ]
+    while waiting:
+        order, left = waiting.pop()
+        turns = begin()
+        for number, same in itertools.groupby(order):
+            turns.finish(number, len([*same]))
+        taken = list(order)
+
+        def is_new(
+            turns: Turns = turns, taken: list[int] = taken, left: float = left
+        ) -> bool:
+            state = hash((store.contents, turns.history))
+            if seen.get(state, -1) >= left:
+                return False
+            if state not in seen:
+                look(turns)
+            seen[state] = left
+            alive = turns.alive
+            here = taken[-1] if taken and taken[-1] in alive else None
+            if here is None:
+                waiting.extend(((*taken, other), left) for other in alive[1:])
+                taken.extend(alive[:1])
+            else:
+                if left:
+                    waiting.extend(
+                        ((*taken, other), left - 1) for other in alive if other != here
+                    )
+                taken.append(here)
+            return bool(alive)
+
+        while is_new():
+            number = taken[-1]
+            turns.step(number, is_new)
+            if number in turns.alive:
+                break
+        turns.kill()
+    return len(seen)
+
+
+def plan_of(directory: str, work: str, job: str, seen: str) -> Any:
+    """Returns what `open_work_folder` wants to know of a plan."""
+    path = target.at(directory).work_path(work, seen=seen, keeps_work=False)
+    return SimpleNamespace(
+        spec=SimpleNamespace(keep_rejected_bytes=False, keep_work=False),
+        request=SimpleNamespace(steps=False),
+        directory=directory,
+        work_folder=path,
+        work_digest=work,
+        digest=job,
+        inline=False,
+        seen=seen,
+        planned=SimpleNamespace(listing=RowSpool.of(pa.table({"path": ["a"]}))),
+        splits=SimpleNamespace(store_tables=lambda store: None),
+    )
 
 
 class Writers:
-    """Writers on one target.
+    """Conversions on one target.
 
     Attributes:
       outcomes: what has become of each: "committed", "up to date", "refused",
@@ -116,234 +338,91 @@ class Writers:
     def __init__(self, directory: str, seed: int) -> None:
         self._directory = directory
         self._random = random.Random(seed)
-        self._current = threading.local()
-        self._all: list[_Writer] = []
+        self._begun = 0
         self.outcomes: list[str] = []
-        # In steps of all writers: now, and when the manifest was put.
-        self._clock = 0
-        self._published = 0
 
-    @contextlib.contextmanager
-    def patched(self) -> Iterator[None]:
-        """Lets each thread's writer wait for its turn before each request."""
-        numbered = file_systems._numbered
-        tokens = random.Random(self._random.random())
-
-        def in_turn(path: str, work: Callable[[], Any]) -> Any:
-            writer = getattr(self._current, "writer", None)
-            if writer is not None:
-                self._wait(writer)
-            return numbered(path, work)
-
-        def this_run() -> dict[str, str]:
-            writer = getattr(self._current, "writer", None)
-            number = 0 if writer is None else writer.number
-            token = f"{tokens.getrandbits(48):012x}"
-            return {
-                "host": host(),
-                "machine": bucket_runs._machine(),
-                "process": str(number),
-                "start": "1",
-                "run": token,
-            }
-
-        def look_at(path: str) -> Look:
-            look = store_look_at(path)
-            if path.endswith(f"/{MANIFEST_NAME}"):
-                return Look(look.version, self._age(self._published))
-            # In the same step: the age is one of what was looked at.
-            writer, self._current.writer = getattr(self._current, "writer", None), None
-            note = lease.note_at(path) if look.version else None
-            self._current.writer = writer
-            number = 0 if note is None else int(note["process"])
-            heard = self._all[number - 1].heard if number else None
-            return Look(look.version, 0.0 if heard is None else self._age(heard))
-
-        def publish(path: str, *arguments: Any, **options: Any) -> None:
-            put_if(path, *arguments, **options)
-            self._published = self._clock
-
-        def runs_out(path: str, look: Look) -> bool:
-            now = look_at(path)
-            is_silent = now.version == look.version and now.age > 0
-            if is_silent:
-                self._clock += _EXPIRY_STEPS
-            return is_silent
-
-        def renewed(_lease: lease.Lease) -> contextlib.AbstractContextManager[None]:
-            return contextlib.nullcontext()
-
-        def host() -> str:
-            writer = getattr(self._current, "writer", None)
-            return "here" if writer is None else str(writer.host)
-
-        def start_of(process: int) -> str:
-            lives = process == 0 or self._all[process - 1].lives
-            return "1" if lives else ""
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(file_systems, "_numbered", in_turn)
-            patch.setattr(bucket_runs, "this_run", this_run)
-            patch.setattr(bucket_runs, "_start_of", start_of)
-            patch.setattr(bucket_runs, "look_at", look_at)
-            patch.setattr(bucket_runs, "runs_out", runs_out)
-            patch.setattr(bucket_runs, "renewed", renewed)
-            patch.setattr(bucket, "look_at", look_at)
-            patch.setattr(publication, "put_if", publish)
-            patch.setattr(socket, "gethostname", host)
-            yield
-
-    def _age(self, then: int) -> float:
-        """Returns the seconds since a step."""
-        return (self._clock - then) * lease.EXPIRY_SECONDS / _EXPIRY_STEPS
-
-    def run(self, look: Callable[[], None] = lambda: None) -> None:
-        """Lets two or three writers run to their ends; `look` after each step."""
-        count = self._random.choice((2, 2, 3))
-        new = [self._writer() for _ in range(count)]
-        threads = [
-            threading.Thread(target=self._main, args=[writer], daemon=True)
-            for writer in new
-        ]
-        for thread in threads:
-            thread.start()
-        order = self._random.sample(new, count)
-        changes = self._random.randrange(1, 5)
-        last = {self._random.randrange(count * _STEPS) for _ in range(changes)}
+    def run(self, look: Callable[[], object] = lambda: None) -> None:
+        """Lets three writers run to their ends; `look` after each step."""
+        draw = self._random
+        jobs = [draw.randrange(_JOBS) for _ in range(3)]
+        works = [lambda job=job: self._convert(job) for job in jobs]
+        turns = Turns(works, self._begun + 1)
+        self._begun += len(works)
+        for run in turns.runs:
+            if draw.random() < 0.3:
+                run.ends_at, run.fails = draw.randrange(_STEPS), draw.random() < 0.3
+        order = draw.sample(range(len(works)), len(works))
+        changes = draw.randrange(1, 5)
+        last = {draw.randrange(len(works) * _STEPS) for _ in range(changes)}
         step = 0
         while order:
-            writer = order[0]
-            writer.go.release()
-            assert writer.parked.acquire(timeout=_WAIT_SECONDS), "a writer hangs"
+            turns.step(order[0])
             look()
-            if writer.outcome:
-                order.remove(writer)
+            if order[0] not in turns.alive:
+                order.pop(0)
             elif step in last:
                 order.append(order.pop(0))
             step += 1
-        for thread, writer in zip(threads, new, strict=True):
-            thread.join()
-            if writer.error is not None:
-                raise writer.error
-        self.outcomes += [writer.outcome for writer in new]
+        self.outcomes += turns.outcomes
 
-    def _writer(self) -> _Writer:
-        draw = self._random
-        ends = draw.random() < 0.3
-        self._all.append(
-            _Writer(
-                number=len(self._all) + 1,
-                # Of two on one machine the second is refused; what is more often so
-                # is that one has died there.
-                host=draw.choice("abb" if ends else "abc"),
-                job=draw.randrange(_JOBS),
-                ends_at=draw.randrange(_STEPS) if ends else None,
-                fails=draw.random() < 0.3,
-                silent_at=draw.randrange(_STEPS) if draw.random() < 0.3 else None,
-                go=threading.Semaphore(0),
-                parked=threading.Semaphore(0),
-            )
-        )
-        return self._all[-1]
-
-    def _wait(self, writer: _Writer) -> None:
-        writer.parked.release()
-        writer.go.acquire()
-        writer.steps += 1
-        self._clock += 1
-        if writer.silent_at == writer.steps:
-            writer.heard = self._clock
-        if not writer.lives:
-            raise _Killed
-        if writer.ends_at is not None and writer.steps >= writer.ends_at:
-            if writer.fails:
-                writer.ends_at = None
-                raise StorageError("It fails here.")
-            writer.lives = False
-            raise _Killed
-
-    def _main(self, writer: _Writer) -> None:
-        self._current.writer = writer
-        writer.go.acquire()
-        try:
-            outcome = self._convert(writer)
-        except _Killed:
-            outcome = "killed"
-        except (CommitError, TargetError):
-            outcome = "refused"
-        except StorageError:
-            outcome = "failed"
-        except ConservationError as error:
-            # Others have written in between; nothing was committed.
-            outcome, writer.error = "refused", None if len(self._all) > 1 else error
-        except BaseException as error:  # noqa: BLE001 - raised again by `run`
-            outcome, writer.error = "error", error
-        writer.lives = False
-        writer.outcome = outcome
-        writer.parked.release()
-
-    def _convert(self, writer: _Writer) -> str:
+    def _convert(self, job: int) -> str:
         """What the command `convert` does, without Beam in the middle."""
-        work_folder.recover(self._directory)
-        seen = target.state(self._directory)
-        stands = target.check_contents(self._directory)
-        if stands is not None and stands.run["job"] == writer.digest:
-            with contextlib.suppress(TargetError):
-                work_folder.clear(self._directory, sure=False)
+        # Jobs of one work differ in their inputs alone.
+        digest, work = f"{job:032x}", f"{job % 2:032x}"
+        there = target.at(self._directory)
+        there.recover()
+        seen = there.state()
+        found = there.check_contents()
+        if found is not None and found.run["job"] == digest:
             return "up to date"
-        plan: Any = SimpleNamespace(
-            spec=SimpleNamespace(keep_rejected_bytes=False, keep_work=False),
-            directory=self._directory,
-            work_folder=os.path.join(target.work_folder(self._directory), writer.work),
-            work_digest=writer.work,
-            digest=writer.digest,
-            inline=False,
-            seen=seen,
-            planned=SimpleNamespace(listing=RowSpool.of(pa.table({"path": ["a"]}))),
-            splits=SimpleNamespace(store_tables=lambda store: None),
-        )
-        with open_work_folder(plan) as (store, _):
-            shards = []
-            # In groups, of which the last may be of one shard.
-            for start in range(0, _count(writer.job), 2):
-                numbers = range(start, min(start + 2, _count(writer.job)))
-                shards += self._group(writer, store, numbers)
-            commit(*(self._directory, writer.job, writer.digest, seen, store, shards))
+        plan = plan_of(self._directory, work, digest, seen)
+        try:
+            with open_work_folder(plan) as (store, _):
+                shards = []
+                # In groups, of which the last may be of one shard.
+                for start in range(0, _count(job), 2):
+                    numbers = range(start, min(start + 2, _count(job)))
+                    shards += _group(job, digest, store, numbers)
+                commit(*(self._directory, job, digest, seen, store, shards))
+        except ConservationError as error:
+            raise CommitError("Others have written in between.") from error
         return "committed"
 
-    def _group(
-        self, writer: _Writer, store: Store, numbers: Iterable[int]
-    ) -> list[ShardFile]:
-        """Writes the shards of a group that are not there, and then their receipt."""
-        finished = FinishedShards(store)
-        shards, written = [], []
-        for number in numbers:
-            input_digest = f"{writer.digest}-{number}"
-            found = finished.find(input_digest)
-            if found is None:
-                found = ShardDone(self._shard(writer, store, number))
-                written.append((input_digest, found))
-            shards.append(found.shard)
-        keep_shards(store, written)
-        return shards
 
-    def _shard(self, writer: _Writer, store: Store, index: int) -> ShardFile:
-        name = f"d-train.tfrecord-{index:05d}-of-{_count(writer.job):05d}"
-        data = f"{writer.job} {index} ".encode() * (100 + writer.job)
-        store.announce(name)
-        files.write_file(os.path.join(store.dataset, name), data, attempts="")
-        facts = {"a": Statistics(1, minimum=0, maximum=1)}
-        if _has_labels(writer.job):
-            facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
-        size, crc = len(data), google_crc32c.value(data)
-        table = StatisticsTable.of(facts)
-        shard = ShardFile(name, "train", index, 1, size, size, crc, table)
-        offsets = len(data).to_bytes(8, "little").rjust(16, b"\0")
-        beside = index_file(name)
-        store.announce(beside)
-        files.write_file(os.path.join(store.dataset, beside), offsets, attempts="")
-        indexed = FileFacts(beside, len(offsets), google_crc32c.value(offsets))
-        return dataclasses.replace(shard, indexes=(indexed,))
+def _group(
+    job: int, digest: str, store: Store, numbers: Iterable[int]
+) -> list[ShardFile]:
+    """Writes the shards of a group that are not there, and then their receipt."""
+    finished = FinishedShards(store)
+    shards, written = [], []
+    for number in numbers:
+        input_digest = f"{digest}-{number}"
+        found = finished.find(input_digest)
+        if found is None:
+            found = ShardDone(_shard(job, store, number))
+            written.append((input_digest, found))
+        shards.append(found.shard)
+    keep_shards(store, written)
+    return shards
+
+
+def _shard(job: int, store: Store, index: int) -> ShardFile:
+    name = f"d-train.tfrecord-{index:05d}-of-{_count(job):05d}"
+    data = f"{job} {index} ".encode() * (100 + job)
+    store.announce(name)
+    files.write_file(os.path.join(store.dataset, name), data, attempts="")
+    facts = {"a": Statistics(1, minimum=0, maximum=1)}
+    if _has_labels(job):
+        facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
+    size, crc = len(data), google_crc32c.value(data)
+    table = StatisticsTable.of(facts)
+    shard = ShardFile(name, "train", index, 1, size, size, crc, table)
+    offsets = len(data).to_bytes(8, "little").rjust(16, b"\0")
+    beside = index_file(name)
+    store.announce(beside)
+    files.write_file(os.path.join(store.dataset, beside), offsets, attempts="")
+    indexed = FileFacts(beside, len(offsets), google_crc32c.value(offsets))
+    return dataclasses.replace(shard, indexes=(indexed,))
 
 
 def _count(job: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.folder_store import FolderStore
+from tests.support.memory_store import MemoryStore
 from tests.support.segments import IN_FILES
 
 __all__ = [
@@ -81,7 +81,7 @@ def flags_of(name: str) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def put_objects(name: str, store: FolderStore) -> bytes:
+def put_objects(name: str, store: MemoryStore) -> bytes:
     """Puts the objects of a bucket into a store.
 
     Returns the manifest that the run which left them was about to put; b"" for none.

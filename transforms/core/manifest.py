@@ -335,6 +335,11 @@ class Manifest:
             return tuple(map(str, self.run.get("pointers", ())))
         return self.file_names[:-1]
 
+    @property
+    def replaced_names(self) -> tuple[str, ...]:
+        """Files of the dataset before it in the directory itself, which are to go."""
+        return tuple(map(str, self.run.get("replaced", ())))
+
     def path(self, directory: str, name: str) -> str:
         """Returns the path of a file that the manifest names."""
         parts = [directory, self.folder, name]
@@ -458,8 +463,9 @@ class Manifest:
             run=dict(run),
             derived=tuple(map(DerivedFile.from_json, derived)),
         )
-        below = {facts.file for facts in manifest.derived}
-        for name in {*manifest.file_names, *manifest.root_names}:
+        gone = manifest.replaced_names
+        below = {*gone, *(facts.file for facts in manifest.derived)}
+        for name in {*manifest.file_names, *manifest.root_names, *gone}:
             # Files are opened and removed by these names, so none may leave the folder.
             folder, _, last = name.rpartition("/")
             if folder and (folder not in DERIVED_FOLDERS or name not in below):

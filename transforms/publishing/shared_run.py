@@ -20,9 +20,13 @@ changed. A run on an engine may be alive with nothing of it to be seen, so its f
 stays until it ends by itself or `beam-tfrecord clean --pipelines` removes it.
 """
 
+import contextlib
 import dataclasses
+import enum
 import hashlib
+import json
 import os
+import socket
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -32,14 +36,18 @@ from transforms.core import this_worker
 from transforms.core.manifest import Manifest
 from transforms.core.model import Segment
 from transforms.errors import StorageError, TargetError, WorkerError
-from transforms.publishing import target, work_folder
-from transforms.publishing.bucket.target import SHARED
-from transforms.publishing.work_folder import PROGRAM
-from transforms.storage.paths import Access, is_remote
+from transforms.publishing import target
+from transforms.publishing.target import SHARED
+from transforms.storage.paths import Access, is_remote, work_folder
 from transforms.storage.retry import storing
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, unreachable
 
+PROGRAM = "program"
+"""Of a local run: the note on the process that it is part of."""
+
+# The start of a process that exists, where nothing tells it.
+_UNSEEN = "unseen"
 # What Beam's containers tell a worker of the job that it is in.
 _JOB_ID = "JOB_ID"
 
@@ -49,7 +57,7 @@ class Seen:
     """What a submission has seen when it started.
 
     Attributes:
-      state: of the target; see `transforms.publishing.target.state`.
+      state: of the target; see `transforms.publishing.target.Target.state`.
       job: what the manifest of this submission alone says of its run.
     """
 
@@ -115,9 +123,7 @@ class SharedRun:
     @property
     def store(self) -> Store:
         """Where its unfinished work is."""
-        folder = os.path.join(
-            target.work_folder(self.directory), f"{SHARED}{self.token}"
-        )
+        folder = os.path.join(work_folder(self.directory), f"{SHARED}{self.token}")
         return Store(
             folder,
             keep_items=self.keep_items,
@@ -155,7 +161,7 @@ class SharedRun:
         place.check_shared()
         manifest = place.check_contents()
         self._check_seen(manifest)
-        work_folder.check(self.directory)
+        place.check_work_folder()
         if manifest is not None and not _is_of(manifest, job) and not overwrite:
             raise TargetError(
                 f"The output must not exist yet; {self.directory!r} holds the dataset "
@@ -202,13 +208,13 @@ class SharedRun:
 
     def _look(self, submission: str, *, overwrite: bool) -> Seen:
         # What this very run was killed in the middle of publishing.
-        work_folder.recover(self.directory)
+        target.at(self.directory).recover()
         job = f"{self.token}-{submission}"
         path = self._seen(job)
         try:
             state = files.read_bytes(path).decode()
         except FileNotFoundError:
-            state = target.state(self.directory)
+            state = target.at(self.directory).state()
         store = self.begin(overwrite=overwrite, job=job)
         files.write_file(path, state.encode(), attempts=store.attempts)
         return Seen(state, job)
@@ -248,7 +254,7 @@ class SharedRun:
         Args:
           job: of the submission; see `Seen`.
         """
-        work_folder.recover(self.directory)
+        target.at(self.directory).recover()
         try:
             manifest = target.read_manifest(self.directory)
         except FileNotFoundError:
@@ -264,3 +270,82 @@ class SharedRun:
 def _is_of(manifest: Manifest, job: str) -> bool:
     """Whether a submission has published a dataset, or any one of a run's token."""
     return str(manifest.run.get("job")).startswith(job)
+
+
+class State(enum.Enum):
+    """What is known of a run by its note."""
+
+    HERE = enum.auto()  # its process runs on this machine
+    GONE = enum.auto()  # it ran on this machine, and nothing of it is left
+    UNKNOWN = enum.auto()  # it may be alive elsewhere
+
+
+def pipelines_of(directory: str) -> list[State]:
+    """Returns what is known of the pipelines whose rows a target's work folder holds.
+
+    Args:
+      directory: the target, on a disk.
+    """
+    folder = work_folder(directory)
+    return [
+        _state_of(os.path.join(folder, name, PROGRAM))
+        for name in target.at(directory).work_names()
+        if name.startswith(SHARED)
+    ]
+
+
+def this_program() -> dict[str, str]:
+    """Returns the note on a run of this very process."""
+    pid = os.getpid()
+    return {
+        "host": socket.gethostname(),
+        "machine": _machine(),
+        "process": str(pid),
+        "start": _start_of(pid),
+    }
+
+
+def _machine() -> str:
+    """Returns what is equal for processes that can see each other's numbers.
+
+    The name of the host is not enough: containers may share it, and each numbers its
+    processes from 1.
+    """
+    found = []
+    with contextlib.suppress(OSError), open("/etc/machine-id", "rb") as file:
+        found.append(file.read(64).decode("ascii", "replace").strip())
+    with contextlib.suppress(OSError):
+        found.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(found)
+
+
+def _start_of(pid: int) -> str:
+    """Returns when a process was started, as the kernel counts it.
+
+    A number alone would not do: a later process may get it again. Returns "" if the
+    process has ended, `_UNSEEN` if it exists and its start cannot be read.
+    """
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        # The process name before it may hold anything, even a closing bracket.
+        return file.read().rpartition(b")")[2].split()[19].decode()
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        # Another user's.
+        pass
+    return _UNSEEN
+
+
+def _state_of(path: str) -> State:
+    """Returns what is known of a run by its note, which may be missing."""
+    try:
+        note = json.loads(files.read_bytes(path))
+        machine, process = (note["host"], note["machine"]), int(note["process"])
+        start = note["start"]
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return State.UNKNOWN
+    if machine != (socket.gethostname(), _machine()):
+        return State.UNKNOWN
+    return State.HERE if _start_of(process) in (start, _UNSEEN) else State.GONE

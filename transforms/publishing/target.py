@@ -1,100 +1,186 @@
-"""The output directory: what may be replaced, and its replacement in one step.
+"""Where a dataset is published, on a disk or in an object store.
 
-`at` alone decides where a target is: `LocalTarget` is one on a disk, and
-`transforms.publishing.bucket.target.BucketTarget`, with the same methods, one in an
-object store.
-
-On a disk the dataset is built in the sibling `.<directory>.beam-tfrecord/`, on the same
-file system, and published by a rename that replaces nothing (a fresh target) or by an
-exchange of the two directories (an overwrite). Nothing is deleted but what an old
-manifest names, by its exact name.
+`Target` is the one way there: look what is there, prepare the work of a job, publish,
+and clean up. `transforms.publishing.local` has that of a disk, and
+`transforms.publishing.bucket` that of an object store; `at` alone chooses.
 """
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import os
-import re
-import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
+from typing import Protocol
 
 from transforms import files
-from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
-from transforms.errors import DamageError, StorageError, TargetError, first_few
-from transforms.publishing import derived_files
-from transforms.publishing.bucket.publication import overtaken
-from transforms.publishing.bucket.runs import Hold
-from transforms.publishing.bucket.target import SHARED, BucketTarget
-from transforms.publishing.own_folder import OwnFolder
-from transforms.storage import folders
-from transforms.storage.object_store import OvertakenError
-from transforms.storage.paths import absolute, is_remote, work_folder
-from transforms.storage.retry import persistently
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.errors import RaceError, TargetError, first_few
+from transforms.storage.paths import absolute, is_remote
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
-from transforms.work.versions import version_of
 
-__all__ = [
-    "REJECTS_SUFFIX",
-    "LocalTarget",
-    "at",
-    "check_contents",
-    "check_replaceable",
-    "overtaken",
-    "publish",
-    "read_manifest",
-    "recover",
-    "rejects_path",
-    "state",
-    "taken",
-    "work_folder",
-]
-
-# Of the rejects that a failed run leaves beside its target.
 REJECTS_SUFFIX = ".rejects.jsonl"
+"""Ends the name of the rejects that a failed run leaves beside its target."""
+SHARED = "rows-"
+"""How the names of shared runs begin; see `transforms.publishing.shared_run`."""
 
-# How many foreign names an error shows.
+# How many names of others a message shows.
 _SHOWN = 5
-_LONGEST_NAME_BYTES = 255
-_WORD_BYTES = 8
-# What the note on a publication adds to the name of its folder.
-_NOTE = ".publishing"
-_WORK = re.compile(rf"({SHARED})?[0-9a-f]{{32}}")
-# What version 0.1 put into the folder of a job.
-_PARTS = frozenset(
-    (
-        *("attempts", "segments", "rejects", "receipts", "dataset", "engine"),
-        *("dataset.abandoned", "dataset.old", "dataset.publishing", "listing.arrow"),
-        *("used.json", "split_ids.arrow", "earlier_lock.arrow", "split_lock.arrow"),
-        "only_rejected.arrow",
-    )
-)
 
 
-def at(directory: str) -> "LocalTarget | BucketTarget":
+class Target(Protocol):
+    """An output directory, and the work folder beside it."""
+
+    def state(self) -> str:
+        """Returns a word that every publication changes; "" for no dataset."""
+
+    def check_contents(self) -> Manifest | None:
+        """Refuses foreign files; returns the manifest of the dataset, if any.
+
+        Raises:
+          TargetError: it cannot be made, or holds anything but a dataset of ours, and
+            in an object store what runs of ours are putting there.
+        """
+
+    def check_replaceable(self) -> None:
+        """Raises TargetError where a dataset cannot be replaced safely."""
+
+    def check_shared(self) -> None:
+        """Raises TargetError where no run whose workers come and go can publish."""
+
+    def check_work_folder(self) -> None:
+        """Raises TargetError where the work folder's name is that of something else."""
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Holds the work folder where one run at a time may be at work.
+
+        Afterwards the folder is removed if it is empty.
+
+        Raises:
+          TargetError: another run holds it, or it is not ours.
+        """
+
+    def recover(self) -> None:
+        """Finishes a publication that was killed, unless a run is at work there.
+
+        Raises:
+          TargetError: the work folder is not ours.
+        """
+
+    def work_path(self, digest: str, *, seen: str, keeps_work: bool) -> str:
+        """Returns the folder for the unfinished work of a job.
+
+        Args:
+          digest: of the work.
+          seen: the state of the target when the run started.
+          keeps_work: whether the work is kept for later runs.
+        """
+
+    def open_store(
+        self, store: Store, *, job: str, seen: str, alone: bool = False
+    ) -> Store:
+        """Returns the store of a job, with the place where its files go.
+
+        Args:
+          store: of the job.
+          job: its digest.
+          seen: the state of the target when the run started.
+          alone: whether another run of the same job may write other bytes.
+
+        Raises:
+          RaceError: the target is in another state.
+        """
+
+    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+        """Removes the work of other jobs, where it is known to be dead.
+
+        Returns whether there was any that was finished, and names of what is not ours.
+        """
+
+    def make_shared(self, store: Store) -> None:
+        """Makes the folders of a shared run; they may exist."""
+
+    def open_plan(self, store: Store) -> Store:
+        """Returns the store of a plan of a shared run; any attempt may open it."""
+
+    def end_shared(self, store: Store) -> None:
+        """Removes the work of a shared run that has published; it may be gone."""
+
+    def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
+        """Publishes the dataset whose files are in a store.
+
+        Args:
+          store: of the job.
+          manifest: of the dataset.
+          seen: the state of the target when the run started.
+
+        Raises:
+          RaceError: another run has published meanwhile; its dataset stays.
+        """
+
+    def end(self, store: Store, *, keeps_work: bool) -> None:
+        """Cleans up after a success; again where a run was killed meanwhile.
+
+        Args:
+          store: of the job.
+          keeps_work: whether the segments of its blocks stay, for the next run.
+        """
+
+    def leave(self, store: Store, *, seen: str) -> bool:
+        """Cleans up after a failure: finished work stays.
+
+        Returns whether another run has published meanwhile.
+        """
+
+    def open_derived(self, store: Store, manifest: Manifest) -> Store:
+        """Returns the store for files that are added to the dataset at the target."""
+
+    def add_derived(
+        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
+    ) -> None:
+        """Adds the files of a store to the dataset, with the manifest that names them.
+
+        Args:
+          store: from `open_derived`.
+          manifest: that names them.
+          seen: the version of the manifest when they were begun.
+          replaced: names of files that may be replaced.
+
+        Raises:
+          OvertakenError: the dataset was replaced meanwhile.
+        """
+
+    def leave_derived(self, store: Store) -> None:
+        """Ends what `open_derived` has begun."""
+
+    def clear(self, *, sure: bool) -> None:
+        """Removes unfinished work, if it is known to be dead.
+
+        That is so on a disk alone; a begun publication is finished first.
+
+        Args:
+          sure: whether pipelines are known to have ended; if not, their rows stay.
+
+        Raises:
+          TargetError: a run is at work there, or the work folder is not ours.
+        """
+
+    def work_names(self) -> list[str]:
+        """Returns the names in the work folder that are of jobs."""
+
+    def foreign_names(self) -> list[str]:
+        """Returns the names of what is not ours in the work folder."""
+
+
+def at(directory: str) -> Target:
     """Returns the target at a path: in an object store, or on a disk."""
-    return (BucketTarget if is_remote(directory) else LocalTarget)(directory)
+    # Both need this module.
+    if is_remote(directory):
+        from transforms.publishing.bucket import BucketTarget
 
+        return BucketTarget(directory)
+    from transforms.publishing.local import LocalTarget
 
-def state(directory: str) -> str:
-    """Returns a word that every publication changes; "" where there is no dataset."""
-    return at(directory).state()
-
-
-def check_contents(directory: str) -> Manifest | None:
-    """Refuses a target with foreign files; returns the manifest of its dataset, if any.
-
-    Raises:
-      TargetError: it cannot be made, or holds anything but a dataset of ours, what its
-        manifest names, and in an object store what runs of ours are putting there.
-    """
-    return at(directory).check_contents()
-
-
-def check_replaceable(directory: str) -> None:
-    """Raises TargetError where a dataset cannot be replaced safely."""
-    at(directory).check_replaceable()
+    return LocalTarget(directory)
 
 
 def rejects_path(target: str) -> str:
@@ -123,452 +209,81 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LocalTarget:
-    """A target on a disk, and the work folder beside it.
+def overtaken(directory: str, there: Manifest | None = None) -> RaceError:
+    """Returns the error of a run that another run has overtaken.
 
-    The methods do what the functions of `transforms.publishing.target` and
-    `transforms.publishing.work_folder` say.
+    Args:
+      directory: the target.
+      there: what that run has published; None where it is gone, or not known.
+    """
+    who = ""
+    if there is not None:
+        finished = there.run.get("finished", "an unknown time")
+        who = (
+            f": it holds the dataset {there.name!r} of {there.records:,} records, "
+            f"finished at {finished} by the job {str(there.run.get('job'))[:12]!r}"
+        )
+    return RaceError(
+        f"The target must be as it was when the run started; {directory!r} was "
+        f"written by another run since{who}. The dataset of that run stays, and this "
+        f"one has committed nothing; run again."
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier runs have left.
 
     Attributes:
-      directory: the target.
+      blocks, shards: how many finished ones this run may take over.
+      discarded: whether finished work of another job was removed.
+      foreign: names of files of others in the work folder, which stay there.
     """
 
-    directory: str
+    blocks: int
+    shards: int
+    discarded: bool
+    foreign: tuple[str, ...] = ()
 
-    def state(self) -> str:
-        try:
-            names = files.names_with(self.directory, DERIVED_FOLDERS)
-            if not names:
-                return ""
-            data = files.read_bytes(os.path.join(self.directory, MANIFEST_NAME))
-            status = persistently(lambda: os.stat(self.directory), path=self.directory)
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            return f"unreadable: {error.errno}"
-        listed = "\0".join(names).encode("utf-8", "surrogateescape")
-        digest = hashlib.sha256(data + listed)
-        # The inode too: the same dataset, published again, is another state.
-        return f"{status.st_ino}-{digest.hexdigest()}"
+    def __bool__(self) -> bool:
+        return bool(self.blocks or self.shards)
 
-    def check_contents(self) -> Manifest | None:
-        _check_path(self.directory)
-        _check_apart_from_shell(self.directory)
-        directory = os.path.abspath(self.directory)
-        parent = os.path.dirname(directory)
-        existing = parent
-        while not files.exists(existing):
-            existing = os.path.dirname(existing)
-        if not files.is_folder(existing) or not os.access(existing, os.W_OK | os.X_OK):
-            raise TargetError(
-                f"The output's folder must be writable; {existing!r} is not. Choose "
-                f"another output."
+    def in_words(self) -> str:
+        """Returns a line for the user; empty where there is nothing to say."""
+        said = []
+        if self:
+            counts = [
+                f"{count:,} {noun}{'s' if count != 1 else ''} {done}"
+                for count, noun, done in (
+                    (self.blocks, "block", "read"),
+                    (self.shards, "shard", "written"),
+                )
+                if count
+            ]
+            said.append(
+                f"going on where an earlier run ended: {', '.join(counts)}; what is of "
+                f"unchanged files and whole is used again"
             )
-        if not files.exists(directory):
-            return None
-        if not files.is_folder(directory) or os.path.islink(directory):
-            raise TargetError(
-                f"The output must be a directory or not exist; {directory!r} is a file "
-                f"or a link. Choose another output."
+        elif self.discarded:
+            said.append(
+                "starting afresh: the unfinished work of an earlier run was for other "
+                "settings"
             )
-        found = files.names_with(directory, DERIVED_FOLDERS)
-        if not found:
-            return None
-        if MANIFEST_NAME not in found:
-            shown = first_few([*map(repr, found)], _SHOWN)
-            raise TargetError(
-                f"The output must be a dataset of this tool, empty, or not exist; "
-                f"{directory!r} holds {shown} and no {MANIFEST_NAME}. Choose another "
-                f"output, or empty it yourself."
+        if self.foreign:
+            shown = first_few([*map(repr, self.foreign)], _SHOWN)
+            said.append(
+                f"the work folder beside the output also holds {shown}, which "
+                f"beam-tfrecord has not made; it is left there"
             )
-        try:
-            manifest = read_manifest(directory)
-        except (DamageError, OSError) as error:
-            raise TargetError(
-                f"What is at {directory!r} cannot be replaced safely: {error} "
-                f"Move it away, or choose another output."
-            ) from error
-        if foreign := sorted(set(found) - set(manifest.file_names)):
-            shown = first_few([*map(repr, foreign)], _SHOWN)
-            raise TargetError(
-                f"The output may hold only what its manifest names; {directory!r} also "
-                f"holds {shown}. Move that away, or choose another output."
-            )
-        return manifest
-
-    def check_replaceable(self) -> None:
-        """Checks what the exchange of the two folders needs, of this user."""
-        directory = os.path.abspath(self.directory)
-        _check_writable(directory)
-        parent, own = os.stat(os.path.dirname(directory)), os.stat(directory)
-        movers = (0, parent.st_uid, own.st_uid)
-        if parent.st_mode & stat.S_ISVTX and os.geteuid() not in movers:
-            raise _foreign(directory, "may be moved by its owner alone (sticky bit)")
-
-    def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
-        """Adds the manifest to the dataset in a work folder, and publishes it."""
-        path = os.path.join(store.dataset, MANIFEST_NAME)
-        files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
-        files.sync_directory(store.dataset)
-        for name in DERIVED_FOLDERS:
-            with contextlib.suppress(FileNotFoundError):
-                files.sync_directory(os.path.join(store.dataset, name))
-        with self._own.publishing():
-            publish(store.dataset, self.directory, seen=seen)
-
-    def check_work_folder(self) -> None:
-        self._own.check()
-
-    @contextlib.contextmanager
-    def held(
-        self, job: str = "", say: Callable[[str], None] = lambda _text: None
-    ) -> Iterator[Hold]:
-        """Holds the work folder; nobody is at work beside the holder of a lock."""
-        with self._own.held():
-            yield Hold()
-
-    def recover(self) -> None:
-        if self._own.check():
-            with contextlib.suppress(TargetError), self._own.held():
-                self._recover_all()
-
-    def check_shared(self) -> None:
-        """Does nothing: on a disk the runs publish in turn."""
-
-    def make_shared(self, store: Store) -> None:
-        persistently(lambda: self._make_shared(store), path=store.folder)
-
-    def _make_shared(self, store: Store) -> None:
-        while not files.is_folder(store.folder):
-            self._own.make()
-            # Another run may remove the folder in between, as long as it is empty.
-            with contextlib.suppress(FileNotFoundError, FileExistsError):
-                os.mkdir(store.folder)
-        for folder in (store.attempts, store.segments, store.rejects, store.dataset):
-            folders.make(folder)
-
-    def open_plan(self, store: Store) -> Store:
-        for folder in (store.dataset, store.rejects):
-            folders.make(folder)
-        return store
-
-    def end_shared(self, store: Store) -> None:
-        store.remove_tree(store.folder)
-        self._own.remove_unused()
-
-    def open_store(self, store: Store, *, hold: Hold, job: str, seen: str) -> Store:
-        recover(store.dataset, self.directory)
-        return store
-
-    def remove_others(self, store: Store, hold: Hold) -> tuple[bool, list[str]]:
-        discarded = False
-        for other in self._stores():
-            # Nobody knows whether a shared one is dead.
-            if other.name != store.name and not other.name.startswith(SHARED):
-                discarded = discarded or any(count_finished(other))
-                self._own.remove_run(other.name)
-        return discarded, self._own.foreign_names()
-
-    def leave(self, store: Store, *, hold: Hold, seen: str) -> bool:
-        is_useful = any(count_finished(store))
-        store.remove_tree(store.attempts if is_useful else store.folder)
-        return False
-
-    def end_publication(self, store: Store, hold: Hold) -> bool:
-        """Removes what the dataset has replaced; a stopped run may have left it."""
-        recover(store.dataset, self.directory)
-        return True
-
-    def forget(self, store: Store) -> None:
-        """Does nothing: all notes on a job are in its folder."""
-
-    def open_derived(self, store: Store, manifest: Manifest, hold: Hold) -> Store:
-        _check_writable(self.directory)
-        # `recover` says nothing of what it cannot finish.
-        derived_files.finish(store, self.directory)
-        store.remove_tree(store.folder)
-        store.make()
-        for name in DERIVED_FOLDERS:
-            folders.make(os.path.join(store.dataset, name))
-        return store
-
-    def add_derived(
-        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
-    ) -> None:
-        path = os.path.join(self.directory, MANIFEST_NAME)
-        old = files.read_bytes(path)
-        if version_of(path) != seen:
-            raise OvertakenError(path)
-        derived_files.add(store, self.directory, manifest, old=old, replaced=replaced)
-
-    def leave_derived(self, store: Store, *, hold: Hold) -> None:
-        derived_files.finish(store, self.directory)
-        store.remove_tree(store.folder)
-
-    def work_names(self) -> list[str]:
-        """Lists the folders in the work folder, one for each job."""
-        return self._own.run_names()
-
-    def foreign_names(self) -> list[str]:
-        """Returns the names of what is not ours in the work folder."""
-        return self._own.foreign_names()
-
-    def clear(self, *, sure: bool) -> None:
-        if self._own.check():
-            with self._own.held():
-                self._recover_all()
-                for name in self.work_names():
-                    if sure or not name.startswith(SHARED):
-                        self._own.remove_run(name)
-
-    @property
-    def _own(self) -> OwnFolder:
-        return OwnFolder(work_folder(self.directory), _WORK, _PARTS)
-
-    def _recover_all(self) -> None:
-        """Finishes or undoes what runs were killed in the middle of publishing."""
-        with self._own.publishing():
-            for store in self._stores():
-                for folder in _built(store):
-                    recover(folder, self.directory)
-                derived_files.finish(store, self.directory)
-
-    def _stores(self) -> list[Store]:
-        folder = work_folder(self.directory)
-        return [Store(os.path.join(folder, name)) for name in self.work_names()]
+        return "; ".join(said)
 
 
-def _built(store: Store) -> list[str]:
-    """Returns the folders that a run may have been publishing."""
-    if not store.name.startswith(SHARED):
-        return [store.dataset]
-    try:
-        names = files.names_in(store.dataset)
-    except FileNotFoundError:
-        return []
-    noted = [name for name in names if name.endswith(_NOTE)]
-    return [os.path.join(store.dataset, name.removesuffix(_NOTE)) for name in noted]
-
-
-def _check_path(directory: str) -> None:
-    name = os.path.basename(os.path.abspath(directory))
-    # The work folder's name is longer than the target's.
-    longest = os.path.basename(work_folder(directory))
-    try:
-        directory.encode()
-    except UnicodeEncodeError as error:
-        raise TargetError(
-            f"The output's path must be UTF-8; found {os.fsencode(directory)!r}."
-        ) from error
-    if not directory or "\0" in directory or not name:
-        raise TargetError(
-            f"The output must be the path of a directory; found {directory!r}."
-        )
-    if len(os.fsencode(longest)) > _LONGEST_NAME_BYTES:
-        raise TargetError(
-            f"The output's name may have at most "
-            f"{_LONGEST_NAME_BYTES - len(longest) + len(name)} bytes, so that the work "
-            f"folder beside it can have one; found {len(os.fsencode(name))}."
-        )
-
-
-def _check_apart_from_shell(directory: str) -> None:
-    """Raises TargetError where a target would be pulled from under the shell."""
-    if files.is_inside(absolute(os.curdir), directory):
-        raise TargetError(
-            f"The output must not be the current folder or one above it, since its "
-            f"folder is replaced as a whole; {directory!r} is. Give a folder of its "
-            f"own, as in {os.path.join(directory, 'dataset')!r}."
-        )
-
-
-def _check_writable(directory: str) -> None:
-    """Raises TargetError where files of a dataset can be neither added nor removed."""
-    needs, effective = (
-        os.R_OK | os.W_OK | os.X_OK,
-        os.access in os.supports_effective_ids,
-    )
-    inner = [os.path.join(directory, name) for name in DERIVED_FOLDERS]
-    for path in (directory, *inner):
-        if os.path.isdir(path) and not os.access(path, needs, effective_ids=effective):
-            raise _foreign(path, "is not writable")
-
-
-def _foreign(folder: str, why: str) -> TargetError:
-    return TargetError(
-        f"The dataset at the output must be one that this user may change; {folder!r}, "
-        f"of user {os.stat(folder).st_uid}, {why}. Choose another output, or run as "
-        f"its owner."
-    )
-
-
-def publish(folder: str, target: str, *, seen: str) -> None:
-    """Makes a finished folder the target, in one step.
-
-    Where the system has no exchange of two folders, the old manifest goes first and
-    the new one comes last: what is there in between is no dataset, and `recover`
-    finishes it.
+def take_over(target: Target, store: Store) -> Earlier:
+    """Removes the work of other dead jobs; returns what is left of this one.
 
     Args:
-      folder: the dataset, whole and synced; on the target's file system.
-      target: the output directory.
-      seen: what `state` said of it when the run started.
-
-    Raises:
-      CommitError: the target is no longer what it was; nothing has changed.
-      StorageError: a step failed though it was tried again. Where that was the sync
-        of the name, the dataset is published all the same, whole.
+      target: whose work folder is held.
+      store: of the job, as `Target.open_store` has given it.
     """
-    # The current folder cannot be renamed as ".", only by its own name.
-    target = os.path.abspath(target)
-    if state(target) != seen:
-        raise overtaken(target)
-    if not seen:
-        folders.move_new(folder, target)
-        _confirm(target)
-        return
-    # After a kill only this note tells the next run which of the two is the old one.
-    _note(folder, target)
-    try:
-        exchanged = folders.exchange(folder, target)
-    except (OSError, StorageError):
-        # Nearly always only the note is removed. But an exchange may have been done
-        # though it was reported as failed (a network file system); that is finished.
-        with contextlib.suppress(OSError, StorageError):
-            recover(folder, target)
-        raise
-    if exchanged:
-        _confirm(target)
-        files.rename(folder, _aside(folder))
-    else:
-        try:
-            files.remove_file(os.path.join(target, MANIFEST_NAME))
-            _replace(folder, target)
-        except (OSError, StorageError):
-            _put_back(folder, target)
-            raise
-    _clear_aside(folder, target)
-
-
-def recover(folder: str, target: str) -> None:
-    """Finishes or undoes a publication that was killed; safe to call at any time.
-
-    Args:
-      folder: the dataset that was being published, or what is left of it.
-      target: the output directory.
-    """
-    target = os.path.abspath(target)
-    noted = _noted(folder)
-    if noted is None:
-        return
-    old, new = noted
-    aside = _aside(folder)
-    current = _manifest_in(target)
-    former = hashlib.sha256(old).hexdigest()
-    if current is None and _manifest_in(folder) == new:
-        # Only the way without an exchange leaves a target without its manifest.
-        known = {*Manifest.from_bytes(old).file_names}
-        if (
-            not files.exists(target)
-            or {*files.names_with(target, DERIVED_FOLDERS)} <= known
-        ):
-            _replace(folder, target)
-            current = new
-    if current == new:
-        if not files.exists(aside) and _manifest_in(folder) == former:
-            files.rename(folder, aside)
-        if files.exists(aside):
-            _clear_aside(folder, target)
-    files.remove_file(_note_path(folder))
-
-
-def _replace(folder: str, target: str) -> None:
-    if files.exists(target) and not files.exists(_aside(folder)):
-        files.rename(target, _aside(folder))
-    files.rename(folder, target)
-    _confirm(target)
-
-
-def _confirm(target: str) -> None:
-    """Makes the name of a published dataset survive a power loss."""
-    try:
-        files.sync_directory(os.path.dirname(target))
-    except (OSError, StorageError) as error:
-        cause = error.__cause__ if isinstance(error, StorageError) else error
-        raise StorageError(
-            f"The disk must confirm that a published dataset would survive a power "
-            f"loss; it has not: {cause or error}. The dataset is at {target!r}, "
-            f"whole; look after the disk, and check it with `beam-tfrecord verify`."
-        ) from error
-
-
-def _put_back(folder: str, target: str) -> None:
-    """Undoes `_replace`."""
-    if not files.exists(target):
-        files.rename(_aside(folder), target)
-    noted = _noted(folder)
-    if noted is not None and files.exists(folder):
-        path = os.path.join(target, MANIFEST_NAME)
-        files.write_file(path, noted[0], attempts=os.path.dirname(folder))
-        files.remove_file(_note_path(folder))
-
-
-def _clear_aside(folder: str, target: str) -> None:
-    """Removes the old files, each by its name, and the folder that held them."""
-    aside = _aside(folder)
-    noted = _noted(folder)
-    named = () if noted is None else Manifest.from_bytes(noted[0]).file_names
-    for name in named:
-        files.remove_file(os.path.join(aside, name), below=os.path.dirname(target))
-    # Files that somebody put into the target just before the exchange go back there.
-    for name in files.names_with(aside, DERIVED_FOLDERS):
-        if not files.exists(os.path.join(target, name)):
-            folders.make(os.path.dirname(os.path.join(target, name)))
-            files.rename(os.path.join(aside, name), os.path.join(target, name))
-    for name in DERIVED_FOLDERS:
-        folders.remove_empty(os.path.join(aside, name))
-    if not folders.remove_empty(aside):
-        # A file of somebody else whose name the new dataset uses: keep its folder.
-        stranded = f"{target}.{os.path.basename(aside)}"
-        folders.move_new(aside, stranded)
-    files.remove_file(_note_path(folder))
-
-
-def _note(folder: str, target: str) -> None:
-    old, new = (
-        files.read_bytes(os.path.join(place, MANIFEST_NAME))
-        for place in (target, folder)
-    )
-    parts = {"old": old.decode(), "new": hashlib.sha256(new).hexdigest()}
-    attempts = os.path.dirname(folder)
-    data = json.dumps(parts).encode()
-    files.write_file(_note_path(folder), data, attempts=attempts)
-    # The note must be on the disk before the folders change: a power loss may keep
-    # a later change and lose an earlier one.
-    files.sync_directory(attempts)
-
-
-def _noted(folder: str) -> tuple[bytes, str] | None:
-    """Returns the old manifest, and the digest of the new one."""
-    try:
-        parts = json.loads(files.read_bytes(_note_path(folder)))
-    except FileNotFoundError:
-        return None
-    return parts["old"].encode(), parts["new"]
-
-
-def _manifest_in(folder: str) -> str | None:
-    try:
-        data = files.read_bytes(os.path.join(folder, MANIFEST_NAME))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return hashlib.sha256(data).hexdigest()
-
-
-def _note_path(folder: str) -> str:
-    return f"{folder}{_NOTE}"
-
-
-def _aside(folder: str) -> str:
-    return f"{folder}.old"
+    discarded, foreign = target.remove_others(store)
+    return Earlier(*count_finished(store), discarded, tuple(foreign))

@@ -46,9 +46,8 @@ from transforms.errors import (
     ConservationError,
     DamageError,
 )
-from transforms.publishing import target, work_folder
+from transforms.publishing import target
 from transforms.sidecars.render import render_sidecars
-from transforms.sidecars.tfds import pointers_to
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
 from transforms.storage import folders
@@ -116,13 +115,8 @@ def commit_job(facts: Sequence[Fact], shard_counts: ShardCounts, plan: JobPlan) 
     """
     publication, store = plan.publication, plan.store
     done = commit_dataset(facts, shard_counts, publication=publication, store=store)
-    if publication.token:
-        work_folder.end_handed_over(
-            publication.directory,
-            store,
-            token=publication.token,
-            keeps_work=publication.keeps_work,
-        )
+    if publication.detached:
+        target.at(publication.directory).end(store, keeps_work=publication.keeps_work)
     return done
 
 
@@ -201,18 +195,16 @@ def commit_dataset(
     if publication.new_lock:
         lock = files.read_bytes(publication.new_lock)
         run["split_lock"] = hashlib.sha256(lock).hexdigest()
-    if store.place:
-        run["folder"] = store.place
-        run["pointers"] = sorted(pointers_to(store.place, manifest))
     manifest = dataclasses.replace(
         manifest, files=tuple(named), run=run, derived=derived
     )
-    _clear_folder(store, manifest)
-    _check_folder(store.dataset, manifest)
+    if not store.placed:
+        _clear_folder(store, manifest)
+        _check_folder(store.dataset, manifest)
     total = sum(shard.bytes for shard in shards)
     verified = publication.verified
     if verified or (verified is None and total <= _SMALL_BYTES):
-        _check_shards(store.dataset, shards)
+        _check_shards(store, shards)
     if publication.keeps_work:
         used = sorted({fact.input_digest for fact in sums.placed})
         data = json.dumps(used).encode()
@@ -320,7 +312,7 @@ def _is_there(manifest: Manifest, publication: Publication) -> bool:
     """Whether the target holds an equal dataset, which is to stay as it is."""
     if not publication.keeps_equal or not publication.seen:
         return False
-    if target.state(publication.directory) != publication.seen:
+    if target.at(publication.directory).state() != publication.seen:
         return False
     found = target.read_manifest(publication.directory)
     return found.digest == manifest.digest
@@ -334,30 +326,26 @@ def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
 
 
 def _clear_folder(store: Store, manifest: Manifest) -> None:
-    """Removes finished files of earlier runs that are no part of this dataset.
-
-    They are what the folder holds, which is ours alone; of the target itself, what
-    the notes say.
-    """
-    names = files.names_with(store.notes or store.dataset, DERIVED_FOLDERS)
+    """Removes finished files of earlier runs that are no part of this dataset."""
+    names = files.names_with(store.dataset, DERIVED_FOLDERS)
     for name in sorted(set(names) - set(manifest.file_names)):
         store.remove_file(os.path.join(store.dataset, name))
-    if not store.placed:
-        for name in DERIVED_FOLDERS:
-            folders.remove_empty(os.path.join(store.dataset, name))
+    for name in DERIVED_FOLDERS:
+        folders.remove_empty(os.path.join(store.dataset, name))
 
 
-def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:
+def _check_shards(store: Store, shards: Sequence[ShardFile]) -> None:
     """Raises unless every shard reads as what was written.
 
     What a disk or the memory has spoilt must not be found by the training.
     """
     for shard in shards:
-        path = os.path.join(folder, shard.name)
+        path = os.path.join(store.dataset, shard.name)
         crc = crc32c_of(path, 0, shard.bytes)
         if crc != shard.crc32c:
-            # The next run must not take it over.
-            files.remove_file(path)
+            if not store.placed:
+                # The next run must not take it over.
+                files.remove_file(path)
             raise DamageError(
                 f"A shard must read as it was written; {shard.name!r} has the "
                 f"checksum {crc:08x} and not {shard.crc32c:08x}. Nothing was "

@@ -25,7 +25,7 @@ class Publication:
 
     Attributes:
       directory: the target.
-      seen: what `target.state` said of it at the start.
+      seen: what `Target.state` said of it at the start.
       job: digest of the job; a second attempt knows its own work by it.
       layout: of the shards: it has the dataset's name, schema, compression and splits.
       settings: what decides bytes, for the manifest.
@@ -46,8 +46,7 @@ class Publication:
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
       keeps_equal: whether nothing is published where the target holds an equal dataset.
-      token: of a job that nobody waits for, which therefore ends its work itself;
-        see `transforms.publishing.bucket.runs.note_job`. Else empty.
+      detached: whether nobody waits for the job, which therefore ends its work itself.
       reading: versions that the workers that have read a source must have; None for
         those of all.
       steps: what users' own steps between reading and placing may do beside changing
@@ -72,7 +71,7 @@ class Publication:
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     verified: bool | None = None
     keeps_equal: bool = False
-    token: str = ""
+    detached: bool = False
     reading: VersionRules | None = None
     steps: Literal["", "drop", "add"] = ""
 

@@ -14,6 +14,7 @@ from transforms.storage.object_store import (
     READ_SECONDS,
     Listed,
     Look,
+    Upload,
     age_of,
     gcs_endpoint,
     naming_missing_bucket,
@@ -78,11 +79,14 @@ class GcsClient:
         written = datetime.datetime.fromisoformat(found["updated"])
         return Look(str(found["generation"]), age_of(written, answer.headers["Date"]))
 
-    def put_file(self, key: str, local: str) -> None:
+    def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Client`."""
         with naming_missing_bucket(self._path()), gcs_errors(self._path(key)):
             self._bucket.blob(key).upload_from_filename(
-                local, checksum="crc32c", **self._patience
+                local,
+                checksum="crc32c",
+                if_generation_match=0 if new else None,
+                **self._patience,
             )
 
     def put(self, key: str, data: bytes) -> None:
@@ -144,7 +148,7 @@ class GcsClient:
                 names.append(Listed(name, False, blob.size or 0, seconds))
         return names
 
-    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+    def uploads(self, prefix: str) -> list[Upload]:
         """Returns none: Google's store removes unfinished uploads by itself."""
         return []
 

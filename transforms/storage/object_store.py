@@ -1,8 +1,8 @@
 """Object store operations that `pyarrow.fs` lacks, and how they fail.
 
 That is: writing an object only if nobody else has (`If-None-Match`, `If-Match`,
-Google's generations), giving up the multi-part uploads of dead runs, and removing
-objects without putting others in the place of empty folders.
+Google's generations), giving up old uploads in parts, and removing objects without
+putting others in the place of empty folders.
 """
 
 import contextlib
@@ -55,14 +55,38 @@ class Look:
     age: float = 0.0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload in parts that is not finished.
+
+    Attributes:
+      key: of the object.
+      word: what tells it from others of the same key.
+      begun: when, in seconds since 1970, by the store's clock.
+    """
+
+    key: str
+    word: str
+    begun: float
+
+
 class Client(Protocol):
     """A bucket, through its store's own client. All raise OSError."""
 
     def look(self, key: str) -> Look:
         """Returns the version and the age of an object."""
 
-    def put_file(self, key: str, local: str) -> None:
-        """Uploads a file, in parts where it is large; aborts an upload that failed."""
+    def put_file(self, key: str, local: str, *, new: bool = False) -> None:
+        """Uploads a file, in parts where it is large; aborts an upload that failed.
+
+        Args:
+          key: of the object.
+          local: path of the file.
+          new: whether the object must not exist.
+
+        Raises:
+          OvertakenError: it does; nothing has changed.
+        """
 
     def put(self, key: str, data: bytes) -> None:
         """Writes an object."""
@@ -86,8 +110,8 @@ class Client(Protocol):
     def list_in(self, folder: str) -> list[Listed] | None:
         """Returns what is in a folder; None where Arrow can list it as well."""
 
-    def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Returns (key, its id) of each upload in parts that is not finished.
+    def uploads(self, prefix: str) -> list[Upload]:
+        """Returns the uploads in parts that are not finished.
 
         Args:
           prefix: of the keys.

@@ -15,19 +15,31 @@ import io
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, BinaryIO
 
 import google_crc32c
 
-from transforms.errors import DamageError
+from transforms.core.manifest import is_data_folder
+from transforms.errors import DamageError, RaceError
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked, file_system
-from transforms.storage.paths import split_remote
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import is_remote, split_remote
 from transforms.storage.remote_look import HDFS, look, look_in
+from transforms.storage.remote_reads import RemoteFile
 
 _COPY_BYTES = 8 << 20
 _TOKEN_BYTES = 6
+
+
+def is_frozen(path: str) -> bool:
+    """Whether a path is that of a file in a folder of a dataset, in an object store.
+
+    A manifest may name such a file at any time, so it is never replaced: who would
+    write another one must find the same bytes there.
+    """
+    return is_remote(path) and any(map(is_data_folder, path.split("/")[3:-1]))
 
 
 @contextlib.contextmanager
@@ -79,7 +91,7 @@ class RemoteDraft:
     def publish(self) -> None:
         """Uploads the file."""
         with self._open:
-            upload(self._name, self.path, attempts=self._attempts)
+            upload(self._name, self.path, crc32c=self._crc32c, attempts=self._attempts)
 
     def discard(self) -> None:
         """Forgets the file."""
@@ -90,40 +102,106 @@ def put(path: str, data: bytes, *, attempts: str = "") -> None:
     """Writes a small file, in place of one there.
 
     Args:
-      path: the final name.
+      path: the final name; see `is_frozen` on files of datasets.
       data: the content.
       attempts: see `create`.
 
     Raises:
       OSError: it could not be done.
       StorageError: nor could it when it was tried again.
+      RaceError: a file of a dataset is there with other bytes.
     """
-    client = object_clients.client_of(path)
-    if client is not None:
-        key = split_remote(path)[1]
+    client, key = object_clients.client_of(path), split_remote(path)[1]
+    if is_frozen(path):
+        crc = google_crc32c.value(data)
+        put_new = (
+            None if client is None else functools.partial(client.put_if, key, data, "")
+        )
+        _put_once(path, len(data), crc, put_new, lambda: io.BytesIO(data), attempts)
+    elif client is not None:
         asked(path, lambda: client.put(key, data))
     else:
         asked(path, lambda: _put(io.BytesIO(data), len(data), path, attempts))
 
 
-def upload(local: str, path: str, *, attempts: str = "") -> None:
+def upload(local: str, path: str, *, crc32c: int, attempts: str = "") -> None:
     """Puts a local file where `path` says, in place of what is there.
 
     Args:
       local: path of the file.
-      path: the final name.
+      path: the final name; see `is_frozen` on files of datasets.
+      crc32c: of the file.
       attempts: see `create`.
 
     Raises:
       OSError: it could not be done; nothing has appeared.
       StorageError: nor could it when it was tried again.
+      RaceError: a file of a dataset is there with other bytes.
     """
-    client = object_clients.client_of(path)
-    if client is not None:
-        _, key = split_remote(path)
+    client, key = object_clients.client_of(path), split_remote(path)[1]
+
+    def opened() -> BinaryIO:
+        return open(local, "rb")
+
+    if is_frozen(path):
+        size = os.stat(local).st_size
+        put_new = (
+            None
+            if client is None
+            else functools.partial(client.put_file, key, local, new=True)
+        )
+        _put_once(path, size, crc32c, put_new, opened, attempts)
+    elif client is not None:
         asked(path, lambda: client.put_file(key, local))
     else:
         asked(path, functools.partial(_put_file, local, path, attempts))
+
+
+def _put_once(
+    path: str,
+    size: int,
+    crc32c: int,
+    put_new: Callable[[], None] | None,
+    opened: Callable[[], BinaryIO],
+    attempts: str,
+) -> None:
+    """Writes a file that is never replaced; one there must be equal.
+
+    Args:
+      path: the final name.
+      size, crc32c: of the content.
+      put_new: writes it on the condition that nothing is there; None where the store
+        is reached without its own client.
+      opened: gives the content.
+      attempts: see `create`.
+    """
+    if put_new is not None:
+        try:
+            asked(path, put_new)
+        except OvertakenError:
+            pass
+        else:
+            return
+    elif look(path) is None:
+
+        def work() -> None:
+            with opened() as source:
+                _put(source, size, path, attempts)
+
+        asked(path, work)
+        return
+    found = 0
+    with RemoteFile(path) as file:
+        while piece := file.read(_COPY_BYTES):
+            found = google_crc32c.extend(found, piece)
+    if found != crc32c:
+        raise RaceError(
+            f"A file of a dataset is never replaced; {path!r} has the CRC32C "
+            f"{found:08x}, and this run has made {crc32c:08x}. Another run has put it "
+            f"there, whose inputs or libraries were others, though nothing tells them "
+            f"apart. Nothing was committed. If no run is at work there, remove what "
+            f"is left with 'beam-tfrecord clean --older-than 0', and run again."
+        )
 
 
 def _put_file(local: str, path: str, attempts: str) -> None:

@@ -10,10 +10,12 @@ A request is made and signed here, without the client that boto3 makes of the se
 model: that costs more than twice as much as all else.
 """
 
+import concurrent.futures
 import contextlib
 import email.utils
 import errno
 import functools
+import os
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,6 +27,7 @@ from transforms.storage.object_store import (
     Listed,
     Look,
     OvertakenError,
+    Upload,
     age_of,
     naming_missing_bucket,
     no_bucket,
@@ -200,10 +203,47 @@ class S3Client:
         date = found["ResponseMetadata"]["HTTPHeaders"]["date"]
         return Look(str(found["ETag"]), age_of(found["LastModified"], date))
 
-    def put_file(self, key: str, local: str) -> None:
+    def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Client`."""
-        with naming_missing_bucket(self._path()), s3_errors(self._path(key)):
-            self._client.upload_file(local, self._bucket, key, Config=self._transfer)
+        condition = {"IfNoneMatch": "*"} if new else {}
+        with (
+            naming_missing_bucket(self._path()),
+            s3_errors(self._path(key)),
+            open(local, "rb") as file,
+        ):
+            size = os.fstat(file.fileno()).st_size
+            if size <= _PART_BYTES:
+                self._client.put_object(
+                    Bucket=self._bucket, Key=key, Body=file.read(), **condition
+                )
+            else:
+                self._put_parts(key, file.fileno(), size, condition)
+
+    def _put_parts(
+        self, key: str, file: int, size: int, condition: Mapping[str, str]
+    ) -> None:
+        """Uploads a large file in parts, a few at a time; boto3 knows no condition."""
+        named = {"Bucket": self._bucket, "Key": key}
+        upload = self._client.create_multipart_upload(**named)["UploadId"]
+
+        def put(start: int) -> dict[str, Any]:
+            number = start // _PART_BYTES + 1
+            body = os.pread(file, _PART_BYTES, start)
+            answer = self._client.upload_part(
+                **named, UploadId=upload, PartNumber=number, Body=body
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        try:
+            with concurrent.futures.ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
+                parts = [*pool.map(put, range(0, size, _PART_BYTES))]
+            self._client.complete_multipart_upload(
+                **named, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
+            )
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._client.abort_multipart_upload(**named, UploadId=upload)
+            raise
 
     def put(self, key: str, data: bytes) -> None:
         """See `Client`."""
@@ -263,14 +303,17 @@ class S3Client:
         """See `Client`."""
         return None
 
-    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+    def uploads(self, prefix: str) -> list[Upload]:
         """See `Client`."""
         with s3_errors(self._path(prefix)):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=prefix
             )
             found = [each for page in pages for each in page.get("Uploads", ())]
-        return [(each["Key"], each["UploadId"]) for each in found]
+        return [
+            Upload(each["Key"], each["UploadId"], each["Initiated"].timestamp())
+            for each in found
+        ]
 
     def give_up(self, key: str, upload: str) -> None:
         """See `Client`."""

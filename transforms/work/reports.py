@@ -23,19 +23,17 @@ import time
 
 from transforms import files
 from transforms.core.this_worker import Worker
-from transforms.errors import CommitError, StorageError
+from transforms.errors import StorageError
 from transforms.storage import folders
 from transforms.storage.entries import FileEntry
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import Access, is_remote, split_remote
-from transforms.work.lease import RENEW_SECONDS, Lease
-from transforms.work.lease import renew as renew_lease
 from transforms.work.versions import put_if, version_of
 
 WORKER = ".worker"
 FAILURE = ".failure"
-RENEWED_SECONDS = RENEW_SECONDS
+RENEWED_SECONDS = 15.0
 """A report that is much older is of a process that is dead, cut off, or stopped."""
 
 _SUBMITTER = "submitter"
@@ -108,12 +106,11 @@ class Reports:
             return files.is_file(self.submitter)
         return client.look(split_remote(self.submitter)[1]).version != ""
 
-    def sign_on(self, worker: Worker, lease: Lease | None = None) -> None:
+    def sign_on(self, worker: Worker) -> None:
         """Writes the report of a worker, and renews it until the run ends.
 
         Args:
           worker: this process.
-          lease: of the run, renewed as well; None for none.
 
         Raises:
           OSError, StorageError: it cannot be written.
@@ -121,7 +118,7 @@ class Reports:
         path = os.path.join(self.folder, f"{_word(worker)}{WORKER}")
         told = json.dumps(dataclasses.asdict(worker)).encode()
         self._write(path, told)
-        self._renew_always(path, told, lease)
+        self._renew_always(path, told)
 
     def renew(self, path: str, data: bytes = b"") -> bool:
         """Makes a report the newest; returns False where it is there no more.
@@ -144,7 +141,7 @@ class Reports:
             return False
         return version != ""
 
-    def _renew_always(self, path: str, data: bytes, lease: Lease | None) -> None:
+    def _renew_always(self, path: str, data: bytes) -> None:
         """Renews a report every `RENEWED_SECONDS`, in a thread, until it is removed."""
 
         def work() -> None:
@@ -153,11 +150,6 @@ class Reports:
                 time.sleep(RENEWED_SECONDS)
                 try:
                     is_there = self.renew(path, data)
-                    if is_there and lease is not None:
-                        renew_lease(lease)
-                except CommitError as error:
-                    # Another run has taken over; the next shard of this one fails.
-                    _log.debug("the lease was not renewed: %s", error)
                 except (OSError, StorageError) as error:
                     # It may pass; until it does the submitter sees no report.
                     _log.debug("a report was not renewed: %s", error)

@@ -31,7 +31,6 @@ from transforms.storage import folders
 from transforms.storage.paths import Access, is_remote
 from transforms.storage.read_ahead import read_ahead
 from transforms.storage.retry import persistently
-from transforms.work.lease import Lease, check_held
 from transforms.work.rejects import RejectGatherer
 from transforms.work.worker_check import WorkerRules, check_worker
 
@@ -60,14 +59,11 @@ class Store:
       keep_items: whether reject logs hold the rejected items themselves.
       placed: where finished files go at once, in an object store: nothing can be
         renamed there. Empty for the folder `dataset`.
-      notes: a folder for the names of files that go into the target itself, so that
-        they are known when the run dies; empty for none.
       token: of the run; empty where its files are not in their place before the end.
       plan: digest of what decides each file, which has folders of its own for finished
         files and rejects, because rows that come again may be others; empty for none.
       unordered: whether rows come in no order, as those of a pipeline.
       access: how its places are reached, wherever the store is sent.
-      lease: of the run, in an object store; None elsewhere.
       rules: what is asked of the workers of an engine; None where the run
         starts them on its own machine.
     """
@@ -76,12 +72,10 @@ class Store:
     inline: bool = False
     keep_items: bool = False
     placed: str = ""
-    notes: str = ""
     token: str = ""
     plan: str = ""
     unordered: bool = False
     access: Access = dataclasses.field(default_factory=Access)
-    lease: Lease | None = None
     rules: WorkerRules | None = None
 
     def check_worker(self) -> None:
@@ -90,7 +84,7 @@ class Store:
         Raises:
           BeamTFRecordError: see `transforms.work.worker_check.check_worker`.
         """
-        check_worker(self.rules, self.lease, folder=self.folder)
+        check_worker(self.rules, folder=self.folder)
 
     @property
     def name(self) -> str:
@@ -134,7 +128,7 @@ class Store:
     @property
     def place(self) -> str:
         """The folder in the target that finished files go to; empty for none."""
-        return os.path.basename(self.placed) if self.placed and not self.notes else ""
+        return os.path.basename(self.placed)
 
     def remove_file(self, path: str) -> None:
         """Removes a file below the folder; no link on the way there is followed."""
@@ -167,7 +161,6 @@ class Store:
         """Makes the folders; they may exist, with what an earlier run has left."""
         files.remove_file(self.account)
         if self.placed:
-            files.remove_file(self._abandoned)
             return
         self.remove_tree(self.attempts)
         if not files.exists(self.dataset):
@@ -187,9 +180,7 @@ class Store:
         """
         if self.placed:
             _stopped.add(self.token)
-            # Where another run goes on with this work, it must not be stopped.
-            if self.lease is None or not self.lease.is_taken:
-                files.write_file(self._abandoned, b"", attempts="")
+            files.write_file(self._abandoned, b"", attempts="")
             return
         with contextlib.suppress(FileNotFoundError):
             files.rename(self.dataset, self._abandoned)
@@ -204,19 +195,19 @@ class Store:
     def check_goes_on(self) -> None:
         """Raises CommitError where the run was stopped, as far as this process knows.
 
-        Its threads may be at work when the next run holds the target. Likewise where
-        another run has taken its lease.
+        Its threads may be at work when the next run of the job is.
         """
-        check_held(self.lease)
         if self.token in _stopped:
             raise CommitError("The run was stopped; nothing was committed. Run again.")
 
     @property
     def _abandoned(self) -> str:
-        return os.path.join(self.folder, "dataset.abandoned")
+        # In an object store another run of the job may be at work in the same folder.
+        word = f".{self.token}" if self.placed else ""
+        return os.path.join(self.folder, f"dataset.abandoned{word}")
 
     def announce(self, name: str) -> None:
-        """Notes that a file of the dataset is about to be written; makes its folder.
+        """Makes the folder of a file of the dataset that is about to be written.
 
         Args:
           name: below the dataset's folder.
@@ -225,17 +216,11 @@ class Store:
           CommitError: see `check_goes_on`.
         """
         self.check_goes_on()
-        if self.notes:
-            files.write_file(os.path.join(self.notes, name), b"", attempts="")
         inner = os.path.dirname(name)
         if inner and not is_remote(self.dataset):
             with contextlib.suppress(FileExistsError):
                 path = os.path.join(self.dataset, inner)
                 persistently(functools.partial(os.mkdir, path), path=path)
-
-    def has_announced(self, name: str) -> bool:
-        """Whether a run of this job has noted that it writes a file."""
-        return bool(self.notes) and files.is_file(os.path.join(self.notes, name))
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:

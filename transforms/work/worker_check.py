@@ -29,7 +29,6 @@ from transforms.storage.object_clients import client_of, extra_of
 from transforms.storage.object_store import reason_of
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import Witness
-from transforms.work.lease import Lease
 from transforms.work.reports import FailureReports, Reports
 
 PROGRAM = "beam-tfrecord"
@@ -158,14 +157,11 @@ def digest_of(versions: Mapping[str, str]) -> str:
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-def check_worker(
-    rules: WorkerRules | None, lease: Lease | None = None, *, folder: str = ""
-) -> None:
+def check_worker(rules: WorkerRules | None, *, folder: str = "") -> None:
     """Checks this process once a run, and lets it report from then on.
 
     Args:
       rules: of the job; None where it starts its workers on its machine.
-      lease: of the run, which its workers renew as well; None for none.
       folder: of the run's work, where nobody reads reports.
 
     Raises:
@@ -192,7 +188,7 @@ def check_worker(
                 _check_store(rules, reports, worker)
             _check_paths(rules.witnesses, worker)
             if reports is not None:
-                reports.sign_on(worker, lease if rules.conditional else None)
+                reports.sign_on(worker)
             _checked.add(run)
 
 

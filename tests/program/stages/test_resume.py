@@ -28,7 +28,7 @@ from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
-from transforms.publishing import work_folder
+from transforms.publishing import target
 from transforms.shards import together
 from transforms.shards.shard_job import ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard
@@ -591,7 +591,7 @@ class TestClean:
     def test_a_running_job_is_left_alone(self, tmp_path: Folder) -> None:
         """Exit 1, and its folder is named."""
         out = tmp_path / "out"
-        with work_folder.held(str(out)):
+        with target.at(str(out)).held():
             run = command("clean", out)
             assert run.code == 1
             assert "in use by a run" in run.out

@@ -28,8 +28,9 @@ from transforms.errors import (
     TargetError,
     UsageError,
 )
-from transforms.publishing import target
+from transforms.publishing import local, target
 from transforms.storage import folders, retry
+from transforms.storage.paths import work_folder
 
 Folder = pathlib.Path
 OLD = {"train": animals(3, 2), "test": animals(1)}
@@ -50,7 +51,7 @@ def contents(folder: Folder) -> dict[str, bytes | str | None]:
 
 def build(parent: Folder, name: str = "out") -> Folder:
     """Returns a finished dataset in the work folder of a target."""
-    folder = pathlib.Path(target.work_folder(str(parent / name))) / "job" / "dataset"
+    folder = pathlib.Path(work_folder(str(parent / name))) / "job" / "dataset"
     folder.parent.mkdir(parents=True)
     write_dataset(folder, NEW)
     return folder
@@ -58,7 +59,7 @@ def build(parent: Folder, name: str = "out") -> Folder:
 
 def published(parent: Folder, name: str = "out") -> dict[str, bytes | str | None]:
     found = contents(parent)
-    work = os.path.basename(target.work_folder(str(parent / name)))
+    work = os.path.basename(work_folder(str(parent / name)))
     return {path: data for path, data in found.items() if not path.startswith(work)}
 
 
@@ -77,7 +78,7 @@ def refused(directory: Folder, *, overwrite: bool = True) -> str:
 def test_paths_beside_the_target() -> None:
     """Unfinished work and refused rejects are siblings, on the same file system."""
     for given_path in ("/data/out", "/data/out/", "/data/x/../out"):
-        assert target.work_folder(given_path) == "/data/.out.beam-tfrecord"
+        assert work_folder(given_path) == "/data/.out.beam-tfrecord"
         assert target.rejects_path(given_path) == "/data/out.rejects.jsonl"
 
 
@@ -94,7 +95,7 @@ def test_relative_targets(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     """A bare name is in the working directory."""
     monkeypatch.chdir(tmp_path)
     assert seen_at("out", overwrite=False) == ""
-    assert target.work_folder("out") == str(tmp_path / ".out.beam-tfrecord")
+    assert work_folder("out") == str(tmp_path / ".out.beam-tfrecord")
 
 
 def test_file_as_target(tmp_path: Folder) -> None:
@@ -235,7 +236,7 @@ def test_publish(tmp_path: Folder, standing: str) -> None:
     seen = seen_at(str(directory))
     folder = build(tmp_path)
     wanted = contents(folder)
-    target.publish(str(folder), str(directory), seen=seen)
+    local.publish(str(folder), str(directory), seen=seen)
     assert contents(directory) == wanted
     assert not folder.exists() or os.listdir(folder) == []
 
@@ -250,7 +251,7 @@ def test_publish_without_exchange(
     folder = build(tmp_path)
     wanted = contents(folder)
     monkeypatch.setattr(folders, "exchange", lambda *_: False)
-    target.publish(str(folder), str(directory), seen=seen)
+    local.publish(str(folder), str(directory), seen=seen)
     assert contents(directory) == wanted
     left = [path for path in folder.parent.rglob("*") if path.is_file()]
     assert left == []
@@ -273,7 +274,7 @@ def test_publish_that_fails_changes_nothing(
 
     monkeypatch.setattr(folders, at, fail)
     with pytest.raises(OSError, match="Input/output"):
-        target.publish(str(folder), str(directory), seen=seen)
+        local.publish(str(folder), str(directory), seen=seen)
     assert contents(tmp_path) == before
 
 
@@ -313,7 +314,7 @@ class Publication:
         """Asserts that it is published and nothing is left of it elsewhere."""
         assert contents(self.directory) == self.wanted
         assert os.listdir(folder.parent) == []
-        own = {"out", os.path.basename(target.work_folder(str(self.directory)))}
+        own = {"out", os.path.basename(work_folder(str(self.directory)))}
         assert set(os.listdir(self._root)) == own
 
 
@@ -341,7 +342,7 @@ def test_a_transient_error_at_every_step_of_a_publication(
     for number in itertools.count():
         folder, seen = place.begin()
         with failing_once(number, next(codes), lost=lost) as calls:
-            target.publish(str(folder), str(place.directory), seen=seen)
+            local.publish(str(folder), str(place.directory), seen=seen)
         if len(calls) <= number:
             break
         failed.append(calls[number])
@@ -364,12 +365,12 @@ def test_a_transient_error_at_every_step_of_a_recovery(
         folder, seen = place.begin()
         with monkeypatch.context() as patch:
             # It is killed as soon as one dataset has replaced the other.
-            patch.setattr(target, "_confirm", dies)
-            patch.setattr(target, "_put_back", dies)
+            patch.setattr(local, "_confirm", dies)
+            patch.setattr(local, "_put_back", dies)
             with pytest.raises(KeyboardInterrupt):
-                target.publish(str(folder), str(place.directory), seen=seen)
+                local.publish(str(folder), str(place.directory), seen=seen)
         with failing_once(number, errno.EIO, lost=lost) as calls:
-            target.recover(str(folder), str(place.directory))
+            local.recover(str(folder), str(place.directory))
         place.check(folder)
         if len(calls) <= number:
             break
@@ -406,7 +407,7 @@ def test_a_lasting_error_at_a_step_of_a_publication(
         else:
             patch.setattr(os, step, fail)
         with pytest.raises((OSError, StorageError), match=os.strerror(code)) as caught:
-            target.publish(str(folder), str(place.directory), seen=seen)
+            local.publish(str(folder), str(place.directory), seen=seen)
     if step == "exchange":
         assert contents(place.directory) == before
         assert os.listdir(folder.parent) == [folder.name]
@@ -415,7 +416,7 @@ def test_a_lasting_error_at_a_step_of_a_publication(
     if step == "fsync":
         assert f"is at {str(place.directory)!r}, whole" in str(caught.value)
         assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
-    target.recover(str(folder), str(place.directory))
+    local.recover(str(folder), str(place.directory))
     place.check(folder)
 
 
@@ -457,11 +458,11 @@ def test_target_changed_since_the_start(
     folder = build(tmp_path)
     if appears == "gone" and seen_first != "dataset":
         # An empty folder may be removed meanwhile.
-        target.publish(str(folder), str(directory), seen=seen)
+        local.publish(str(folder), str(directory), seen=seen)
         return
     before = contents(tmp_path)
     with pytest.raises(CommitError):
-        target.publish(str(folder), str(directory), seen=seen)
+        local.publish(str(folder), str(directory), seen=seen)
     assert contents(tmp_path) == before
 
 
@@ -473,7 +474,7 @@ def test_the_same_dataset_made_again_is_another(tmp_path: Folder) -> None:
     directory.rename(tmp_path / "moved")
     write_dataset(directory, OLD)
     with pytest.raises(CommitError, match="another run"):
-        target.publish(str(build(tmp_path)), str(directory), seen=seen)
+        local.publish(str(build(tmp_path)), str(directory), seen=seen)
 
 
 def test_names_in_an_old_manifest_lead_nowhere_else(tmp_path: Folder) -> None:
@@ -488,7 +489,7 @@ def test_names_in_an_old_manifest_lead_nowhere_else(tmp_path: Folder) -> None:
     (directory / MANIFEST_NAME).write_bytes(evil.to_bytes())
     try:
         seen = seen_at(str(directory))
-        target.publish(str(build(tmp_path)), str(directory), seen=seen)
+        local.publish(str(build(tmp_path)), str(directory), seen=seen)
     except (TargetError, DamageError):
         pass
     assert precious.exists()
@@ -534,13 +535,13 @@ def test_neighbours_are_never_touched(
         before = neighbours(parent)
         seen = seen_at(str(directory))
         folder = build(parent)
-        target.publish(str(folder), str(directory), seen=seen)
+        local.publish(str(folder), str(directory), seen=seen)
         assert neighbours(parent) == before
         assert target.read_manifest(str(directory)).records == 4
 
 
 def neighbours(parent: Folder) -> dict[str, bytes | str | None]:
-    own = ("out", os.path.basename(target.work_folder(str(parent / "out"))))
+    own = ("out", os.path.basename(work_folder(str(parent / "out"))))
     return {
         path: data
         for path, data in contents(parent).items()
@@ -559,9 +560,9 @@ def test_any_name_can_be_a_target(tmp_path: Folder, name: str) -> None:
         seen = seen_at(str(directory))
         folder = build(tmp_path, name)
         wanted = contents(folder)
-        target.publish(str(folder), str(directory), seen=seen)
+        local.publish(str(folder), str(directory), seen=seen)
         assert contents(directory) == wanted
-        files.remove_tree(target.work_folder(str(directory)))
+        files.remove_tree(work_folder(str(directory)))
     assert os.listdir(tmp_path) == [name]
 
 
@@ -592,7 +593,7 @@ def test_a_dataset_of_another_user_is_refused_before_work(
             with contextlib.ExitStack() as stack:
                 if why:
                     stack.enter_context(pytest.raises(TargetError, match=why))
-                target.check_replaceable(str(out))
+                target.at(str(out)).check_replaceable()
         finally:
             os.seteuid(0)
 

@@ -1,0 +1,613 @@
+"""A target in an object store: files that are put once, and one swap of the manifest.
+
+    <target>/manifest.json          put last, if it still is what the run has seen
+    <target>/<pointers>             for readers that look there for files
+    <target>/data-<job>-<word>/     the files of a dataset
+    .<name>.beam-tfrecord/
+      <work>-<word>/                unfinished work; see `transforms.work.store`
+      uses/<data folder>            the note of the runs that put files there
+
+A data folder is named by a digest of all that decides the bytes of its files, and by a
+word for the manifest that the run has seen when it started. So runs of one job put
+equal files under equal names, and may be at work at the same time; runs of other jobs
+have other folders. No file there is ever replaced: it is put only if it is absent, and
+what is there already must be equal (`transforms.storage.remote_writes`). The manifest
+decides: of two runs the first to put it has won, for the other has seen an older one.
+
+Only three things are removed: what the replaced manifest names, after the new one is
+put; the work of the run itself, after that; and what `clean` is asked to. A run that
+fails removes nothing, for another run of its job may be about to publish it.
+
+`clean` takes what is old. A run may go on with old files, so both write the note first,
+on the condition that it is as they have read it. Where `clean` was first, the run goes
+to another folder, or fails; where the run was, `clean` leaves the folder. A run renews
+its note before it looks at its files for the last time. Only a run that sleeps between
+that look and its manifest for longer than `clean --older-than` is not seen.
+
+Nothing else is known of other runs: there are no leases, and nobody waits for the dead.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from transforms import files
+from transforms.core.manifest import (
+    DERIVED_FOLDERS,
+    MANIFEST_NAME,
+    Manifest,
+    is_data_folder,
+)
+from transforms.errors import DamageError, RaceError, TargetError, first_few
+from transforms.publishing.target import SHARED, overtaken
+from transforms.sidecars.table import pointers_to
+from transforms.storage import object_clients
+from transforms.storage.file_systems import asked
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import split_remote, work_folder
+from transforms.storage.remote_look import Found, walk
+from transforms.work.receipts import count_finished, keep_for_next
+from transforms.work.store import Store
+from transforms.work.versions import look_at, put_if, version_of
+
+_USES = "uses"
+_WORK = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{12}})?|{SHARED}[0-9a-f]{{32}}")
+# Stores that are trees of files (HDFS) do rename: a killed run may leave such a file.
+_PARTIAL = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+_WORD_BYTES = 6
+# A file that seems foreign may belong to a run that has just published; so look again.
+_LOOKS = 3
+# How many names a message shows.
+_SHOWN = 5
+_SECOND_NS = 10**9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leftover:
+    """What may be left of one job: its work, and data folders that runs of it used.
+
+    Attributes:
+      path: of the work, or of a data folder that no note names.
+      bytes: of all of it that no manifest names.
+      age: seconds since something of it was put, by the store's clock.
+      blocks, shards: finished ones that the work holds.
+      folders: names of the data folders.
+      noted: those of them that have a note.
+      uploads: (key, word) of uploads in parts that were not finished.
+    """
+
+    path: str
+    bytes: int
+    age: float
+    blocks: int = 0
+    shards: int = 0
+    folders: tuple[str, ...] = ()
+    noted: frozenset[str] = frozenset()
+    uploads: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BucketTarget:
+    """A target in an object store, and the work folder beside it.
+
+    The methods do what `transforms.publishing.target.Target` says.
+
+    Attributes:
+      directory: the target.
+    """
+
+    directory: str
+
+    def state(self) -> str:
+        return version_of(self._manifest)
+
+    def check_contents(self) -> Manifest | None:
+        place, key = split_remote(self.directory)
+        if not key.strip("/"):
+            raise TargetError(
+                f"The output must be a folder in a bucket, as in {place}/dataset; "
+                f"found {self.directory!r}."
+            )
+        for _ in range(_LOOKS):
+            manifest, foreign = self._contents()
+            if not foreign:
+                return manifest
+        what = "what its manifest names" if manifest else "a dataset of this tool"
+        shown = first_few([*map(repr, foreign)], _SHOWN)
+        raise TargetError(
+            f"The output may hold only {what}; {self.directory!r} holds {shown}. "
+            f"Move that away, or choose another output."
+        )
+
+    def _contents(self) -> tuple[Manifest | None, list[str]]:
+        """Returns the manifest, if any, and the names of foreign files."""
+        names = {name for name in self._names() if not is_data_folder(name)}
+        manifest = None
+        if MANIFEST_NAME in names:
+            try:
+                manifest = self._published()
+            except (DamageError, OSError) as error:
+                raise TargetError(
+                    f"What is at {self.directory!r} cannot be replaced safely: {error} "
+                    f"Move it away, or choose another output."
+                ) from error
+        if manifest is not None:
+            names -= {MANIFEST_NAME, *manifest.root_names, *manifest.replaced_names}
+        return manifest, sorted(names)
+
+    def check_replaceable(self) -> None:
+        if object_clients.client_of(self.directory) is None:
+            raise _wants_extra(self.directory, "Replacing a dataset")
+
+    def check_shared(self) -> None:
+        if object_clients.client_of(self.directory) is None:
+            raise _wants_extra(self.directory, "Writing the rows of a pipeline")
+
+    def check_work_folder(self) -> None:
+        """Does nothing: what is not ours there is never touched."""
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Does nothing: runs need not know of one another."""
+        return contextlib.nullcontext()
+
+    def recover(self) -> None:
+        """Writes the pointers of a dataset whose run was killed before it could."""
+        with contextlib.suppress(DamageError, OSError):
+            manifest = self._published()
+            if manifest is not None and manifest.folder:
+                note = self._note(manifest.folder)
+                if note is not None and note.get("publishes"):
+                    self._settle()
+                    files.remove_file(self._use(manifest.folder))
+
+    def work_path(self, digest: str, *, seen: str, keeps_work: bool) -> str:
+        # Work that is kept serves runs that have seen another manifest.
+        word = "" if keeps_work else f"-{_word_of(seen)}"
+        return f"{self._folder}/{digest}{word}"
+
+    def open_store(
+        self, store: Store, *, job: str, seen: str, alone: bool = False
+    ) -> Store:
+        token = _new_word()
+        word = _word_of(f"{seen} {token}" if alone else seen)
+        if self.state() != seen:
+            there = self._published()
+            if there is None or there.folder != f"data-{job}-{word}":
+                raise overtaken(self.directory, there)
+            # Another run of this job was quicker, which the commit finds.
+        folder = store.folder
+        while not self._claim(name := f"data-{job}-{word}", os.path.basename(folder)):
+            # `clean` removes the folder, and the work of the runs that used it.
+            word = _word_of(word)
+            folder = f"{self._folder}/{store.name[:32]}-{word}"
+        placed = f"{self.directory}/{name}"
+        return dataclasses.replace(store, folder=folder, placed=placed, token=token)
+
+    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+        """Does nothing: nobody knows whether other runs are dead."""
+        return False, []
+
+    def make_shared(self, store: Store) -> None:
+        """Does nothing: a store has no folders."""
+
+    def open_plan(self, store: Store) -> Store:
+        name = f"data-{store.name.removeprefix(SHARED)}-{store.plan}"
+        if not self._claim(name, store.name):
+            raise self._is_removed(name)
+        return dataclasses.replace(
+            store, placed=f"{self.directory}/{name}", token=store.plan
+        )
+
+    def end_shared(self, store: Store) -> None:
+        store.remove_tree(store.folder)
+        own = f"data-{store.name.removeprefix(SHARED)}-"
+        for name in _names_in(f"{self._folder}/{_USES}"):
+            if name.startswith(own):
+                files.remove_file(self._use(name))
+
+    def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
+        former = self._published() if seen else None
+        manifest = self._complete(manifest, store.place, former)
+        data, missing = manifest.to_bytes(), [""]
+        if self._claim(store.place, store.name, again=True, publishes=True):
+            missing = self._missing(manifest)
+        if not missing:
+            try:
+                put_if(self._manifest, data, seen, attempts=self._folder)
+            except OvertakenError:
+                # The first try may have put it, and only its answer was lost.
+                if _at(self._manifest) != data:
+                    missing = [MANIFEST_NAME]
+        if missing:
+            there = self._published()
+            if there is None or not _is_same(there, manifest):
+                if self.state() != seen:
+                    raise overtaken(self.directory, there)
+                raise self._is_removed(store.place)
+            # Another run of the same job was quicker.
+            self._settle()
+            return
+        self._settle()
+        if former is not None and former.folder not in ("", manifest.folder):
+            for name in sorted({*former.file_names} - {MANIFEST_NAME}):
+                files.remove_file(f"{self.directory}/{former.folder}/{name}")
+
+    def end(self, store: Store, *, keeps_work: bool) -> None:
+        if keeps_work:
+            keep_for_next(store)
+        else:
+            store.remove_tree(store.folder)
+        files.remove_file(self._use(store.place))
+        self._remove_empty()
+
+    def leave(self, store: Store, *, seen: str) -> bool:
+        return self.state() != seen
+
+    def open_derived(self, store: Store, manifest: Manifest) -> Store:
+        if manifest.folder and not self._claim(manifest.folder, store.name):
+            raise self._is_removed(manifest.folder)
+        return dataclasses.replace(
+            store, placed=manifest.path(self.directory, "").rstrip("/")
+        )
+
+    def add_derived(
+        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
+    ) -> None:
+        if manifest.folder and not self._claim(manifest.folder, store.name, again=True):
+            raise OvertakenError(manifest.folder)
+        if missing := self._missing(manifest):
+            raise OvertakenError(missing[0])
+        path, data = self._manifest, manifest.to_bytes()
+        try:
+            put_if(path, data, seen, attempts=self._folder)
+        except OvertakenError:
+            # The first try may have put it, and only its answer was lost.
+            if _at(path) != data:
+                raise
+
+    def leave_derived(self, store: Store) -> None:
+        if store.place and is_data_folder(store.place):
+            files.remove_file(self._use(store.place))
+        self._remove_empty()
+
+    def clear(self, *, sure: bool) -> None:
+        """Does nothing: only `remove` does, by the age of what is there."""
+
+    def work_names(self) -> list[str]:
+        return [name for name in _names_in(self._folder) if _WORK.fullmatch(name)]
+
+    def foreign_names(self) -> list[str]:
+        return [
+            name
+            for name in _names_in(self._folder)
+            if name != _USES and not _WORK.fullmatch(name)
+            if not _PARTIAL.fullmatch(name)
+        ]
+
+    def leftovers(self) -> list[Leftover]:
+        """Returns what runs have put there that the manifest does not name."""
+        data, work = [*walk(self.directory)], [*walk(self._folder)]
+        uploads = self._uploads()
+        # Read after the listing: what was published meanwhile must not be in it.
+        named = self._named()
+        left = _Listing(self, work, [each for each in data if each.path not in named])
+        return left.leftovers(self._now([*data, *work]), uploads)
+
+    def remove(self, left: Leftover, *, older_than: float) -> bool:
+        """Removes a leftover; returns False where a run has begun to use it.
+
+        Args:
+          left: as `leftovers` has given it.
+          older_than: seconds since something of it was put.
+        """
+        if left.age < older_than:
+            return False
+        for name in left.folders:
+            path = self._use(name)
+            look = look_at(path)
+            if bool(look.version) != (name in left.noted) or (
+                look.version and look.age < older_than
+            ):
+                return False
+            note = {"work": os.path.basename(left.path), "removed": _new_word()}
+            try:
+                put_if(
+                    path, json.dumps(note).encode(), look.version, attempts=self._folder
+                )
+            except OvertakenError:
+                return False
+        # Nobody can publish these folders any more; one that is published stays.
+        named = self._named()
+        for name in left.folders:
+            folder = f"{self.directory}/{name}"
+            if any(path.startswith(f"{folder}/") for path in named):
+                for each in [*walk(folder)]:
+                    if each.path not in named:
+                        files.remove_file(each.path)
+            else:
+                files.remove_tree(folder)
+        if left.path.startswith(f"{self._folder}/"):
+            if _PARTIAL.fullmatch(os.path.basename(left.path)):
+                files.remove_file(left.path)
+            else:
+                files.remove_tree(left.path)
+        for name in left.folders:
+            files.remove_file(self._use(name))
+        client = object_clients.client_of(self.directory)
+        for key, word in left.uploads:
+            if client is not None:
+                asked(self.directory, functools.partial(client.give_up, key, word))
+        self._remove_empty()
+        return True
+
+    def mend(self) -> None:
+        """Writes the pointers of the dataset again, if it has any."""
+        manifest = self._published()
+        if manifest is not None and manifest.folder:
+            self._settle()
+
+    @property
+    def _folder(self) -> str:
+        return work_folder(self.directory)
+
+    @property
+    def _manifest(self) -> str:
+        return f"{self.directory}/{MANIFEST_NAME}"
+
+    def _use(self, name: str) -> str:
+        """Returns the path of the note on a data folder."""
+        return f"{self._folder}/{_USES}/{name}"
+
+    def _note(self, name: str) -> dict[str, Any] | None:
+        data = _at(self._use(name))
+        return None if data is None else dict(json.loads(data))
+
+    def _published(self) -> Manifest | None:
+        """Returns the current manifest, or None. Raises DamageError."""
+        data = _at(self._manifest)
+        return None if data is None else Manifest.from_bytes(data, self._manifest)
+
+    def _names(self) -> list[str]:
+        try:
+            return files.names_with(self.directory, DERIVED_FOLDERS)
+        except FileNotFoundError:
+            return []
+
+    def _claim(
+        self, name: str, work: str, *, again: bool = False, publishes: bool = False
+    ) -> bool:
+        """Notes that a run puts files into a data folder.
+
+        Args:
+          name: of the folder.
+          work: the name of the run's work.
+          again: whether the run has noted it before; then the note must be there.
+          publishes: whether the run is about to put the manifest.
+
+        Returns:
+          False where `clean` removes the folder, or its note is gone.
+        """
+        path, version = self._use(name), ""
+        facts: dict[str, Any] = {"work": work, "run": _new_word()}
+        if publishes:
+            facts["publishes"] = True
+        while True:
+            if version or not again:
+                with contextlib.suppress(OvertakenError):
+                    put_if(
+                        path, json.dumps(facts).encode(), version, attempts=self._folder
+                    )
+                    return True
+            version, note = version_of(path), self._note(name)
+            if (again and note is None) or (note is not None and "removed" in note):
+                return False
+
+    def _complete(
+        self, manifest: Manifest, folder: str, former: Manifest | None
+    ) -> Manifest:
+        """Returns a manifest that says where its files and those that point there are.
+
+        It names those of the replaced dataset as well: where this run is killed, the
+        next one knows that they are no foreign files.
+        """
+        pointers = pointers_to(folder, manifest)
+        run = {**manifest.run, "folder": folder, "pointers": sorted(pointers)}
+        if former is not None:
+            old = {*former.root_names, *former.replaced_names} - pointers.keys()
+            if left := sorted(old & {*self._names()}):
+                run["replaced"] = left
+        return dataclasses.replace(manifest, run=run)
+
+    def _missing(self, manifest: Manifest) -> list[str]:
+        """Returns the files of a manifest that are not there in their sizes."""
+        folder = manifest.path(self.directory, "").rstrip("/")
+        found = {each.path: each.size for each in walk(folder)}
+        shards = [shard for split in manifest.splits for shard in split.shards]
+        return [
+            facts.file
+            for facts in (*shards, *manifest.beside)
+            if found.get(f"{folder}/{facts.file}") != facts.bytes
+        ]
+
+    def _settle(self) -> None:
+        """Writes the pointers of the current manifest, and removes replaced files.
+
+        Again where another run has published in between: its pointers may be written
+        over by now.
+        """
+        ended, current = None, _at(self._manifest)
+        while current is not None and current != ended:
+            manifest = Manifest.from_bytes(current, self._manifest)
+            for name in manifest.replaced_names:
+                files.remove_file(f"{self.directory}/{name}")
+            if manifest.folder:
+                pointers = pointers_to(manifest.folder, manifest)
+                for name in sorted(pointers.keys() & {*manifest.root_names}):
+                    files.write_file(
+                        f"{self.directory}/{name}",
+                        pointers[name],
+                        attempts=self._folder,
+                    )
+            ended, current = current, _at(self._manifest)
+
+    def _named(self) -> set[str]:
+        """Returns the paths of all that the current manifest names."""
+        manifest = self._published()
+        if manifest is None:
+            return set()
+        own = {manifest.path(self.directory, name) for name in manifest.file_names}
+        root = (MANIFEST_NAME, *manifest.root_names, *manifest.replaced_names)
+        return own | {f"{self.directory}/{name}" for name in root}
+
+    def _now(self, found: Sequence[Found]) -> float:
+        """Returns the seconds since 1970 by the clock of the store."""
+        for each in sorted(found, key=lambda each: -each.modified_ns):
+            look = look_at(each.path)
+            if look.version and object_clients.client_of(each.path) is not None:
+                return each.modified_ns / _SECOND_NS + look.age
+        return time.time()
+
+    def _uploads(self) -> list[tuple[str, str, float]]:
+        """Returns (key, word, begun) of unfinished uploads of runs on the target."""
+        client = object_clients.client_of(self.directory)
+        if client is None:
+            return []
+        key = split_remote(self.directory)[1]
+        work = split_remote(self._folder)[1]
+        prefixes = (f"{key}/", f"{key}.rejects.", f"{work}/")
+        return [
+            (each.key, each.word, each.begun)
+            for prefix in prefixes
+            for each in asked(self.directory, functools.partial(client.uploads, prefix))
+        ]
+
+    def _is_removed(self, name: str) -> RaceError:
+        return RaceError(
+            f"The files of a run must stay until it has published them; in "
+            f"{f'{self.directory}/{name}'!r} some are missing, or 'beam-tfrecord "
+            f"clean' removes them. Nothing was committed; run again."
+        )
+
+    def _remove_empty(self) -> None:
+        # Some stores keep a folder that is empty.
+        if object_clients.client_of(self._folder) is None:
+            for folder in (f"{self._folder}/{_USES}", self._folder):
+                if not _names_in(folder):
+                    files.remove_tree(folder)
+
+
+class _Listing:
+    """What was listed at a target, by the jobs that it is of."""
+
+    def __init__(
+        self, target: BucketTarget, work: Sequence[Found], data: Sequence[Found]
+    ) -> None:
+        self._target = target
+        self._works: dict[str, list[Found]] = {}
+        self._data: dict[str, list[Found]] = {}
+        self._notes: dict[str, Found] = {}
+        for each in work:
+            name, _, rest = each.path.removeprefix(f"{target._folder}/").partition("/")
+            if name == _USES and is_data_folder(rest):
+                self._notes[rest] = each
+            elif _WORK.fullmatch(name) or _PARTIAL.fullmatch(name):
+                self._works.setdefault(name, []).append(each)
+        for each in data:
+            name = each.path.removeprefix(f"{target.directory}/").partition("/")[0]
+            if is_data_folder(name):
+                self._data.setdefault(name, []).append(each)
+
+    def leftovers(
+        self, now: float, uploads: Sequence[tuple[str, str, float]]
+    ) -> list[Leftover]:
+        """Returns one for each job, and one for each folder that no note names."""
+        folders: dict[str, list[str]] = {name: [] for name in self._works}
+        for name in sorted(self._notes):
+            note = self._target._note(name)
+            if note is not None:
+                folders.setdefault(str(note.get("work", "")), []).append(name)
+        out = [
+            self._leftover(f"{self._target._folder}/{work}", work, names, now)
+            for work, names in sorted(folders.items())
+        ]
+        out += [
+            self._leftover(f"{self._target.directory}/{name}", "", [name], now)
+            for name in sorted(self._data.keys() - self._notes.keys())
+        ]
+        if uploads:
+            begun = max(each[2] for each in uploads)
+            named = tuple((key, word) for key, word, _ in uploads)
+            path = f"{self._target._folder}/uploads"
+            out.append(Leftover(path, 0, now - begun, uploads=named))
+        return out
+
+    def _leftover(
+        self, path: str, work: str, names: Sequence[str], now: float
+    ) -> Leftover:
+        found = [*self._works.get(work, ())]
+        for name in names:
+            found += self._data.get(name, ())
+            if name in self._notes:
+                found.append(self._notes[name])
+        newest = max(each.modified_ns for each in found) / _SECOND_NS
+        blocks, shards = count_finished(Store(path)) if work else (0, 0)
+        return Leftover(
+            path,
+            sum(each.size for each in found),
+            max(now - newest, 0.0),
+            blocks,
+            shards,
+            tuple(names),
+            frozenset(self._notes.keys() & {*names}),
+        )
+
+
+def _is_same(there: Manifest, manifest: Manifest) -> bool:
+    """Whether a run of the same job, which has put the same files, has published."""
+    same = there.run.get("job") == manifest.run.get("job")
+    return same and there.folder == manifest.folder
+
+
+def _word_of(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=_WORD_BYTES).hexdigest()
+
+
+def _new_word() -> str:
+    # The version that S3 tells of an object is a digest of its content.
+    return secrets.token_hex(_WORD_BYTES)
+
+
+def _names_in(folder: str) -> list[str]:
+    """Returns the names of what is in a folder; none where there is no such."""
+    try:
+        return files.names_in(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _at(path: str) -> bytes | None:
+    try:
+        return files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+
+
+def _wants_extra(path: str, what: str) -> TargetError:
+    extra = object_clients.extra_of(path)
+    advice = (
+        f"Install it with pip install 'beam-tfrecord[{extra}]', or choose"
+        if extra
+        else "Choose"
+    )
+    return TargetError(
+        f"{what} needs a store that writes on a condition, and its own client; "
+        f"{split_remote(path)[0]!r} is reached without one. {advice} another output."
+    )

@@ -1,0 +1,509 @@
+"""The output directory on a disk: what may be there, and its replacement in one step.
+
+The dataset is built in the sibling `.<directory>.beam-tfrecord/`, on the same file
+system, and published by a rename that replaces nothing (a fresh target) or by an
+exchange of the two directories (an overwrite). Nothing is deleted but what an old
+manifest names, by its exact name.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Collection
+
+from transforms import files
+from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
+from transforms.errors import DamageError, StorageError, TargetError, first_few
+from transforms.publishing import derived_files
+from transforms.publishing.own_folder import OwnFolder
+from transforms.publishing.target import SHARED, overtaken, read_manifest
+from transforms.storage import folders
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import absolute, work_folder
+from transforms.storage.retry import persistently
+from transforms.work.receipts import count_finished, keep_for_next
+from transforms.work.store import Store
+from transforms.work.versions import version_of
+
+# How many foreign names an error shows.
+_SHOWN = 5
+_LONGEST_NAME_BYTES = 255
+# What the note on a publication adds to the name of its folder.
+_NOTE = ".publishing"
+_WORK = re.compile(rf"({SHARED})?[0-9a-f]{{32}}")
+# What version 0.1 put into the folder of a job.
+_PARTS = frozenset(
+    (
+        *("attempts", "segments", "rejects", "receipts", "dataset", "engine"),
+        *("dataset.abandoned", "dataset.old", "dataset.publishing", "listing.arrow"),
+        *("used.json", "split_ids.arrow", "earlier_lock.arrow", "split_lock.arrow"),
+        "only_rejected.arrow",
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalTarget:
+    """A target on a disk, and the work folder beside it.
+
+    The methods do what `transforms.publishing.target.Target` says.
+
+    Attributes:
+      directory: the target.
+    """
+
+    directory: str
+
+    def state(self) -> str:
+        try:
+            names = files.names_with(self.directory, DERIVED_FOLDERS)
+            if not names:
+                return ""
+            data = files.read_bytes(os.path.join(self.directory, MANIFEST_NAME))
+            status = persistently(lambda: os.stat(self.directory), path=self.directory)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"unreadable: {error.errno}"
+        listed = "\0".join(names).encode("utf-8", "surrogateescape")
+        digest = hashlib.sha256(data + listed)
+        # The inode too: the same dataset, published again, is another state.
+        return f"{status.st_ino}-{digest.hexdigest()}"
+
+    def check_contents(self) -> Manifest | None:
+        _check_path(self.directory)
+        _check_apart_from_shell(self.directory)
+        directory = os.path.abspath(self.directory)
+        parent = os.path.dirname(directory)
+        existing = parent
+        while not files.exists(existing):
+            existing = os.path.dirname(existing)
+        if not files.is_folder(existing) or not os.access(existing, os.W_OK | os.X_OK):
+            raise TargetError(
+                f"The output's folder must be writable; {existing!r} is not. Choose "
+                f"another output."
+            )
+        if not files.exists(directory):
+            return None
+        if not files.is_folder(directory) or os.path.islink(directory):
+            raise TargetError(
+                f"The output must be a directory or not exist; {directory!r} is a file "
+                f"or a link. Choose another output."
+            )
+        found = files.names_with(directory, DERIVED_FOLDERS)
+        if not found:
+            return None
+        if MANIFEST_NAME not in found:
+            shown = first_few([*map(repr, found)], _SHOWN)
+            raise TargetError(
+                f"The output must be a dataset of this tool, empty, or not exist; "
+                f"{directory!r} holds {shown} and no {MANIFEST_NAME}. Choose another "
+                f"output, or empty it yourself."
+            )
+        try:
+            manifest = read_manifest(directory)
+        except (DamageError, OSError) as error:
+            raise TargetError(
+                f"What is at {directory!r} cannot be replaced safely: {error} "
+                f"Move it away, or choose another output."
+            ) from error
+        if foreign := sorted(set(found) - set(manifest.file_names)):
+            shown = first_few([*map(repr, foreign)], _SHOWN)
+            raise TargetError(
+                f"The output may hold only what its manifest names; {directory!r} also "
+                f"holds {shown}. Move that away, or choose another output."
+            )
+        return manifest
+
+    def check_replaceable(self) -> None:
+        """Checks what the exchange of the two folders needs, of this user."""
+        directory = os.path.abspath(self.directory)
+        _check_writable(directory)
+        parent, own = os.stat(os.path.dirname(directory)), os.stat(directory)
+        movers = (0, parent.st_uid, own.st_uid)
+        if parent.st_mode & stat.S_ISVTX and os.geteuid() not in movers:
+            raise _foreign(directory, "may be moved by its owner alone (sticky bit)")
+
+    def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
+        """Adds the manifest to the dataset in a work folder, and publishes it."""
+        path = os.path.join(store.dataset, MANIFEST_NAME)
+        files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
+        files.sync_directory(store.dataset)
+        for name in DERIVED_FOLDERS:
+            with contextlib.suppress(FileNotFoundError):
+                files.sync_directory(os.path.join(store.dataset, name))
+        with self._own.publishing():
+            publish(store.dataset, self.directory, seen=seen)
+
+    def check_work_folder(self) -> None:
+        self._own.check()
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return self._own.held()
+
+    def recover(self) -> None:
+        if self._own.check():
+            with contextlib.suppress(TargetError), self._own.held():
+                self._recover_all()
+
+    def check_shared(self) -> None:
+        """Does nothing: on a disk the runs publish in turn."""
+
+    def make_shared(self, store: Store) -> None:
+        persistently(lambda: self._make_shared(store), path=store.folder)
+
+    def _make_shared(self, store: Store) -> None:
+        while not files.is_folder(store.folder):
+            self._own.make()
+            # Another run may remove the folder in between, as long as it is empty.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.mkdir(store.folder)
+        for folder in (store.attempts, store.segments, store.rejects, store.dataset):
+            folders.make(folder)
+
+    def open_plan(self, store: Store) -> Store:
+        for folder in (store.dataset, store.rejects):
+            folders.make(folder)
+        return store
+
+    def end_shared(self, store: Store) -> None:
+        store.remove_tree(store.folder)
+        self._own.remove_unused()
+
+    def work_path(self, digest: str, *, seen: str, keeps_work: bool) -> str:
+        return os.path.join(work_folder(self.directory), digest)
+
+    def open_store(
+        self, store: Store, *, job: str, seen: str, alone: bool = False
+    ) -> Store:
+        recover(store.dataset, self.directory)
+        return store
+
+    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+        discarded = False
+        for other in self._stores():
+            # Nobody knows whether a shared one is dead.
+            if other.name != store.name and not other.name.startswith(SHARED):
+                discarded = discarded or any(count_finished(other))
+                self._own.remove_run(other.name)
+        return discarded, self._own.foreign_names()
+
+    def leave(self, store: Store, *, seen: str) -> bool:
+        is_useful = any(count_finished(store))
+        store.remove_tree(store.attempts if is_useful else store.folder)
+        return False
+
+    def end(self, store: Store, *, keeps_work: bool) -> None:
+        # What the dataset has replaced; a stopped run may have left it.
+        recover(store.dataset, self.directory)
+        if keeps_work:
+            keep_for_next(store)
+        else:
+            store.remove_tree(store.folder)
+
+    def open_derived(self, store: Store, manifest: Manifest) -> Store:
+        _check_writable(self.directory)
+        # `recover` says nothing of what it cannot finish.
+        derived_files.finish(store, self.directory)
+        store.remove_tree(store.folder)
+        store.make()
+        for name in DERIVED_FOLDERS:
+            folders.make(os.path.join(store.dataset, name))
+        return store
+
+    def add_derived(
+        self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
+    ) -> None:
+        path = os.path.join(self.directory, MANIFEST_NAME)
+        old = files.read_bytes(path)
+        if version_of(path) != seen:
+            raise OvertakenError(path)
+        derived_files.add(store, self.directory, manifest, old=old, replaced=replaced)
+
+    def leave_derived(self, store: Store) -> None:
+        derived_files.finish(store, self.directory)
+        store.remove_tree(store.folder)
+
+    def finished(self) -> tuple[int, int, int]:
+        """Returns what the work folder holds: jobs, finished blocks and shards."""
+        counts = [count_finished(store) for store in self._stores()]
+        return len(counts), sum(c[0] for c in counts), sum(c[1] for c in counts)
+
+    def work_names(self) -> list[str]:
+        """Lists the folders in the work folder, one for each job."""
+        return self._own.run_names()
+
+    def foreign_names(self) -> list[str]:
+        """Returns the names of what is not ours in the work folder."""
+        return self._own.foreign_names()
+
+    def clear(self, *, sure: bool) -> None:
+        if self._own.check():
+            with self._own.held():
+                self._recover_all()
+                for name in self.work_names():
+                    if sure or not name.startswith(SHARED):
+                        self._own.remove_run(name)
+
+    @property
+    def _own(self) -> OwnFolder:
+        return OwnFolder(work_folder(self.directory), _WORK, _PARTS)
+
+    def _recover_all(self) -> None:
+        """Finishes or undoes what runs were killed in the middle of publishing."""
+        with self._own.publishing():
+            for store in self._stores():
+                for folder in _built(store):
+                    recover(folder, self.directory)
+                derived_files.finish(store, self.directory)
+
+    def _stores(self) -> list[Store]:
+        folder = work_folder(self.directory)
+        return [Store(os.path.join(folder, name)) for name in self.work_names()]
+
+
+def _built(store: Store) -> list[str]:
+    """Returns the folders that a run may have been publishing."""
+    if not store.name.startswith(SHARED):
+        return [store.dataset]
+    try:
+        names = files.names_in(store.dataset)
+    except FileNotFoundError:
+        return []
+    noted = [name for name in names if name.endswith(_NOTE)]
+    return [os.path.join(store.dataset, name.removesuffix(_NOTE)) for name in noted]
+
+
+def _check_path(directory: str) -> None:
+    name = os.path.basename(os.path.abspath(directory))
+    # The work folder's name is longer than the target's.
+    longest = os.path.basename(work_folder(directory))
+    try:
+        directory.encode()
+    except UnicodeEncodeError as error:
+        raise TargetError(
+            f"The output's path must be UTF-8; found {os.fsencode(directory)!r}."
+        ) from error
+    if not directory or "\0" in directory or not name:
+        raise TargetError(
+            f"The output must be the path of a directory; found {directory!r}."
+        )
+    if len(os.fsencode(longest)) > _LONGEST_NAME_BYTES:
+        raise TargetError(
+            f"The output's name may have at most "
+            f"{_LONGEST_NAME_BYTES - len(longest) + len(name)} bytes, so that the work "
+            f"folder beside it can have one; found {len(os.fsencode(name))}."
+        )
+
+
+def _check_apart_from_shell(directory: str) -> None:
+    """Raises TargetError where a target would be pulled from under the shell."""
+    if files.is_inside(absolute(os.curdir), directory):
+        raise TargetError(
+            f"The output must not be the current folder or one above it, since its "
+            f"folder is replaced as a whole; {directory!r} is. Give a folder of its "
+            f"own, as in {os.path.join(directory, 'dataset')!r}."
+        )
+
+
+def _check_writable(directory: str) -> None:
+    """Raises TargetError where files of a dataset can be neither added nor removed."""
+    needs, effective = (
+        os.R_OK | os.W_OK | os.X_OK,
+        os.access in os.supports_effective_ids,
+    )
+    inner = [os.path.join(directory, name) for name in DERIVED_FOLDERS]
+    for path in (directory, *inner):
+        if os.path.isdir(path) and not os.access(path, needs, effective_ids=effective):
+            raise _foreign(path, "is not writable")
+
+
+def _foreign(folder: str, why: str) -> TargetError:
+    return TargetError(
+        f"The dataset at the output must be one that this user may change; {folder!r}, "
+        f"of user {os.stat(folder).st_uid}, {why}. Choose another output, or run as "
+        f"its owner."
+    )
+
+
+def publish(folder: str, target: str, *, seen: str) -> None:
+    """Makes a finished folder the target, in one step.
+
+    Where the system has no exchange of two folders, the old manifest goes first and
+    the new one comes last: what is there in between is no dataset, and `recover`
+    finishes it.
+
+    Args:
+      folder: the dataset, whole and synced; on the target's file system.
+      target: the output directory.
+      seen: what `state` said of it when the run started.
+
+    Raises:
+      CommitError: the target is no longer what it was; nothing has changed.
+      StorageError: a step failed though it was tried again. Where that was the sync
+        of the name, the dataset is published all the same, whole.
+    """
+    # The current folder cannot be renamed as ".", only by its own name.
+    target = os.path.abspath(target)
+    if LocalTarget(target).state() != seen:
+        raise overtaken(target, _there(target))
+    if not seen:
+        folders.move_new(folder, target)
+        _confirm(target)
+        return
+    # After a kill only this note tells the next run which of the two is the old one.
+    _note(folder, target)
+    try:
+        exchanged = folders.exchange(folder, target)
+    except (OSError, StorageError):
+        # Nearly always only the note is removed. But an exchange may have been done
+        # though it was reported as failed (a network file system); that is finished.
+        with contextlib.suppress(OSError, StorageError):
+            recover(folder, target)
+        raise
+    if exchanged:
+        _confirm(target)
+        files.rename(folder, _aside(folder))
+    else:
+        try:
+            files.remove_file(os.path.join(target, MANIFEST_NAME))
+            _replace(folder, target)
+        except (OSError, StorageError):
+            _put_back(folder, target)
+            raise
+    _clear_aside(folder, target)
+
+
+def _there(target: str) -> Manifest | None:
+    """Returns the manifest of a dataset for a message, if it can be read."""
+    try:
+        return read_manifest(target)
+    except (DamageError, OSError, StorageError):
+        return None
+
+
+def recover(folder: str, target: str) -> None:
+    """Finishes or undoes a publication that was killed; safe to call at any time.
+
+    Args:
+      folder: the dataset that was being published, or what is left of it.
+      target: the output directory.
+    """
+    target = os.path.abspath(target)
+    noted = _noted(folder)
+    if noted is None:
+        return
+    old, new = noted
+    aside = _aside(folder)
+    current = _manifest_in(target)
+    former = hashlib.sha256(old).hexdigest()
+    if current is None and _manifest_in(folder) == new:
+        # Only the way without an exchange leaves a target without its manifest.
+        known = {*Manifest.from_bytes(old).file_names}
+        if (
+            not files.exists(target)
+            or {*files.names_with(target, DERIVED_FOLDERS)} <= known
+        ):
+            _replace(folder, target)
+            current = new
+    if current == new:
+        if not files.exists(aside) and _manifest_in(folder) == former:
+            files.rename(folder, aside)
+        if files.exists(aside):
+            _clear_aside(folder, target)
+    files.remove_file(_note_path(folder))
+
+
+def _replace(folder: str, target: str) -> None:
+    if files.exists(target) and not files.exists(_aside(folder)):
+        files.rename(target, _aside(folder))
+    files.rename(folder, target)
+    _confirm(target)
+
+
+def _confirm(target: str) -> None:
+    """Makes the name of a published dataset survive a power loss."""
+    try:
+        files.sync_directory(os.path.dirname(target))
+    except (OSError, StorageError) as error:
+        cause = error.__cause__ if isinstance(error, StorageError) else error
+        raise StorageError(
+            f"The disk must confirm that a published dataset would survive a power "
+            f"loss; it has not: {cause or error}. The dataset is at {target!r}, "
+            f"whole; look after the disk, and check it with `beam-tfrecord verify`."
+        ) from error
+
+
+def _put_back(folder: str, target: str) -> None:
+    """Undoes `_replace`."""
+    if not files.exists(target):
+        files.rename(_aside(folder), target)
+    noted = _noted(folder)
+    if noted is not None and files.exists(folder):
+        path = os.path.join(target, MANIFEST_NAME)
+        files.write_file(path, noted[0], attempts=os.path.dirname(folder))
+        files.remove_file(_note_path(folder))
+
+
+def _clear_aside(folder: str, target: str) -> None:
+    """Removes the old files, each by its name, and the folder that held them."""
+    aside = _aside(folder)
+    noted = _noted(folder)
+    named = () if noted is None else Manifest.from_bytes(noted[0]).file_names
+    for name in named:
+        files.remove_file(os.path.join(aside, name), below=os.path.dirname(target))
+    # Files that somebody put into the target just before the exchange go back there.
+    for name in files.names_with(aside, DERIVED_FOLDERS):
+        if not files.exists(os.path.join(target, name)):
+            folders.make(os.path.dirname(os.path.join(target, name)))
+            files.rename(os.path.join(aside, name), os.path.join(target, name))
+    for name in DERIVED_FOLDERS:
+        folders.remove_empty(os.path.join(aside, name))
+    if not folders.remove_empty(aside):
+        # A file of somebody else whose name the new dataset uses: keep its folder.
+        stranded = f"{target}.{os.path.basename(aside)}"
+        folders.move_new(aside, stranded)
+    files.remove_file(_note_path(folder))
+
+
+def _note(folder: str, target: str) -> None:
+    old, new = (
+        files.read_bytes(os.path.join(place, MANIFEST_NAME))
+        for place in (target, folder)
+    )
+    parts = {"old": old.decode(), "new": hashlib.sha256(new).hexdigest()}
+    attempts = os.path.dirname(folder)
+    data = json.dumps(parts).encode()
+    files.write_file(_note_path(folder), data, attempts=attempts)
+    # The note must be on the disk before the folders change: a power loss may keep
+    # a later change and lose an earlier one.
+    files.sync_directory(attempts)
+
+
+def _noted(folder: str) -> tuple[bytes, str] | None:
+    """Returns the old manifest, and the digest of the new one."""
+    try:
+        parts = json.loads(files.read_bytes(_note_path(folder)))
+    except FileNotFoundError:
+        return None
+    return parts["old"].encode(), parts["new"]
+
+
+def _manifest_in(folder: str) -> str | None:
+    try:
+        data = files.read_bytes(os.path.join(folder, MANIFEST_NAME))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return hashlib.sha256(data).hexdigest()
+
+
+def _note_path(folder: str) -> str:
+    return f"{folder}{_NOTE}"
+
+
+def _aside(folder: str) -> str:
+    return f"{folder}.old"
