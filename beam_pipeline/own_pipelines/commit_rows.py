@@ -81,8 +81,7 @@ def commit_rows(
     if run.has_ended(publication.job):
         return _unchanged(run, shards)
     if target.at(run.directory).state() != publication.seen:
-        there = target.read_manifest(run.directory)
-        raise target.overtaken(run.directory, there)
+        raise target.overtaken(run.directory)
     before.check(run.store)
     locks = [fact.lock for fact in facts if isinstance(fact, SplitFindings)]
     publication = dataclasses.replace(publication, new_lock=max(locks, default=""))

@@ -38,6 +38,7 @@ from transforms.errors import (
     SpecError,
     StorageError,
     UsageError,
+    bounded,
 )
 from transforms.formats.source import write_listing
 from transforms.publishing import target
@@ -95,8 +96,7 @@ def open_work_folder(
                 if _has_published(plan, store):
                     there.end(store, keeps_work=plan.spec.keep_work)
                 elif there.leave(store, seen=plan.seen):
-                    manifest = target.read_manifest(plan.directory)
-                    overtaken = target.overtaken(plan.directory, manifest)
+                    overtaken = target.overtaken(plan.directory)
             if overtaken is not None and isinstance(error, Exception):
                 # Another run may have removed the files that this one was using.
                 raise overtaken from error
@@ -197,18 +197,18 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
-            if _has_published(plan, store):
-                if not (store.placed and isinstance(error, Exception)):
-                    error.add_note(COMMITTED_NOTE)
-                    raise
-                hooks.say(
-                    "another run of the same job has published the dataset meanwhile, "
-                    "of the same files"
-                )
-            else:
+            if not _has_published(plan, store):
                 if isinstance(error, BeamTFRecordError):
                     error.account = _account(store)
                 raise
+            if not store.placed or not isinstance(error, Exception):
+                error.add_note(COMMITTED_NOTE)
+                raise
+            # Another run of the job was quicker, and has removed the work of both.
+            hooks.say(
+                f"the dataset was published by a run of this very job; what failed "
+                f"here after that: {bounded(str(error))}"
+            )
         if plan.splits.lock_path:
             install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
         manifest = target.read_manifest(plan.directory)

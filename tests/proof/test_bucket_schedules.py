@@ -138,7 +138,7 @@ def build(job: Job, store: Store, seen: str) -> str:
         if found is None:
             raise
         if found.run["job"] != job.digest:
-            raise target.overtaken(OUT, found) from error
+            raise target.overtaken(OUT) from error
     return "published"
 
 

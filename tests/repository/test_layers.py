@@ -47,10 +47,7 @@ LIBRARY = {
         "errors files storage core core.example core.image core.placing core.rows "
         "core.tfrecord work"
     ),
-    "transforms.publishing": (
-        "errors files storage core core.placing work publishing.bucket"
-    ),
-    "transforms.publishing.bucket": "errors files storage core sidecars work",
+    "transforms.publishing": ("errors files storage core core.placing sidecars work"),
     "transforms.rows": (
         "errors core core.example core.infer core.placing core.rows formats "
         "formats.columnar formats.tfrecord_files"
@@ -65,7 +62,7 @@ LIBRARY = {
     ),
     "transforms.stages": (
         "errors files storage core core.placing formats sidecars work shards "
-        "rows codec publishing publishing.bucket"
+        "rows codec publishing"
     ),
     "transforms.tfrecord": (
         "lazy_names errors files storage core core.placing core.tfrecord work "

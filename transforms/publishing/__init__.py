@@ -1,9 +1,9 @@
 """Publish a dataset whole, and decide who may replace it.
 
-target.py           the output directory: what may be there
-own_folder.py       the hidden folder beside it, and its lock
-work_folder.py      a job's folder in that: held by one run, recovered by the next
+target.py           the one way to an output: look, prepare, publish, clean up
+local.py            an output on a disk, which one run at a time holds
+own_folder.py       the hidden folder beside that, and its lock
+bucket.py           an output in an object store, which can rename nothing
 shared_run.py       a run whose workers come and go, so that none can hold that folder
 earlier_rejects.py  the rejects of the dataset that is there
-bucket/             the same in an object store, which can rename nothing
 """

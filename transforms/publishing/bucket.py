@@ -181,7 +181,7 @@ class BucketTarget:
         if self.state() != seen:
             there = self._published()
             if there is None or there.folder != f"data-{job}-{word}":
-                raise overtaken(self.directory, there)
+                raise overtaken(self.directory)
             # Another run of this job was quicker, which the commit finds.
         folder = store.folder
         while not self._claim(name := f"data-{job}-{word}", os.path.basename(folder)):
@@ -230,7 +230,7 @@ class BucketTarget:
             there = self._published()
             if there is None or not _is_same(there, manifest):
                 if self.state() != seen:
-                    raise overtaken(self.directory, there)
+                    raise overtaken(self.directory)
                 raise self._is_removed(store.place)
             # Another run of the same job was quicker.
             self._settle()

@@ -350,7 +350,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     # The current folder cannot be renamed as ".", only by its own name.
     target = os.path.abspath(target)
     if LocalTarget(target).state() != seen:
-        raise overtaken(target, _there(target))
+        raise overtaken(target)
     if not seen:
         folders.move_new(folder, target)
         _confirm(target)
@@ -376,14 +376,6 @@ def publish(folder: str, target: str, *, seen: str) -> None:
             _put_back(folder, target)
             raise
     _clear_aside(folder, target)
-
-
-def _there(target: str) -> Manifest | None:
-    """Returns the manifest of a dataset for a message, if it can be read."""
-    try:
-        return read_manifest(target)
-    except (DamageError, OSError, StorageError):
-        return None
 
 
 def recover(folder: str, target: str) -> None:

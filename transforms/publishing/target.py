@@ -13,7 +13,13 @@ from typing import Protocol
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import RaceError, TargetError, first_few
+from transforms.errors import (
+    DamageError,
+    RaceError,
+    StorageError,
+    TargetError,
+    first_few,
+)
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
@@ -209,15 +215,11 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
     )
 
 
-def overtaken(directory: str, there: Manifest | None = None) -> RaceError:
-    """Returns the error of a run that another run has overtaken.
-
-    Args:
-      directory: the target.
-      there: what that run has published; None where it is gone, or not known.
-    """
+def overtaken(directory: str) -> RaceError:
+    """Returns the error of a run that another run has overtaken; it says which."""
     who = ""
-    if there is not None:
+    with contextlib.suppress(DamageError, OSError, StorageError):
+        there = read_manifest(directory)
         finished = there.run.get("finished", "an unknown time")
         who = (
             f": it holds the dataset {there.name!r} of {there.records:,} records, "
