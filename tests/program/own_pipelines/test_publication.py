@@ -36,6 +36,9 @@ from transforms.errors import (
     TargetError,
 )
 from transforms.publishing import target
+from transforms.gather.pieces import SpooledBundle
+from transforms.gather.spool import Spool
+from transforms.publishing import local
 from transforms.publishing.shared_run import SharedRun
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle
@@ -228,7 +231,7 @@ def test_a_shard_is_written_again(
     [
         # When the dataset has its name, before that, before it is reported, and when
         # it was read for the report.
-        (target, "publish", True, 0),
+        (local, "publish", True, 0),
         pytest.param(committing, "commit_dataset", False, 0, marks=pytest.mark.stress),
         (committing, "commit_dataset", True, 0),
         pytest.param(committing, "_committed", True, 0, marks=pytest.mark.stress),
