@@ -481,6 +481,10 @@ def test_foreign_files_stay(store: MemoryStore) -> None:
     foreign = (".out.beam-tfrecord/mine/a", "out.txt", f"{OUT[12:]}/data-1/b")
     for key in foreign:
         store.put(key, b"theirs")
+    for note in (b"{", b"[]", b"{}", b'{"work": ""}', b'{"work": "mine"}'):
+        store.put(f".out.beam-tfrecord/uses/data-{'9' * 32}-{'9' * 12}", note)
+        clean(0.0)
+        assert {*foreign} <= {*store.keys}
     store.age(OLD)
     assert BucketTarget(OUT).foreign_names() == ["mine"]
     with pytest.raises(TargetError, match="holds 'data-1'"):

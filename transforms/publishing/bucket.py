@@ -310,11 +310,14 @@ class BucketTarget:
         """
         if left.age < older_than:
             return False
+        client = object_clients.client_of(self.directory)
         for name in left.folders:
             path = self._use(name)
             look = look_at(path)
+            # Without the client of a store there is no clock to tell the age by.
+            is_young = client is not None and look.age < older_than
             if bool(look.version) != (name in left.noted) or (
-                look.version and look.age < older_than
+                look.version and is_young
             ):
                 return False
             note = {"work": os.path.basename(left.path), "removed": _new_word()}
@@ -334,14 +337,13 @@ class BucketTarget:
                         files.remove_file(each.path)
             else:
                 files.remove_tree(folder)
-        if left.path.startswith(f"{self._folder}/"):
-            if _PARTIAL.fullmatch(os.path.basename(left.path)):
-                files.remove_file(left.path)
-            else:
-                files.remove_tree(left.path)
+        parent, work = os.path.split(left.path)
+        if parent == self._folder and _PARTIAL.fullmatch(work):
+            files.remove_file(left.path)
+        elif parent == self._folder and _WORK.fullmatch(work):
+            files.remove_tree(left.path)
         for name in left.folders:
             files.remove_file(self._use(name))
-        client = object_clients.client_of(self.directory)
         for key, word in left.uploads:
             if client is not None:
                 asked(self.directory, functools.partial(client.give_up, key, word))
@@ -368,7 +370,13 @@ class BucketTarget:
 
     def _note(self, name: str) -> dict[str, Any] | None:
         data = _at(self._use(name))
-        return None if data is None else dict(json.loads(data))
+        if data is None:
+            return None
+        # What is no note of ours may be of a run: it is only as old as it is.
+        with contextlib.suppress(ValueError):
+            if isinstance(note := json.loads(data), dict):
+                return note
+        return {}
 
     def _published(self) -> Manifest | None:
         """Returns the current manifest, or None. Raises DamageError."""
