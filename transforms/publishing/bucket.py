@@ -47,7 +47,7 @@ from transforms.core.manifest import (
     is_data_folder,
 )
 from transforms.errors import DamageError, RaceError, TargetError, first_few
-from transforms.publishing.target import SHARED, overtaken
+from transforms.publishing.published import SHARED, overtaken
 from transforms.sidecars.table import pointers_to
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked

@@ -20,7 +20,7 @@ from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
 from transforms.publishing import derived_files
 from transforms.publishing.own_folder import OwnFolder
-from transforms.publishing.target import SHARED, overtaken, read_manifest
+from transforms.publishing.published import SHARED, overtaken, read_manifest
 from transforms.storage import folders
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import absolute, work_folder

@@ -7,28 +7,33 @@ and clean up. `transforms.publishing.local` has that of a disk, and
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Collection
 from typing import Protocol
 
-from transforms import files
-from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import (
-    DamageError,
-    RaceError,
-    StorageError,
-    TargetError,
-    first_few,
-)
+from transforms.core.manifest import Manifest
+from transforms.errors import TargetError, first_few
+from transforms.publishing.bucket import BucketTarget
+from transforms.publishing.local import LocalTarget
+from transforms.publishing.published import SHARED, overtaken, read_manifest
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
+__all__ = [
+    "REJECTS_SUFFIX",
+    "SHARED",
+    "Earlier",
+    "Target",
+    "at",
+    "overtaken",
+    "read_manifest",
+    "rejects_path",
+    "take_over",
+    "taken",
+]
+
 REJECTS_SUFFIX = ".rejects.jsonl"
 """Ends the name of the rejects that a failed run leaves beside its target."""
-SHARED = "rows-"
-"""How the names of shared runs begin; see `transforms.publishing.shared_run`."""
-
 # How many names of others a message shows.
 _SHOWN = 5
 
@@ -179,30 +184,12 @@ class Target(Protocol):
 
 def at(directory: str) -> Target:
     """Returns the target at a path: in an object store, or on a disk."""
-    # Both need this module.
-    if is_remote(directory):
-        from transforms.publishing.bucket import BucketTarget
-
-        return BucketTarget(directory)
-    from transforms.publishing.local import LocalTarget
-
-    return LocalTarget(directory)
+    return BucketTarget(directory) if is_remote(directory) else LocalTarget(directory)
 
 
 def rejects_path(target: str) -> str:
     """Returns where a run that failed for too many rejects leaves them."""
     return f"{absolute(target)}{REJECTS_SUFFIX}"
-
-
-def read_manifest(directory: str) -> Manifest:
-    """Returns the manifest of a dataset.
-
-    Raises:
-      DamageError: it is damaged.
-      FileNotFoundError: the directory is no dataset.
-    """
-    path = os.path.join(directory, MANIFEST_NAME)
-    return Manifest.from_bytes(files.read_bytes(path), path)
 
 
 def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
@@ -212,23 +199,6 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
         f"{manifest.name!r} of {manifest.records:,} records"
         f"{f' ({why})' if why else ''}. Use --overwrite to replace it, or choose "
         f"another output."
-    )
-
-
-def overtaken(directory: str) -> RaceError:
-    """Returns the error of a run that another run has overtaken; it says which."""
-    who = ""
-    with contextlib.suppress(DamageError, OSError, StorageError):
-        there = read_manifest(directory)
-        finished = there.run.get("finished", "an unknown time")
-        who = (
-            f": it holds the dataset {there.name!r} of {there.records:,} records, "
-            f"finished at {finished} by the job {str(there.run.get('job'))[:12]!r}"
-        )
-    return RaceError(
-        f"The target must be as it was when the run started; {directory!r} was "
-        f"written by another run since{who}. The dataset of that run stays, and this "
-        f"one has committed nothing; run again."
     )
 
 
