@@ -3,7 +3,6 @@
     loading.py        imports Beam beside planning, without libraries it can spare
     local_runner.py   its local runner, with workers that were started beforehand;
                       patches a function that only notebooks need
-    job_service.py    its service of job servers, to cancel a job
     engine_worker.py  its worker program, without its container
 
 For each name a test says which of these files another release of Beam breaks.

@@ -7,7 +7,6 @@ from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.subset import make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reading.reading_plan import check_examples
-from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.console import (
     open_console,
     print_next,

@@ -34,8 +34,6 @@ from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.record_index import text_index_file
 from transforms.errors import BusyError, TargetError, UsageError
 from transforms.formats.tfrecord_files.typed_rows import Shard
-from transforms.publishing import target, work_folder
-from transforms.formats.tfrecord_files.shards import Shard
 from transforms.publishing import target
 from transforms.publishing.derived_files import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue

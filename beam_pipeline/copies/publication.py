@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -43,12 +44,10 @@ from transforms.errors import (
     StorageError,
     TargetError,
 )
-from transforms.publishing import target, work_folder
+from transforms.publishing import target
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
 from transforms.sidecars.render import render_sidecars
-from transforms.sidecars.tfds import pointers_to
-from transforms.publishing import target
 from transforms.storage import folders
 from transforms.storage.paths import absolute
 from transforms.work.store import Store

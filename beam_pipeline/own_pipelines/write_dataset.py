@@ -45,13 +45,9 @@ from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
-from transforms.publishing.bucket.runs import this_run
-from transforms.publishing.shared_run import Seen, SharedRun
+from transforms.publishing.shared_run import Seen, SharedRun, this_program
 from transforms.rows.row_types import check_row_type
 from transforms.rows.tally import SpooledBundle
-from transforms.gather.row_types import check_row_type
-from transforms.publishing.shared_run import SharedRun, this_program
-from transforms.stages.commit import Facts
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.spool import SpoolRows
 from transforms.storage.paths import absolute, is_remote

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-
-from beam_pipeline.engines.cluster import (
+from clusters.notes import (
     Cluster,
     cluster_folder,
     find_java,

@@ -48,7 +48,7 @@ from transforms.core.manifest import (
 )
 from transforms.errors import DamageError, RaceError, TargetError, first_few
 from transforms.publishing.published import SHARED, overtaken
-from transforms.sidecars.table import pointers_to
+from transforms.sidecars.tfds import pointers_to
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked
 from transforms.storage.object_store import OvertakenError

@@ -35,9 +35,6 @@ from transforms.errors import (
     ConservationError,
     TargetError,
 )
-from transforms.publishing import target
-from transforms.gather.pieces import SpooledBundle
-from transforms.gather.spool import Spool
 from transforms.publishing import local
 from transforms.publishing.shared_run import SharedRun
 from transforms.rows.spool import Spool
