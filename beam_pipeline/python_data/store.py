@@ -41,7 +41,7 @@ from transforms.core.nesting import (
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.python_kinds import OddValueError, converter_of, native_values
 from transforms.errors import EncodingError, InputError, SourceError, bounded
-from transforms.rows.row_types import A_ROW, check_names, converter
+from transforms.rows.row_types import A_ROW, check_name, check_names, converter
 
 _PIECE_ROWS = 1 << 16
 # A batch of single rows ends at the first of these limits that is reached.
@@ -376,9 +376,15 @@ def _batch(
 ) -> pa.RecordBatch:
     """Returns rows of Python values as one Arrow batch, a column for each name."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    _check_names(names)
     arrays = []
     for name in names:
+        try:
+            check_name(name)
+        except EncodingError as error:
+            index = next(i for i, row in enumerate(rows) if name in row)
+            raise InputError(
+                f"Names of features must be text; in row {start + index + 1:,}, {error}"
+            ) from error
         values = [row.get(name) for row in rows]
         try:
             arrays.append(column_of(values, is_image=name in images))

@@ -197,7 +197,9 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
             hooks = dataclasses.replace(hooks, abandon=store.abandon)
             run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
-            if not _has_published(plan, store):
+            # On a disk another run of the job was quicker, and did all of it again.
+            overtaken = isinstance(error, RaceError) and not store.placed
+            if overtaken or not _has_published(plan, store):
                 if isinstance(error, BeamTFRecordError):
                     error.account = _account(store)
                 raise

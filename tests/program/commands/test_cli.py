@@ -57,7 +57,7 @@ STEPS = {
     "planning": ("beam_pipeline.planning.plan", "find_inputs", 3),
     "running": ("transforms.shards.together", "draft_shard", 3),
     "long running": ("transforms.shards.together", "draft_shard", 8),
-    "about to publish": ("transforms.publishing.target", "publish", 2),
+    "about to publish": ("transforms.publishing.local", "publish", 2),
 }
 
 

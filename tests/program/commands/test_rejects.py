@@ -287,7 +287,7 @@ _MANY = """
 import resource, sys
 import numpy as np
 from transforms.core.model import Rejection
-from transforms.formats.table_rejects import RejectedRows
+from transforms.formats.raw_rows import RejectedRows
 from transforms.work.reject_files import write_rejects
 from transforms.work.store import Store
 

@@ -178,8 +178,8 @@ import os, signal, sys
 from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.cli import main
 from transforms.stages import commit
-from transforms.publishing import target
-step = target.publish
+from transforms.publishing import local
+step = local.publish
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def publish(*arguments, **options):
@@ -187,7 +187,7 @@ def publish(*arguments, **options):
         die()
     step(*arguments, **options)
     die()
-target.publish = publish
+local.publish = publish
 # The process is the program's own, whose workers are forks.
 spare_imports()
 main(sys.argv[2:])
