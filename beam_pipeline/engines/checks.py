@@ -4,15 +4,12 @@ Without these checks Beam would wait for a day for who does not answer, or searc
 Google's services for what is missing, and fail only after minutes.
 """
 
-import importlib.metadata
-import importlib.util
 import ipaddress
 import os
 import pathlib
 import re
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterable, Sequence
 
 from beam_pipeline.engines.engine import (
@@ -95,6 +92,9 @@ def find_program(name: str, artifact: str, flag: str) -> str:
     Raises:
       UsageError: it is not there.
     """
+    # Here, since it takes long to load, and the command line asks for the engines.
+    import importlib.metadata
+
     version = importlib.metadata.version("apache-beam")
     if artifact:
         what = f"Beam's job server {artifact} {version}"
@@ -178,6 +178,8 @@ def check_shared(
     if apart or not paths.is_remote(settings.output):
         return
     if not (settings.shared_output and os.environ.get("TMPDIR")):
+        import tempfile
+
         raise UsageError(
             f"{who} must see the file that starts them, and it is in this machine's "
             f"{tempfile.gettempdir()!r}. {START_THERE} Or, with a disk that all "
@@ -359,6 +361,8 @@ def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:
 
 
 def _check_installed() -> None:
+    import importlib.util
+
     try:
         found = importlib.util.find_spec(_CLIENT)
     except ModuleNotFoundError:

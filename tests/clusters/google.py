@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tarfile
 
 import pyarrow.fs as pafs
@@ -151,6 +152,7 @@ def install(google: Google, package: Folder, folder: Folder) -> str:
 
     Returns: its interpreter.
     """
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, str(package)], check=True)
