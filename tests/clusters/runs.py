@@ -69,8 +69,12 @@ def committed(done: "subprocess.CompletedProcess[str]", output: Folder) -> None:
 
 
 def same(dataset: Folder, expected: Folder) -> None:
-    """Asserts that two datasets hold the same bytes, but for how they were made."""
-    files, wanted = contents(dataset), contents(expected)
+    """Asserts that two datasets hold the same bytes, but for how they were made.
+
+    One from a bucket has its files in a folder that its manifest names.
+    """
+    folder = outputs.manifest(dataset)["run"].get("folder", "")
+    files, wanted = contents(dataset / folder), contents(expected)
     assert files.keys() == wanted.keys()
     assert outputs.dataset(dataset) == outputs.dataset(expected)
     assert files == wanted
