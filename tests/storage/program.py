@@ -226,6 +226,16 @@ def read_files(server: Server, manifest: Manifest, target: str) -> Mapping[str, 
     return {name: server.read(manifest.path(target, name)) for name in names}
 
 
+def files_of(target: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The same of all files at a target, whose manifest names their folder."""
+    folder = json.loads(target["manifest.json"])["run"]["folder"]
+    return {
+        name.removeprefix(f"{folder}/"): data
+        for name, data in target.items()
+        if name.startswith(f"{folder}/")
+    }
+
+
 def report_of(path: Path) -> Mapping[str, object]:
     """What `--report-json` has written."""
     found: Mapping[str, object] = json.loads(path.read_text())

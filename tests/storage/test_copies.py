@@ -60,5 +60,6 @@ def _shards_read(proxy: FaultProxy, server: Server) -> list[str]:
     return [
         each
         for each in asked
-        if "measures-t" in each and (server.store == "s3" or "alt=media" in each)
+        if "measures-t" in each.partition("?")[0]
+        and (server.store == "s3" or "alt=media" in each)
     ]

@@ -79,7 +79,7 @@ def test_faults_that_stay(
     busy = Rule("status", status=503, code="SlowDown", times=None)
     begins = {
         "at-once": busy,
-        "later": dataclasses.replace(busy, methods=_PUTS, contains="later/pets-"),
+        "later": dataclasses.replace(busy, methods=_PUTS, contains="/pets-"),
         "at-the-end": dataclasses.replace(
             busy, methods=_PUTS, contains="manifest.json"
         ),

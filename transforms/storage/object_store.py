@@ -136,7 +136,9 @@ def age_of(modified: datetime.datetime, date: str) -> float:
         >>> age_of(written, "Fri, 02 Jan 2026 03:05:05 GMT")
         60.0
     """
-    return (email.utils.parsedate_to_datetime(date) - modified).total_seconds()
+    age = (email.utils.parsedate_to_datetime(date) - modified).total_seconds()
+    # An answer's time is in whole seconds, that of the object may be exact.
+    return max(age, 0.0)
 
 
 def s3_endpoint(parameters: Mapping[str, str]) -> str:
