@@ -429,9 +429,10 @@ class BucketTarget:
         pointers = pointers_to(folder, manifest)
         run = {**manifest.run, "folder": folder, "pointers": sorted(pointers)}
         if former is not None:
+            # The run of the replaced dataset may be about to write its pointers.
             old = {*former.root_names, *former.replaced_names} - pointers.keys()
-            if left := sorted(old & {*self._names()}):
-                run["replaced"] = left
+            if old:
+                run["replaced"] = sorted(old)
         return dataclasses.replace(manifest, run=run)
 
     def _missing(self, manifest: Manifest) -> list[str]:
@@ -452,10 +453,13 @@ class BucketTarget:
         over by now.
         """
         ended, current = None, _at(self._manifest)
+        written: set[str] = set()
         while current is not None and current != ended:
             manifest = Manifest.from_bytes(current, self._manifest)
-            for name in manifest.replaced_names:
+            old = {*manifest.replaced_names, *written} - {*manifest.root_names}
+            for name in sorted(old):
                 files.remove_file(f"{self.directory}/{name}")
+            written |= {*manifest.root_names}
             if manifest.folder:
                 pointers = pointers_to(manifest.folder, manifest)
                 for name in sorted(pointers.keys() & {*manifest.root_names}):
