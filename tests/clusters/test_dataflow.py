@@ -210,10 +210,10 @@ def test_stopped_jobs_are_cancelled(
     assert "manifest.json" not in google.names(output)
 
 
-def test_refused_job_leaves_nothing(
+def test_refused_job_publishes_nothing(
     google: Google, service: Service, rows: str
 ) -> None:
-    """What Dataflow does not take ends with its words, and without any work."""
+    """What Dataflow does not take ends with its words, and publishes nothing."""
     output = f"{BUCKET}/out/refused"
     done = google.run(
         *flags_for(service, rows, output),
@@ -223,7 +223,7 @@ def test_refused_job_leaves_nothing(
     assert done.returncode == 1
     assert "the account may not" in done.stderr
     assert "Traceback" not in done.stderr
-    assert google.names(f"{BUCKET}/out/.refused.beam-tfrecord") == []
+    assert google.names(output) == []
 
 
 @contextlib.contextmanager

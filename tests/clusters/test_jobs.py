@@ -1,30 +1,23 @@
 """The same command on real engines: the same bytes and errors, after losses too."""
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 
-import grpc
 import pytest
-from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from clusters.notes import (
     Cluster,
     cluster_folder,
-    find_java,
     read_cluster,
 )
 
-from beam_pipeline.engines.checks import find_jar
-from beam_pipeline.engines.presets import OPENED, SPARK
 from tests.clusters.runs import (
     NAME,
     ROOT,
@@ -106,10 +99,12 @@ def test_stopped_jobs_are_cancelled(
     source, out = data / "rows.csv", tmp_path / "there"
     with begun(source, out, *ROWS, *flags) as process:
         until(lambda: segments(out) > 0, process)
+        # Reports are removed when the run ends.
+        pids = workers_of(tmp_path)
         # As a terminal does: to all that were started in it.
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(60) == 130
-        pids = workers_of(tmp_path)
+    assert pids
     assert not out.exists()
     until_gone(pids)
     if engine != "prism":
@@ -160,81 +155,6 @@ def test_killed_worker_is_replaced(
     assert code == 0, said(out)
     same(out, tmp_path / "here")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_killed_worker_of_prism_ends_the_job(
-    data: Folder, tmp_path: Folder, prism: None
-) -> None:
-    """Prism recovers no loss: the job ends with an error, and can be run again."""
-    source, out = data / "rows.csv", tmp_path / "there"
-    with begun(source, out, *ROWS, "--runner", "prism") as process:
-        until(lambda: bool(workers_of(tmp_path)), process)
-        os.kill(workers_of(tmp_path)[0], signal.SIGKILL)
-        assert process.wait(60) == 1
-    assert not out.exists()
-    committed(convert(source, out, *ROWS, "--runner", "prism"), out)
-
-
-def cancel_at(endpoint: str, name: str) -> None:
-    """Cancels the jobs of a name at a job server."""
-    with grpc.insecure_channel(endpoint) as channel:
-        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
-        for job in stub.GetJobs(beam_job_api_pb2.GetJobsRequest()).job_info:
-            # The servers of Flink and Spark add a word that no other job has.
-            if job.job_id.startswith(f"{name}_"):
-                stub.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=job.job_id))
-
-
-def test_spark_ends_a_job_without_its_submitter(
-    spark: Cluster, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
-) -> None:
-    """The job server that has it goes on, and cancels it when it is asked."""
-    flags = flags_for("spark", request)
-    out = tmp_path / "there"
-    with spark_server(spark, tmp_path) as endpoint:
-        server = ("--job-endpoint", endpoint)
-        with begun(data / "rows.csv", out, *ROWS, *flags, *server) as process:
-            until(lambda: bool(apps_at(spark)), process)
-            process.kill()
-            process.wait()
-        (app,) = apps_at(spark)
-        # Beam adds a word to the name of the job.
-        cancel_at(endpoint, app["name"].rpartition("_")[0])
-        end = time.monotonic() + 60
-        while jobs_at(spark):
-            assert time.monotonic() < end, "a job that was cancelled goes on"
-            time.sleep(0.2)
-    assert not out.exists()
-
-
-@contextlib.contextmanager
-def spark_server(spark: Cluster, folder: Folder) -> Iterator[str]:
-    """Keeps a job server meanwhile; gives its address."""
-    jar = find_jar(SPARK.artifact, importlib.metadata.version("apache-beam"))
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = free.getsockname()
-    places = ["--job-host=localhost", f"--job-port={address[1]}", "--artifact-port=0"]
-    places += ["--expansion-port=0", f"--artifacts-dir={folder / 'staged'}"]
-    places.append(f"--spark-master-url={spark.master}")
-    process = subprocess.Popen(
-        [find_java(), *OPENED, "-jar", str(jar), *places],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-    )
-
-    def listens() -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(address):
-            return True
-        return False
-
-    try:
-        until(listens, process)
-        yield f"localhost:{address[1]}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def victim(engine: str) -> int:
@@ -328,7 +248,8 @@ def segments(output: Folder) -> int:
 
 def workers_of(folder: Folder) -> list[int]:
     """Returns the workers that have signed on for a job with its output in a folder."""
-    return [int(path.stem) for path in folder.glob(".*/*/engine/started/*.worker")]
+    found = folder.glob(".*/*/reports/*/*.worker")
+    return [int(path.stem.rpartition("-")[2]) for path in found]
 
 
 def until_gone(pids: list[int]) -> None:
