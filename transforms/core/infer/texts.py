@@ -19,7 +19,6 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +34,13 @@ from transforms.core.infer.evidence import (
     Texts,
     extent_of,
     wider,
+)
+from transforms.core.infer.plain_numbers import (
+    Cells,
+    PlainNumbers,
+    chunks_of,
+    plain_numbers,
+    with_missing_as_null,
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.coerce import (
@@ -53,9 +59,6 @@ from transforms.core.rows.float32 import (
     unheld,
 )
 from transforms.core.schema import Feature, Kind
-
-Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
-"""The cells of a text column."""
 
 # Percent of the cells of a numeric column that must be numbers: a few broken cells
 # are rejects and do not make a text of the whole column.
@@ -77,12 +80,12 @@ _NO_WORD = (
     r"|nan|[+-]?inf|[+-]?infinity|true|false)[ \t]*$"
     rf"|^(?:{'|'.join(MISSING_WORDS)})$"
 )
-_no_word = re.compile(_NO_WORD).match
-# The first cells of a piece tell most columns not to be bools, nor whole numbers, nor
-# words.
+# The first cells of a piece tell most columns not to be bools, nor whole numbers.
 _HEAD_CELLS = 8
 _BOOLS = ("true", "false")
 _NOT_WHOLE = re.compile(r"[+-]?([0-9]*\.[0-9]*[1-9][0-9]*|0[0-9]+)")
+# Cells that show most columns of numbers not to be words.
+_PROBED = 64
 # Cells among which the first few distinct ones are sought, step by step.
 _EXAMPLE_CELLS = (8, 64, 1000)
 
@@ -134,10 +137,29 @@ class _Column:
         tally = self._tally
         if tally.is_settled:
             return
+        present = texts
+        numbers = plain_numbers(texts)
+        if numbers is None and texts.nbytes < _SMALL_BYTES:
+            present = with_missing_as_null(texts)
+            numbers = None if present is texts else plain_numbers(present)
+        if numbers is not None:
+            self._add_plain(present, numbers)
+            return
         for piece in _pieces(texts):
             if tally.is_settled:
                 break
             tally.add(piece)
+
+    def _add_plain(self, with_nulls: Cells, numbers: PlainNumbers) -> None:
+        """Adds cells that are plain numbers, or null where one is missing."""
+        tally = self._tally
+        if tally.first is None and not with_nulls.null_count:
+            # A copy of each of thousands of columns would take longer than the rest.
+            tally.first = with_nulls.slice(0, _EXAMPLE_CELLS[-1])
+        elif tally.first is None:
+            present = (piece.drop_null() for piece in _pieces(with_nulls))
+            tally.first = next(filter(len, present))
+        tally.add_plain(numbers)
 
     def _count(self, texts: Cells) -> None:
         self._cells += len(texts)
@@ -183,7 +205,7 @@ def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
     """Yields the cells in pieces of up to 65,536 or 4 MiB, a smaller one first."""
     if isinstance(texts, pa.ChunkedArray) and texts.num_chunks > 1:
         texts = texts.combine_chunks()
-    for chunk in texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]:
+    for chunk in chunks_of(texts):
         ends = stored_offsets(chunk)
         most = np.iinfo(ends.dtype).max
         start = 0
@@ -352,6 +374,19 @@ class _Tally:
         self.words += _examples(present)
         self.texts.add(present)
 
+    def add_plain(self, numbers: PlainNumbers) -> None:
+        """Adds what is known of cells that are all plain numbers."""
+        extent = numbers.low, numbers.high
+        self.present += numbers.count
+        self.bools = False
+        self.finite = True
+        self.extent = wider(self.extent, extent)
+        if numbers.whole and self.is_whole:
+            self.integers += numbers.count
+            self.int_extent = wider(self.int_extent, extent)
+            self.pointed = self.pointed or numbers.pointed
+        self.numbers += numbers.count
+
     def _add_floats(self, present: pa.StringArray) -> None:
         floats = coerce(present, Feature("", Kind.FLOAT))
         finite = pc.any(pc.is_finite(floats.values)).as_py()
@@ -389,11 +424,10 @@ class _Tally:
 
 def _are_words(cells: pa.StringArray) -> bool:
     """Whether no cell is a number, a bool or a word for a missing value."""
-    # Arrow takes longer to read the pattern than Python to look at a few cells.
-    head = cells.slice(0, _HEAD_CELLS).to_pylist()
-    if any(text is not None and _no_word(text) for text in head):
-        return False
-    return not pc.any(pc.match_substring_regex(cells, _NO_WORD)).as_py()
+    for part in (cells.slice(0, _PROBED), cells.slice(_PROBED)):
+        if pc.any(pc.match_substring_regex(part, _NO_WORD)).as_py():
+            return False
+    return True
 
 
 def _examples(texts: Cells | None) -> tuple[str, ...]:

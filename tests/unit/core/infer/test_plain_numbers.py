@@ -1,4 +1,4 @@
-"""A glance at the cells of a text column says what the exact rules say."""
+"""Columns of plain numbers are what the exact rules find."""
 
 import re
 from unittest import mock
@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 
 from transforms.core.infer import texts as exact
 from transforms.core.infer.evidence import Inference, inference
+from transforms.core.infer.plain_numbers import (
+    PlainNumbers,
+    plain_numbers,
+    with_missing_as_null,
+)
 
 # Cells by what they look like; the cells of a column are mostly of one look.
 _LOOKS = {
@@ -70,14 +75,72 @@ def _found(batches: list[dict[str, pa.Array | pa.ChunkedArray]]) -> Inference:
 
 
 @given(_batches())
-def test_a_glance_at_cells_says_what_the_exact_rules_say(
+def test_plain_numbers_are_inferred_as_by_the_exact_rules(
     batches: list[dict[str, pa.Array | pa.ChunkedArray]],
 ) -> None:
     """Features and all evidence are those of the exact rules."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "plain_numbers", lambda cells: None)
         # Without all that is told of cells at a glance.
         patch.setattr(exact, "_are_words", lambda cells: False)
         patch.setattr(exact, "_BOOLS", (mock.ANY,))
         patch.setattr(exact, "_NOT_WHOLE", re.compile("(?!)"))
         expected = _found(batches)
     assert repr(_found(batches)) == repr(expected)
+
+
+def test_missing_words_are_nulls_of_small_columns() -> None:
+    """Only a column that holds one is copied, and the bytes of the word are gone."""
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        "a": pa.array(["1.5", "NA", None]),
+        "b": pa.array(["2", "3", "4"]),
+        "c": pa.chunked_array([["null"], ["5", "N/A"]]),
+        "d": pa.array(["None"]),
+    }
+    found = {name: with_missing_as_null(cells) for name, cells in columns.items()}
+    assert found["b"] is columns["b"]
+    del found["b"]
+    assert {name: cells.to_pylist() for name, cells in found.items()} == {
+        "a": ["1.5", None, None],
+        "c": [None, "5", None],
+        "d": [None],
+    }
+    assert {name: plain_numbers(cells) for name, cells in found.items()} == {
+        "a": PlainNumbers(1, 1.5, 1.5, pointed=False),
+        "c": PlainNumbers(1, 5, 5, pointed=False),
+        "d": None,
+    }
+
+
+@pytest.mark.parametrize("last", ["1.2.3.4", "007.5", "1-2"])
+def test_one_cell_that_cannot_be_cast_leaves_its_column_to_the_rules(last: str) -> None:
+    """Also behind the first cells."""
+    numbers = [f"{i}.5" for i in range(100)]
+    assert plain_numbers(pa.array(numbers)) == PlainNumbers(
+        100, 0.5, 99.5, pointed=False
+    )
+    assert plain_numbers(pa.array([*numbers, last])) is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["7", "-3", None], PlainNumbers(2, -3, 7, pointed=False)),
+        (["7.0", "-3.0"], PlainNumbers(2, -3, 7, pointed=True)),
+        (["7.0", "-3.5"], PlainNumbers(2, -3.5, 7.0, pointed=False)),
+    ],
+)
+def test_whole_numbers_are_told_from_others(
+    cells: list[str | None], expected: PlainNumbers
+) -> None:
+    """Numbers are whole where all cells are, with a point or without."""
+    assert plain_numbers(pa.array(cells)) == expected
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[None], ["16777216"], ["1e39"], ["nan"], ["NA", "1"], ["+1"], ["2024-01-02"]],
+)
+def test_all_else_is_left_to_the_exact_rules(cells: list[str | None]) -> None:
+    """Nulls alone, large numbers, words, plus signs and dates are no plain numbers."""
+    assert plain_numbers(pa.array(cells, pa.string())) is None

@@ -1,0 +1,147 @@
+"""Find the text columns of plain numbers at a glance.
+
+A column is left to the exact rules of `texts` where it holds anything but the digits,
+signs, points and exponents of numbers that are smaller than 2^24.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import stored_offsets
+from transforms.core.rows.coerce import MISSING_WORDS, cast_plain
+from transforms.core.rows.float32 import FLOAT32_EXACT
+from transforms.core.schema import Kind
+
+Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
+"""The cells of a text column."""
+
+# Offsets of 32 bits end at 2 GiB. The exact rules look at such a column in pieces.
+_MOST_BYTES = 1 << 30
+# Cells of a column that are looked at together: few copies are in memory at a time.
+_PIECE_CELLS = 1 << 16
+# Cells at the start of a column that show most texts not to be numbers.
+_FIRST_CELLS = 32
+# A decimal without exponent of up to this many characters is whole if its float64 is.
+_EXACT_CHARS = 15
+_DIGITS, _MARKS = b"0123456789", b"-.eE"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlainNumbers:
+    """What is known of a column whose cells are all plain numbers, or null.
+
+    Attributes:
+      count: of the cells that are not null; at least 1.
+      low: the least number; an int if all are whole.
+      high: the largest.
+      pointed: whether all are whole, and one is written with a point.
+    """
+
+    count: int
+    low: int | float
+    high: int | float
+    pointed: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether all numbers are whole."""
+        return isinstance(self.low, int)
+
+
+def plain_numbers(texts: Cells) -> PlainNumbers | None:
+    """Returns the facts of a column that holds nothing but plain numbers and nulls.
+
+    >>> plain_numbers(pa.array(["1.5", None]))
+    PlainNumbers(count=1, low=1.5, high=1.5, pointed=False)
+    >>> plain_numbers(pa.array(["x", "2"]))
+    """
+    if not len(texts) or texts.nbytes > _MOST_BYTES:
+        return None
+    first = next(_pieces(texts)).slice(0, _FIRST_CELLS)
+    if _bytes_of(first).translate(None, _DIGITS + _MARKS):
+        return None
+    has_digits = has_points = has_exponents = False
+    for piece in _pieces(texts):
+        data = _bytes_of(piece)
+        rest = data.translate(None, _DIGITS)
+        if rest.translate(None, _MARKS):
+            return None
+        has_digits |= len(rest) < len(data)
+        has_points |= b"." in rest
+        has_exponents |= b"e" in rest or b"E" in rest
+    if not has_digits:
+        return None
+    kind = Kind.FLOAT if has_points or has_exponents else Kind.INT64
+    extents = []
+    count, seem_whole = 0, True
+    for piece in _pieces(texts):
+        values = cast_plain(piece, kind)
+        if values is None:
+            return None
+        if values.null_count < len(values):
+            extents.append(pc.min_max(values).as_py())
+            count += len(values) - values.null_count
+            seem_whole = seem_whole and _seem_whole(values)
+    low = min(extent["min"] for extent in extents)
+    high = max(extent["max"] for extent in extents)
+    if low <= -FLOAT32_EXACT or high >= FLOAT32_EXACT:
+        return None
+    if kind is Kind.FLOAT and seem_whole:
+        if has_exponents or any(map(_is_long, _pieces(texts))):
+            return None
+        if all(_seem_whole(pc.cast(piece, pa.float64())) for piece in _pieces(texts)):
+            low, high = int(low), int(high)
+    pointed = kind is Kind.FLOAT and isinstance(low, int)
+    return PlainNumbers(count, low, high, pointed)
+
+
+def with_missing_as_null(texts: Cells) -> Cells:
+    """Returns a column with nulls for words that mean a missing value.
+
+    >>> with_missing_as_null(pa.array(["1", "NA"])).to_pylist()
+    ['1', None]
+    """
+    words = pc.is_in(texts, value_set=pa.array(MISSING_WORDS))
+    if not pc.any(words, min_count=0).as_py():
+        return texts
+    chunks = chunks_of(texts)
+    cells = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    mask = words.combine_chunks() if isinstance(words, pa.ChunkedArray) else words
+    # `if_else` would keep the bytes of the words.
+    return pc.replace_with_mask(cells, mask, pa.scalar(None, pa.string()))
+
+
+def chunks_of(texts: Cells) -> list[pa.StringArray]:
+    """Returns the chunks of a column that are not empty."""
+    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
+    return [chunk for chunk in chunks if len(chunk)]
+
+
+def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
+    """Yields the cells of a column, some at a time; what is small is joined."""
+    for start in range(0, len(texts), _PIECE_CELLS):
+        chunks = chunks_of(texts.slice(start, _PIECE_CELLS))
+        yield chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+def _bytes_of(cells: pa.StringArray) -> bytes:
+    offsets, data = stored_offsets(cells), cells.buffers()[2]
+    if data is None:
+        return b""
+    return memoryview(data)[int(offsets[0]) : int(offsets[-1])].tobytes()
+
+
+def _is_long(cells: pa.StringArray) -> bool:
+    """Tells whether a cell has too many characters for `_seem_whole` of its float64."""
+    return (pc.max(pc.binary_length(cells)).as_py() or 0) > _EXACT_CHARS
+
+
+def _seem_whole(values: pa.Array) -> bool:
+    """Tells whether all numbers are whole as they are stored."""
+    numbers = (values.drop_null() if values.null_count else values).to_numpy()
+    return bool((np.floor(numbers) == numbers).all())
