@@ -29,13 +29,6 @@ from transforms.errors import ConservationError, bounded
 ShardKey = tuple[str, int]
 
 
-def stamped() -> Any:
-    """Returns the field of a fact that says which worker has made it."""
-    return dataclasses.field(
-        default_factory=this_worker.stamp, repr=False, compare=False
-    )
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
     """An independently readable piece of one input.
