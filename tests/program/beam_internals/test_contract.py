@@ -19,7 +19,8 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
-from apache_beam.transforms import environments
+from apache_beam.transforms import environments, userstate
+from apache_beam.transforms.userstate import CombiningValueStateSpec
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils import thread_pool_executor
@@ -98,6 +99,44 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
         f"assert {module!r} not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_loading_remembers_what_is_one_for_a_class() -> None:
+    """States and timers are those of a class of DoFns, whatever the instance holds."""
+
+    state = beam.DoFn.StateParam(CombiningValueStateSpec("count", combine_fn=sum))
+
+    class Counts(beam.DoFn):
+        def __init__(self, start: int) -> None:
+            self.start = start
+
+        def process(self, element: tuple[str, int], count: Any = state) -> None:
+            count.add(self.start)
+
+    first, second = (userstate.get_dofn_specs(Counts(start)) for start in (1, 2))
+    assert first == second
+    assert [spec.name for spec in first[0]] == ["count"]
+    assert userstate.get_dofn_specs(beam.Map(len).dofn) == (set(), set())
+
+
+def test_loading_answers_what_beam_asks_of_beartype() -> None:
+    """Beam takes these two names, and asks about hints that are no hints of its own."""
+    code = """
+import sys
+from beam_pipeline.beam_internals import loading
+loading.spare_imports()
+with loading.beam_loading() as loaded:
+    loaded()
+from apache_beam.typehints import typehints
+assert not [name for name in sys.modules if name.startswith("beartype")]
+assert typehints.is_consistent_with(bool, int)
+assert not typehints.is_consistent_with(int, bool)
+assert not typehints.is_consistent_with(int, "no class")
+from beartype.door import is_subhint
+assert is_subhint(list[bool], list[int])
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 # local_runner.py
