@@ -103,7 +103,6 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
 
 def test_loading_remembers_what_is_one_for_a_class() -> None:
     """States and timers are those of a class of DoFns, whatever the instance holds."""
-
     state = beam.DoFn.StateParam(CombiningValueStateSpec("count", combine_fn=sum))
 
     class Counts(beam.DoFn):
