@@ -19,16 +19,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from transforms.errors import source_error
-from transforms.storage.entries import Draft as Draft
+from transforms.storage.drafts import Draft as Draft
+from transforms.storage.drafts import Sink as Sink
+from transforms.storage.drafts import discarded_on_error as discarded_on_error
+from transforms.storage.drafts import written as written
 from transforms.storage.entries import FileEntry as FileEntry
-from transforms.storage.entries import Sink as Sink
 from transforms.storage.entries import Standing as Standing
 from transforms.storage.entries import changed
-from transforms.storage.entries import discarded_on_error as discarded_on_error
 from transforms.storage.entries import is_hidden as is_hidden
 from transforms.storage.entries import stamp as stamp
 from transforms.storage.entries import stamp_of as stamp_of
-from transforms.storage.entries import written as written
 from transforms.storage.local import LocalStorage
 from transforms.storage.local import exclusive_lock as exclusive_lock
 from transforms.storage.local import listed_so_far as listed_so_far

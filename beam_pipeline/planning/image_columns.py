@@ -23,8 +23,8 @@ from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.images import PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableSample
-from transforms.storage.local_paths import first_local
 from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
+from transforms.storage.visibility import first_local
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 

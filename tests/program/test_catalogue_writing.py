@@ -31,7 +31,7 @@ from transforms.shards import together
 from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
 from transforms.stages import commit
-from transforms.storage import draft_group
+from transforms.storage import drafts
 
 Folder = pathlib.Path
 
@@ -175,7 +175,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
     """A bit that flips between the write and the commit is found, by default too."""
     out = tmp_path / "out"
 
-    publish = draft_group._publish
+    publish = drafts._publish
 
     def spoilt(draft: files.Draft) -> None:
         publish(draft)
@@ -184,7 +184,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
 
-    monkeypatch.setattr(draft_group, "_publish", spoilt)
+    monkeypatch.setattr(drafts, "_publish", spoilt)
     run = command("convert", table, out, *option)
     if option == ("--no-verify",):
         assert run.code == 0
@@ -193,7 +193,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
     assert run.code == 1
     assert "t-train.tfrecord-00000-of-00001" in run.err
     assert not out.exists()
-    monkeypatch.setattr(draft_group, "_publish", publish)
+    monkeypatch.setattr(drafts, "_publish", publish)
     convert(table, out, *option)
     assert command("verify", out).code == 0
 

@@ -28,7 +28,7 @@ from tests.support.segments import IN_FILES, IN_MEMORY, decide, waiting
 from tests.support.stress import sizes
 from transforms.errors import TargetError
 from transforms.publishing import local, target
-from transforms.storage import draft_group, folders, retry
+from transforms.storage import drafts, folders, retry
 from transforms.storage.paths import work_folder
 
 Folder = pathlib.Path
@@ -87,7 +87,7 @@ class Case:
     after: dict[str, Any]
     exchange: bool = True
     tables: int = 2
-    group: int = draft_group._FILES
+    group: int = drafts._FILES
     where: str = IN_FILES
 
 
@@ -142,7 +142,7 @@ class Place:
         assert forked(lambda: self.run(settings)) == COMMITTED
 
     def run(self, settings: dict[str, Any]) -> None:
-        draft_group._FILES = self.case.group
+        drafts._FILES = self.case.group
         decide(self.case.where)
         if not self.case.exchange:
             folders.exchange = lambda source, target: False

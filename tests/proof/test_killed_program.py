@@ -29,10 +29,10 @@ import os, signal, sys
 from beam_pipeline.cli import main
 from tests.support import segments
 from tests.support.file_operations import watched
-from transforms.storage import draft_group
+from transforms.storage import drafts
 
 segments.decide(segments.IN_FILES)
-draft_group._FILES = 2
+drafts._FILES = 2
 limit, seen = int(sys.argv[1]), 0
 
 def hook(what, path):

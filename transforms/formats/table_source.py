@@ -49,9 +49,8 @@ from transforms.formats.table import (
     TableReader,
     unreadable,
 )
-from transforms.storage.local_paths import first_local
 from transforms.storage.paths import without_access
-from transforms.storage.visibility import unseen
+from transforms.storage.visibility import first_local, unseen
 
 # Values of `TableSource.split_words` beside names of splits.
 BY_SHARES = ""

@@ -23,7 +23,7 @@ from transforms.formats.tfrecord_files.cut import joined
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.rows import by_id, class_names
-from transforms.storage.counted_sink import CountedSink
+from transforms.storage.drafts import CountedSink
 
 # Each column of a batch takes some 50 us, however few rows the batch has. So large
 # records are decoded together, until they are as many or as long as this.

@@ -39,7 +39,7 @@ from transforms.core.tfrecord.record_index import (
 )
 from transforms.shards.allocation import return_freed_memory
 from transforms.shards.shard_job import ShardLayout
-from transforms.storage.counted_sink import CountedSink
+from transforms.storage.drafts import CountedSink
 from transforms.storage.retry import persistently, storing
 from transforms.work.store import Store
 

@@ -25,7 +25,7 @@ from transforms.shards.write_shard import (
     draft_shard,
     finished_drafts,
 )
-from transforms.storage.draft_group import (
+from transforms.storage.drafts import (
     discard_all,
     most_drafts,
     publish_together,

@@ -27,16 +27,15 @@ from typing import IO, TYPE_CHECKING, Any
 from transforms.core.regular_files import open_regular, open_stream, open_with_status
 from transforms.errors import BusyError, TargetError, source_error
 from transforms.storage import folders
+from transforms.storage.drafts import Draft, written
 from transforms.storage.entries import (
     HIDDEN_STARTS,
-    Draft,
     FileEntry,
     Standing,
     TooLargeError,
     is_hidden,
     stamp,
     stamp_of,
-    written,
 )
 from transforms.storage.paths import relative
 from transforms.storage.retry import is_transient, persistently

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from transforms.errors import SpecError, source_error
-from transforms.storage.entries import Draft, FileEntry, Standing, is_hidden, stamp
+from transforms.storage.drafts import Draft
+from transforms.storage.entries import FileEntry, Standing, is_hidden, stamp
 from transforms.storage.file_list import FileList, FileLister
 from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.paths import relative

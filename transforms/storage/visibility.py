@@ -1,11 +1,19 @@
-"""Tell a path that a worker never saw from one that has gone since planning."""
+"""Paths of one machine: find them in rows, and tell those that a worker never saw."""
 
 import dataclasses
 import os
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from transforms.core import this_worker
+from transforms.core.arrays import numpy_mask
 from transforms.errors import WorkerError
 from transforms.storage.paths import is_remote
+
+# Others are relative, or have the scheme of a store.
+_LOCAL = r"^\s*(/|(?i:file):)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,3 +84,25 @@ def unseen(path: str, root: str = "", *, place: str = "") -> WorkerError | None:
         f"an object store, or onto a disk that all machines see under this very path "
         f"and say --shared-output; nothing was committed."
     )
+
+
+def first_local(paths: pa.Array) -> tuple[int, str] | None:
+    """Returns the first absolute path of a machine, and its row; None for none.
+
+    Args:
+      paths: texts, or lists of texts, one a row. What holds others has no paths.
+
+    Example:
+      >>> first_local(pa.array([["s3://b/a.jpg"], ["b.jpg", "/data/c.jpg"]]))
+      (1, '/data/c.jpg')
+    """
+    texts, rows = paths, np.arange(len(paths))
+    if pa.types.is_list(paths.type) or pa.types.is_large_list(paths.type):
+        texts, rows = paths.flatten(), pc.list_parent_indices(paths).to_numpy()
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        return None
+    local = numpy_mask(pc.fill_null(pc.match_substring_regex(texts, _LOCAL), False))
+    if not local.any():
+        return None
+    at = int(local.argmax())
+    return int(rows[at]), texts[at].as_py().strip()

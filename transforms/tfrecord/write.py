@@ -33,7 +33,7 @@ from transforms.core.segment import KEY_COLUMN, PIECE_BYTES
 from transforms.core.tfrecord import FileFacts, TFRecordWriter
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
 from transforms.errors import EncodingError, SpecError, StorageError
-from transforms.storage.draft_group import (
+from transforms.storage.drafts import (
     discard_all,
     most_drafts,
     publish_together,

@@ -33,7 +33,7 @@ from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import StorageError, TargetError
 from transforms.storage import folders
-from transforms.storage.counted_sink import CountedSink
+from transforms.storage.drafts import CountedSink
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently
 from transforms.storage.row_spool import SortedRun, in_order, merge_runs

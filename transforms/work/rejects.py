@@ -35,7 +35,7 @@ from transforms import files
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.errors import StorageError, bounded
-from transforms.storage.counted_sink import CountedSink
+from transforms.storage.drafts import CountedSink
 from transforms.storage.retry import persistently, storing
 
 PIECE_SCHEMA = pa.schema(

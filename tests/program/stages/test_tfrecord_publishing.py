@@ -26,7 +26,7 @@ from transforms.errors import (
     EncodingError,
     TargetError,
 )
-from transforms.storage import draft_group
+from transforms.storage import drafts
 from transforms.tfrecord import records as records_in_files
 from transforms.tfrecord import renaming
 from transforms.tfrecord import write as tfrecord
@@ -278,7 +278,7 @@ def test_a_run_that_another_one_overtakes(
 ) -> None:
     """A run whose work a later one has cleared away fails and publishes nothing."""
     before = _old_files(tmp_path)
-    real = draft_group.publish_together
+    real = drafts.publish_together
 
     def overtaken(drafts: Any) -> None:
         real(drafts)
