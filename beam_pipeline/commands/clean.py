@@ -21,7 +21,7 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.errors import TargetError
-from transforms.publishing import own_folder, target
+from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.shared_run import State, pipelines_of
@@ -40,9 +40,7 @@ _IN_USE = "in use by a run"
 _UNSURE = "left; once the pipeline has ended, --pipelines removes it"
 # How many names of foreign files a line shows.
 _SHOWN = 3
-_HIDDEN = re.compile(
-    rf"\.(?P<name>.+)(?:{WORK_SUFFIX}|{own_folder.NEW_SUFFIX})", re.DOTALL
-)
+_HIDDEN = re.compile(rf"\.(?P<name>.+){WORK_SUFFIX}", re.DOTALL)
 _DAY_SECONDS = 86400.0
 # Those with most to lose first.
 _PIPELINES = {
@@ -176,11 +174,7 @@ def _find(directory: str, older_than: float) -> list[_Leftover]:
         found = _in_bucket(directory, older_than)
     else:
         own = work_folder(directory)
-        found = [
-            _unfinished(path, directory)
-            for path in (own, own_folder.new_path(own))
-            if files.exists(path)
-        ]
+        found = [_unfinished(own, directory)] if files.exists(own) else []
     rejects = target.rejects_path(directory)
     found.extend(
         _rejects(path)

@@ -35,15 +35,6 @@ _LONGEST_NAME_BYTES = 255
 # What the note on a publication adds to the name of its folder.
 _NOTE = ".publishing"
 _WORK = re.compile(rf"({SHARED})?[0-9a-f]{{32}}")
-# What version 0.1 put into the folder of a job.
-_PARTS = frozenset(
-    (
-        *("attempts", "segments", "rejects", "receipts", "dataset", "engine"),
-        *("dataset.abandoned", "dataset.old", "dataset.publishing", "listing.arrow"),
-        *("used.json", "split_ids.arrow", "earlier_lock.arrow", "split_lock.arrow"),
-        "only_rejected.arrow",
-    )
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -251,7 +242,7 @@ class LocalTarget:
 
     @property
     def _own(self) -> OwnFolder:
-        return OwnFolder(work_folder(self.directory), _WORK, _PARTS)
+        return OwnFolder(work_folder(self.directory), _WORK)
 
     def _recover_all(self) -> None:
         """Finishes or undoes what runs were killed in the middle of publishing."""

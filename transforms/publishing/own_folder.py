@@ -1,17 +1,16 @@
 """A work folder on disk: recognised by its marker, otherwise never touched.
 
-    .<name>.beam-tfr-new/        the folder until it has its marker
     .<name>.beam-tfrecord/
       made-by-beam-tfrecord      the marker
       lock                       held by the run that works here
       publishing                 held for a moment by the run that publishes
       <run>/                     unfinished work of a run; its name has a fixed form
 
-The folder is made under the first name and renamed, so it is never without its marker.
-Version 0.1 made no marker: a folder that holds nothing but what that version made gets
-one. Links are not followed, and anything in the folder that is not in this drawing is
-left where it is. The owner of the folder is not checked: a container or a network file
-system may show another one.
+The marker is the first file in the folder and the last one: without it the folder is
+ours only if it is empty, but for the lock of a run that comes while another one removes
+the folder. Links are not followed, and anything in the folder that is not in this
+drawing is left where it is. The owner of the folder is not checked: a container or a
+network file system may show another one.
 """
 
 import contextlib
@@ -24,9 +23,8 @@ import time
 from collections.abc import Iterator
 
 from transforms import files
-from transforms.errors import CommitError, StorageError, TargetError, first_few
+from transforms.errors import StorageError, TargetError, first_few
 from transforms.storage import folders
-from transforms.storage.paths import WORK_SUFFIX
 from transforms.storage.retry import persistently
 
 _LOCK = "lock"
@@ -36,18 +34,11 @@ _ABOUT = (
     b"Unfinished work of beam-tfrecord. The next run for the same output goes on with\n"
     b"it, and `beam-tfrecord clean` removes it.\n"
 )
-# Not longer than the suffix of the folder: there is room for it in a name.
-NEW_SUFFIX = ".beam-tfr-new"
 # How many foreign names an error shows.
 _SHOWN = 5
 # Seconds that a publication waits for another one, and between two looks.
 _PATIENCE = 120
 _PAUSE = 0.1
-
-
-def new_path(folder: str) -> str:
-    """Returns the path of a work folder that has no marker yet."""
-    return f"{folder.removesuffix(WORK_SUFFIX)}{NEW_SUFFIX}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,29 +48,23 @@ class OwnFolder:
     Attributes:
       path: of the folder.
       runs: the form of the names that folders of runs have.
-      parts: what a run of version 0.1 may have left in such a folder.
     """
 
     path: str
     runs: re.Pattern[str]
-    parts: frozenset[str]
 
     def check(self) -> bool:
         """Returns whether the folder is there.
-
-        Its first name counts too, which a killed run may leave.
 
         Raises:
           TargetError: something else has its name, or it is not ours.
         """
 
         def look() -> bool:
-            found = False
-            for path in (self.path, self._new):
-                with contextlib.suppress(FileNotFoundError), self._opened(path) as at:
-                    self._check(at, path)
-                    found = True
-            return found
+            with contextlib.suppress(FileNotFoundError), self._opened() as descriptor:
+                self._check(descriptor)
+                return True
+            return False
 
         return persistently(look, path=self.path)
 
@@ -93,13 +78,17 @@ class OwnFolder:
     def _make(self) -> None:
         while True:
             try:
-                with self._opened(self.path) as descriptor:
-                    self._check(descriptor, self.path)
+                with self._opened() as descriptor:
+                    self._check(descriptor)
                     _mark(descriptor)
+                    return
             except FileNotFoundError:
-                self._make_new()
-            else:
-                return
+                parent = os.path.dirname(self.path)
+                if not os.path.isdir(parent):
+                    folders.make(parent)
+                # Raises where a folder that is there takes no other, as /proc does.
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self.path)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -108,7 +97,30 @@ class OwnFolder:
         Raises:
           TargetError: another run holds it; or see `check`.
         """
-        lock = os.path.join(self.path, _LOCK)
+        try:
+            with self._locked(_LOCK):
+                yield
+        finally:
+            with contextlib.suppress(OSError, StorageError):
+                # If another run has come in between, the folder is that run's.
+                self.remove_unused()
+
+    def publishing(self) -> contextlib.AbstractContextManager[None]:
+        """Holds the lock of publications, for which it waits.
+
+        Runs that nobody holds the folder for (`transforms.publishing.shared_run`)
+        publish in turn, so that each sees what the one before it has done.
+
+        Raises:
+          TargetError: another run does not give it back; or see `check`.
+        """
+        return self._locked(_PUBLISHING, seconds=_PATIENCE)
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, *, seconds: float = 0.0) -> Iterator[None]:
+        """Holds a lock in the folder, which is made; waits for it for some seconds."""
+        lock = os.path.join(self.path, name)
+        limit = time.monotonic() + seconds
         with contextlib.ExitStack() as stack:
             while True:
                 self.make()
@@ -118,38 +130,8 @@ class OwnFolder:
                 except FileNotFoundError:
                     # A run that has just ended has removed the folder in between.
                     continue
-            try:
-                with contextlib.suppress(OSError, StorageError):
-                    _remove_unused(self._new)
-                yield
-            finally:
-                files.remove_file(lock, below=os.path.dirname(self.path))
-                with contextlib.suppress(OSError, StorageError):
-                    # If another run has come in between, the folder is that run's.
-                    _remove_unused(self.path)
-
-    @contextlib.contextmanager
-    def publishing(self) -> Iterator[None]:
-        """Holds the lock of publications, for which it waits.
-
-        Runs that nobody holds the folder for (`transforms.publishing.shared_run`)
-        publish in turn, so that each sees what the one before it has done.
-
-        Raises:
-          TargetError: another run does not give it back; or see `check`.
-        """
-        lock = os.path.join(self.path, _PUBLISHING)
-        limit = time.monotonic() + _PATIENCE
-        with contextlib.ExitStack() as stack:
-            while True:
-                self.make()
-                try:
-                    stack.enter_context(files.exclusive_lock(lock))
-                    break
-                except FileNotFoundError:
-                    continue
                 except TargetError:
-                    if time.monotonic() > limit:
+                    if time.monotonic() >= limit:
                         raise
                     time.sleep(_PAUSE)
             try:
@@ -178,39 +160,27 @@ class OwnFolder:
 
     def remove_unused(self) -> None:
         """Removes the folder if it holds nothing but its marker."""
-        _remove_unused(self.path)
-
-    @property
-    def _new(self) -> str:
-        return new_path(self.path)
-
-    def _make_new(self) -> None:
-        """Makes the folder under its first name, marks it and renames it."""
-        try:
-            os.mkdir(self._new)
-        except FileExistsError:
-            # A run was killed at this point, or another one is doing the same.
-            pass
-        except FileNotFoundError:
-            folders.make(os.path.dirname(self._new))
-            # Raises where a folder that is there takes no other, as /proc does.
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._new)
-        try:
-            with self._opened(self._new) as descriptor:
-                self._check(descriptor, self._new)
-                _mark(descriptor)
-            folders.move_new(self._new, self.path)
-        except FileNotFoundError:
-            # Another run has renamed it.
-            pass
-        except CommitError:
-            # Another run has made the folder meanwhile, perhaps.
-            _remove_unused(self._new)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            folders.opened(self.path) as descriptor,
+        ):
+            if set(os.listdir(descriptor)) - {_MARKER}:
+                return
+            removed = False
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(_MARKER, dir_fd=descriptor)
+                removed = folders.remove_empty(self.path)
+            finally:
+                if not removed:
+                    # Another run has come: the folder is its, and needs the marker.
+                    with contextlib.suppress(OSError):
+                        _mark(descriptor)
 
     @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
-        """Opens a folder of ours; raises TargetError where something else is there."""
+    def _opened(self) -> Iterator[int]:
+        """Opens the folder; raises TargetError where something else is there."""
+        path = self.path
         try:
             with folders.opened(path) as descriptor:
                 yield descriptor
@@ -238,11 +208,13 @@ class OwnFolder:
                 f"long; the file system takes fewer. Choose a shorter name."
             ) from error
 
-    def _check(self, descriptor: int, path: str) -> None:
-        """Raises TargetError where a folder is not ours, or a link was put into it."""
+    def _check(self, descriptor: int) -> None:
+        """Raises TargetError where the folder is not ours, or a link is in it."""
+        path = self.path
         names = sorted(os.listdir(descriptor), key=os.fsencode)
         if _MARKER not in names:
-            foreign = [n for n in names if not self._is_known(descriptor, n)]
+            # What is hidden may be the system's.
+            foreign = [n for n in names if n != _LOCK and not files.is_hidden(n)]
             if foreign:
                 shown = first_few([*map(repr, foreign)], _SHOWN)
                 raise TargetError(
@@ -262,15 +234,6 @@ class OwnFolder:
                     for part in os.listdir(run):
                         if _type_of(part, run) == stat.S_IFLNK:
                             raise _is_link(os.path.join(path, name, part))
-
-    def _is_known(self, descriptor: int, name: str) -> bool:
-        """Whether version 0.1 may have made it, or the system, in such a folder."""
-        if name == _LOCK or files.is_hidden(name):
-            return True
-        if not self._is_run(descriptor, name):
-            return False
-        with folders.opened(name, folder=descriptor) as run:
-            return self.parts.issuperset(os.listdir(run))
 
     def _is_run(self, descriptor: int, name: str) -> bool:
         is_of_form = self.runs.fullmatch(name) is not None
@@ -334,20 +297,3 @@ def _mark(descriptor: int) -> None:
 
     with open(_MARKER, "wb", buffering=0, opener=opening) as file:
         file.write(_ABOUT)
-
-
-def _remove_unused(path: str) -> None:
-    """Removes a work folder that holds nothing but its marker, if it exists."""
-    with contextlib.suppress(FileNotFoundError), folders.opened(path) as descriptor:
-        if set(os.listdir(descriptor)) - {_MARKER}:
-            return
-        removed = False
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(_MARKER, dir_fd=descriptor)
-            removed = folders.remove_empty(path)
-        finally:
-            if not removed:
-                # Another run has come: the folder is that run's, and needs the marker.
-                with contextlib.suppress(OSError):
-                    _mark(descriptor)

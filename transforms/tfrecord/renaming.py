@@ -41,8 +41,6 @@ from transforms.storage.retry import persistently
 from transforms.work.store import Store
 
 _RUN = re.compile(r"[0-9a-f]{16}")
-# What version 0.1 put into the folder of a run.
-_PARTS = frozenset(("attempts", "runs", "shards", "old", "journal"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class Target:
 
 def own_folder(hidden: str) -> OwnFolder:
     """Returns a work folder that is drawn above."""
-    return OwnFolder(hidden, _RUN, _PARTS)
+    return OwnFolder(hidden, _RUN)
 
 
 def fill_template(template: str, index: int, count: int) -> str:

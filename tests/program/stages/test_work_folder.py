@@ -119,25 +119,23 @@ def layout(
     return lambda at: LAYOUTS[request.param](at, mine)
 
 
-@pytest.mark.parametrize("of", [".out.beam-tfrecord", ".out.beam-tfr-new"])
 def test_what_is_not_ours_is_refused_and_not_touched(
     layout: Callable[[Folder], None],
-    of: str,
     table: Folder,
     parent: Folder,
     tmp_path: Folder,
 ) -> None:
     """Exit 2 before anything is read, and `clean` leaves it too and says so."""
-    layout(parent / of)
+    layout(hidden(parent))
     before = tree(tmp_path)
     run = command("convert", table, parent / "out")
     assert run.code == 2, run.err
-    assert f"/{of}" in run.err
+    assert f"/{hidden(parent).name}" in run.err
     assert tree(tmp_path) == before
     for place in (parent / "out", parent):
         run = command("clean", place)
         assert run.code == 2
-        assert f"/{of}" in run.err
+        assert f"/{hidden(parent).name}" in run.err
         assert "not ours, left" in run.out
         assert tree(tmp_path) == before
 
@@ -182,22 +180,14 @@ def test_foreign_files_in_a_marked_folder_are_left(
     assert "removed, but for 'mine'" in run.out
 
 
-@pytest.mark.parametrize(
-    "names",
-    [[], ["lock"], [f"{RUN}/segments/", f"{RUN}/used.json", "lock"], [f"{RUN}/"]],
-)
-def test_a_folder_of_version_0_1_is_adopted(
+@pytest.mark.parametrize("names", [[], ["lock"]])
+def test_a_folder_that_lost_its_marker_to_a_kill(
     names: list[str], table: Folder, parent: Folder
 ) -> None:
-    """What a run without a marker has left goes as before."""
+    """The next run goes on in a folder that was just made, or was being removed."""
     hidden(parent).mkdir()
     for name in names:
-        path = hidden(parent) / name
-        if name.endswith("/"):
-            path.mkdir(parents=True)
-        else:
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(b"")
+        (hidden(parent) / name).write_bytes(b"")
     run = command("convert", table, parent / "out")
     assert run.code == 0, run.err
     assert os.listdir(parent) == ["out"]
@@ -238,7 +228,7 @@ OWN = re.compile("[0-9a-f]{32}")
 
 
 def own(parent: Folder) -> OwnFolder:
-    return OwnFolder(str(hidden(parent)), OWN, frozenset())
+    return OwnFolder(str(hidden(parent)), OWN)
 
 
 def test_a_transient_error_at_every_step(
