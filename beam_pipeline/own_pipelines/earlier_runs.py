@@ -1,18 +1,13 @@
 """What earlier runs have decided: locks and tables of ids of `WriteDataset`.
 
-They are read when the transform is made. What a small file says travels in the
-pipeline's graph. A large one is read again by the workers, once a process, and must be
-as it was. A lock is written again after the commit.
+They are read when the transform is made; see `beam_pipeline.own_pipelines.held`. A lock
+is written again after the commit.
 """
 
 import dataclasses
-import functools
-import hashlib
 import os
-import pickle
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
 
+from beam_pipeline.own_pipelines.held import Held, hold_file, sha256_of
 from beam_pipeline.planning.plan import check_locks
 from beam_pipeline.planning.splits import identity_of
 from beam_pipeline.planning.vocabularies import (
@@ -26,7 +21,7 @@ from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.splitting import Assignments, check_lock
 from transforms.core.schema import Schema
-from transforms.errors import InputError, RaceError
+from transforms.errors import RaceError
 from transforms.work.split_tables import (
     NEW_LOCK,
     SplitIds,
@@ -41,72 +36,6 @@ from transforms.work.store import Store
 _IDS = "split_ids.arrow"
 _LOCK = "earlier_lock.arrow"
 _WRITING = "writing_locks"
-# Two stages may hold the content, each in base 64: 1 MiB of the graph for three files.
-_INLINE_BYTES = 1 << 17
-
-_Content = TypeVar("_Content")
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldFile(Generic[_Content]):
-    """A file and what it says.
-
-    Attributes:
-      path: of the file.
-      sha256: of its bytes when it was looked at.
-      read: returns what a file says; a function of a module.
-      arguments: of `read`, after the path.
-      inline: what the file says; None where workers read it themselves.
-    """
-
-    path: str
-    sha256: str
-    read: Callable[..., _Content]
-    arguments: tuple[str, ...]
-    inline: _Content | None
-
-    def get(self) -> _Content:
-        """Returns what the file says.
-
-        Raises:
-          InputError: it is not as it was; or as `read`.
-        """
-        if self.inline is not None:
-            return self.inline
-        found: _Content = _read(self.read, self.path, self.arguments, self.sha256)
-        return found
-
-
-def hold(
-    read: Callable[..., _Content], path: str, *arguments: str
-) -> HeldFile[_Content]:
-    """Reads a file; raises what `read` does."""
-    sha256 = sha256_of(path)
-    found: _Content = _read(read, path, arguments, sha256)
-    size = len(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
-    inline = found if size <= _INLINE_BYTES else None
-    return HeldFile(path, sha256, read, arguments, inline)
-
-
-# Asked for every bundle; a process may work for several pipelines in turn.
-@functools.lru_cache(maxsize=4)
-def _read(
-    read: Callable[..., Any], path: str, arguments: tuple[str, ...], sha256: str
-) -> Any:
-    if sha256_of(path) != sha256:
-        raise InputError(
-            f"A file that a pipeline was built with must stay as it is while it runs; "
-            f"{path!r} has changed or is gone. Build the pipeline again."
-        )
-    return read(path, *arguments)
-
-
-def sha256_of(path: str) -> str:
-    """Returns the digest of a file's bytes; empty where there is no file."""
-    try:
-        return hashlib.sha256(files.read_bytes(path)).hexdigest()
-    except FileNotFoundError:
-        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +52,9 @@ class EarlierRuns:
 
     spec: Spec
     identity: str
-    ids: HeldFile[SplitIds] | None
-    splits: HeldFile[Assignments] | None
-    names: HeldFile[tuple[str, ...]] | None
+    ids: Held[SplitIds] | None
+    splits: Held[Assignments] | None
+    names: Held[tuple[str, ...]] | None
 
     @property
     def with_units(self) -> bool:
@@ -159,7 +88,7 @@ class EarlierRuns:
             (self.spec.split_lock, self.splits),
             (self.spec.vocabulary_lock, self.names),
         ):
-            if path and sha256_of(path) != (held.sha256 if held else ""):
+            if path and sha256_of(path) != (held.digest if held else ""):
                 raise RaceError(
                     f"A lock must stay as it was when the pipeline was built; "
                     f"{path!r} has changed. Another run has written it, or it was "
@@ -214,14 +143,14 @@ def read_earlier_runs(spec: Spec, rule: SplitRule) -> EarlierRuns:
     identity = identity_of(spec, by_content)
     ids = splits = names = None
     if spec.split_ids:
-        ids = hold(_ids_of, spec.split_ids, identity)
+        ids = hold_file(_ids_of, spec.split_ids, identity)
         by_content = dataclasses.replace(by_content, names=ids.get().assignments.names)
     if spec.split_lock and files.exists(spec.split_lock):
-        splits = hold(open_assignments, spec.split_lock)
+        splits = hold_file(open_assignments, spec.split_lock)
         lock = splits.get()
         check_lock(lock, by_content, identity=identity, path=spec.split_lock)
     if spec.vocabulary_lock and files.exists(spec.vocabulary_lock):
-        names = hold(_names_of, spec.vocabulary_lock)
+        names = hold_file(_names_of, spec.vocabulary_lock)
     return EarlierRuns(spec, identity, ids, splits, names)
 
 

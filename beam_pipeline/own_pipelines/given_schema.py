@@ -23,7 +23,7 @@ import pyarrow as pa
 from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_pipeline.own_pipelines.earlier_runs import HeldFile, hold
+from beam_pipeline.own_pipelines.held import Held, hold_file
 from beam_pipeline.own_pipelines.read_rows import (
     ReadSource,
     with_source_features,
@@ -212,7 +212,7 @@ def _empty(kind: pa.DataType) -> pa.Array:
     return pa.array([], kind)
 
 
-def hold_earlier(path: str) -> HeldFile[Manifest]:
+def hold_earlier(path: str) -> Held[Manifest]:
     """Returns the manifest of the dataset that `like=` names.
 
     Raises:
@@ -220,7 +220,7 @@ def hold_earlier(path: str) -> HeldFile[Manifest]:
     """
     directory = absolute(path)
     try:
-        return hold(_manifest_at, os.path.join(directory, MANIFEST_NAME))
+        return hold_file(_manifest_at, os.path.join(directory, MANIFEST_NAME))
     except FileNotFoundError as error:
         raise SpecError(
             f"like must be the folder of a dataset; {path!r} has no manifest. Name "

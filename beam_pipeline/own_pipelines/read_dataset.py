@@ -8,22 +8,22 @@ plan, when the pipeline is built: shards, features, splits
 import functools
 import itertools
 import os
-import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_pipeline.own_pipelines.held import Held, hold
 from beam_pipeline.reading.reading_plan import (
     Labels,
     ReadingPlan,
     Said,
     plan_reading,
 )
-from transforms.errors import InputError, SpecError, nearest, raising_in_python
+from transforms.errors import SpecError, nearest, raising_in_python
 from transforms.formats.tfrecord_files.typed_rows import read_shard
-from transforms.storage.paths import Access, plain
+from transforms.storage.paths import plain
 
 # A larger plan is not part of the pipeline: engines take descriptions of some MB only.
 _PLAN_BYTES = 1 << 20
@@ -134,8 +134,8 @@ class ReadDataset(beam.PTransform):
           UsageError: nothing is there that can be read.
           DamageError: the manifest is damaged.
         """
-        again = functools.partial(
-            plan_reading,
+        make = functools.partial(
+            _planned,
             self._path,
             self._split,
             self._columns,
@@ -143,58 +143,31 @@ class ReadDataset(beam.PTransform):
             self._labels,
         )
         with raising_in_python():
-            plan = again()
+            plan = hold(plain(self._path), make, _PLAN_BYTES)
         kind = pa.RecordBatch if self._batches else dict[str, Any]
-        read = _ReadShard(
-            _Carried(plain(self._path), plan, again), batches=self._batches
-        )
+        read = _ReadShard(plan, batches=self._batches)
         return (
             start
-            | "Shards" >> beam.Create(range(len(plan.shards)), reshuffle=False)
+            | "Shards" >> beam.Create(range(len(plan.get().shards)), reshuffle=False)
             | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(read).with_output_types(kind)
         )
 
 
-class _Carried:
-    """A plan on its way to the workers; a large one is made again there."""
-
-    def __init__(
-        self, place: str, plan: ReadingPlan, again: Callable[[], ReadingPlan]
-    ) -> None:
-        small = len(pickle.dumps(plan)) <= _PLAN_BYTES
-        self._plan = plan if small else None
-        self._place = place
-        self._again = again
-        self._digest = plan.digest
-        self._access = Access()
-
-    def plan(self) -> ReadingPlan:
-        """Returns the plan.
-
-        Raises:
-          InputError: it is another one now.
-        """
-        if self._plan is None:
-            plan = self._again()
-            if plan.digest != self._digest:
-                raise InputError(
-                    f"{self._place}: the dataset was replaced while open. Run again to "
-                    f"read the new one."
-                )
-            self._plan = plan
-        return self._plan
+def _planned(*arguments: Any) -> tuple[ReadingPlan, str]:
+    plan = plan_reading(*arguments)
+    return plan, plan.digest
 
 
 class _ReadShard(beam.DoFn):
-    def __init__(self, carried: _Carried, *, batches: bool) -> None:
+    def __init__(self, held: Held[ReadingPlan], *, batches: bool) -> None:
         super().__init__()
-        self.carried = carried
+        self.held = held
         self.batches = batches
         self.rows_read = beam.metrics.Metrics.counter("read_dataset", "rows_read")
 
     def setup(self) -> None:
-        self.plan = self.carried.plan()
+        self.plan = self.held.get()
 
     def process(self, number: int) -> Iterable[Any]:
         plan = self.plan

@@ -23,6 +23,7 @@ from beam_pipeline.own_pipelines.engine_workers import (
     check_seen,
     workers_of,
 )
+from beam_pipeline.own_pipelines.held import Held
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
@@ -30,7 +31,7 @@ from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.model import Batch, ReadFacts, RejectLog
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import InputError, SpecError, raising_in_python
+from transforms.errors import SpecError, raising_in_python
 from transforms.formats.source import HeldListing, InlineListing
 from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
@@ -243,32 +244,24 @@ def _listing_of(table: pa.Table, spec: Spec) -> HeldListing:
     spec = spec.model_copy(
         update={k: absolute(v) for k, v in paths.items() if isinstance(v, str)}
     )
-    return _ListedAgain(json.dumps(spec.to_json(), sort_keys=True), _digest(table))
+    make = functools.partial(_listed, json.dumps(spec.to_json(), sort_keys=True))
+    return _ListedAgain(Held(spec.source, _digest(table), make))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class _ListedAgain(HeldListing):
     """A listing that each process makes again, for it is too long for the graph."""
 
-    def __init__(self, spec: str, digest: str) -> None:
-        self.spec = spec
-        self.digest = digest
+    held: Held[pa.Table]
 
     def table(self) -> pa.Table:
-        return _listed_again(self.spec, self.digest)
+        return self.held.get()
 
 
-# Asked for every block; a process may read of several sources in turn.
-@functools.lru_cache(maxsize=4)
-def _listed_again(spec: str, digest: str) -> pa.Table:
+def _listed(spec: str) -> tuple[pa.Table, str]:
     _, planned = plan_source(make_spec(json.loads(spec)))
     listing = planned.listing.table()
-    if _digest(listing) != digest:
-        raise InputError(
-            f"The source must stay as it is while it is read; the files of "
-            f"{make_spec(json.loads(spec)).source!r} are others than when the pipeline "
-            f"was built. Run again."
-        )
-    return listing
+    return listing, _digest(listing)
 
 
 def _digest(table: pa.Table) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from apache_beam.version import __version__ as beam_version
 
-from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns, HeldFile
+from beam_pipeline.own_pipelines.earlier_runs import EarlierRuns
 from beam_pipeline.own_pipelines.given_schema import (
     GivenSchema,
     example_features,
@@ -19,6 +19,7 @@ from beam_pipeline.own_pipelines.given_schema import (
     root_of,
     schema_of,
 )
+from beam_pipeline.own_pipelines.held import Held
 from beam_pipeline.own_pipelines.read_rows import ReadSource
 from beam_pipeline.planning.plan import derived_settings
 from beam_pipeline.planning.sizes import shards_of
@@ -67,8 +68,8 @@ class Given:
 
     spec: Spec
     schema: GivenSchema | None
-    earlier: HeldFile[Manifest] | None
-    names: HeldFile[tuple[str, ...]] | None
+    earlier: Held[Manifest] | None
+    names: Held[tuple[str, ...]] | None
 
     @property
     def read_by_workers(self) -> list[str]:

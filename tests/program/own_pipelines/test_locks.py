@@ -8,7 +8,7 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.api import convert
-from beam_pipeline.own_pipelines import earlier_runs
+from beam_pipeline.own_pipelines import earlier_runs, held
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.planning import vocabularies
 from tests.support.own_pipelines import digest_of, run_steps, write_rows
@@ -141,7 +141,7 @@ def test_a_lock_that_has_changed_since_fails_the_job(tmp_path: Folder) -> None:
 
 @pytest.fixture
 def nothing_inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier_runs, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(held, "_FILE_BYTES", 0)
 
 
 @pytest.mark.usefixtures("nothing_inline")
@@ -156,16 +156,16 @@ def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
     large, small, like = (tmp_path / name for name in ("large", "small", "like"))
     write_rows(rows, large, **given)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(earlier_runs, "_INLINE_BYTES", 1 << 17)
+        patch.setattr(held, "_FILE_BYTES", 1 << 17)
         write_rows(rows, small, **given)
     assert digest_of(large) == digest_of(small)
     write_rows([{"id": 3, "pet": "cat"}], like, like=large, splits={"train": 1})
     assert (like / "pet.labels.txt").read_text() == "dog\ncat\n"
     table.write_text("id,split\n1,train\n")
-    held = WriteDataset(tmp_path / "more", **given)._before
+    before = WriteDataset(tmp_path / "more", **given)._before
     table.write_text("id,split\n2,train\n")
     # As in a process that starts now.
-    earlier_runs._read.cache_clear()
-    assert held.ids is not None
+    held._made.cache_clear()
+    assert before.ids is not None
     with pytest.raises(InputError, match=r"ids\.csv' has changed or is gone"):
-        held.table()
+        before.table()

@@ -391,7 +391,7 @@ def test_a_large_plan_is_made_again(
     waiting | ReadDataset(penguins) | beam.Map(collect)
     shutil.rmtree(penguins)
     write(ROWS, penguins)
-    with pytest.raises(InputError, match="was replaced while open"):
+    with pytest.raises(InputError, match="has changed or is gone"):
         waiting.run().wait_until_finish()
 
 

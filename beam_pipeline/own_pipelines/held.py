@@ -1,0 +1,103 @@
+"""What a pipeline is built with: in its graph if it is small, else made again there.
+
+A large value is made once a process, and must be what it was.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import pickle
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from transforms import files
+from transforms.errors import InputError, UsageError
+from transforms.storage.paths import Access
+
+# Of a file. Two stages may hold what it says, each in base 64: 1 MiB of the graph for
+# three files.
+_FILE_BYTES = 1 << 17
+
+_Value = TypeVar("_Value")
+
+
+@dataclasses.dataclass(frozen=True)
+class Held(Generic[_Value]):
+    """A value on its way to the workers.
+
+    Attributes:
+      path: of what the value is made of.
+      digest: of the value, or of the file at the path.
+      make: makes it again; returns the value and its digest.
+      inline: the value; None where it is large.
+      access: how the path is reached, wherever the value is sent.
+    """
+
+    path: str
+    digest: str
+    make: Callable[[], tuple[_Value, str]] = dataclasses.field(compare=False)
+    inline: _Value | None = dataclasses.field(default=None, compare=False)
+    access: Access = dataclasses.field(default_factory=Access)
+
+    def get(self) -> _Value:
+        """Returns the value.
+
+        Raises:
+          InputError: it is another one now.
+        """
+        if self.inline is not None:
+            return self.inline
+        found: _Value = _made(self)
+        return found
+
+
+def hold(
+    path: str, make: Callable[[], tuple[_Value, str]], most_bytes: int
+) -> Held[_Value]:
+    """Makes a value, and holds it where it is not larger; raises what `make` does."""
+    found, digest = make()
+    size = len(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+    return Held(path, digest, make, found if size <= most_bytes else None)
+
+
+def hold_file(read: Callable[..., _Value], path: str, *arguments: str) -> Held[_Value]:
+    """Reads a file; raises what `read` does.
+
+    Args:
+      read: returns what a file says; a function of a module.
+      path: of the file.
+      arguments: of `read`, after the path.
+    """
+    make = functools.partial(_of_file, read, path, arguments)
+    return hold(path, make, _FILE_BYTES)
+
+
+def _of_file(
+    read: Callable[..., _Value], path: str, arguments: tuple[str, ...]
+) -> tuple[_Value, str]:
+    digest = sha256_of(path)
+    return read(path, *arguments), digest
+
+
+def sha256_of(path: str) -> str:
+    """Returns the digest of a file's bytes; empty where there is no file."""
+    try:
+        return hashlib.sha256(files.read_bytes(path)).hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+# Asked for every bundle; a process may work for several pipelines in turn.
+@functools.lru_cache(maxsize=4)
+def _made(held: Held[Any]) -> Any:
+    digest, cause = "", None
+    try:
+        found, digest = held.make()
+    except (FileNotFoundError, UsageError) as error:
+        cause = error
+    if digest != held.digest:
+        raise InputError(
+            f"What a pipeline was built with must stay as it is while it runs; "
+            f"{held.path!r} has changed or is gone. Build the pipeline again."
+        ) from cause
+    return found
