@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from beam_pipeline.terminal.console import new_table, open_console, print_table
 from beam_pipeline.terminal.printing import printable
@@ -24,7 +24,7 @@ from transforms.errors import TargetError
 from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
-from transforms.publishing.shared_run import State, pipelines_of
+from transforms.publishing.published import SHARED
 from transforms.storage.paths import (
     WORK_SUFFIX,
     absolute,
@@ -42,14 +42,7 @@ _UNSURE = "left; once the pipeline has ended, --pipelines removes it"
 _SHOWN = 3
 _HIDDEN = re.compile(rf"\.(?P<name>.+){WORK_SUFFIX}", re.DOTALL)
 _DAY_SECONDS = 86400.0
-# Those with most to lose first.
-_PIPELINES = {
-    State.HERE: "rows of a pipeline whose program is running",
-    State.UNKNOWN: "rows of a pipeline, which may be running",
-    State.GONE: "rows of a pipeline that has ended",
-}
-# States of pipelines that fail if their rows are removed.
-_MAY_RUN = (State.HERE, State.UNKNOWN)
+_PIPELINES = "rows of a pipeline, which may be running"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,14 +51,12 @@ class _Leftover:
 
     Attributes:
       path: of it.
-      kind: "work on a dataset", "unfinished files", "rejects of a failed run", one of
+      kind: "work on a dataset", "unfinished files", "rejects of a failed run",
         `_PIPELINES`, or "" where it holds no work.
       bytes: it takes.
       blocks, shards: finished ones, of work on a dataset.
       foreign: names in it that no run of ours has made; they stay.
       not_ours: why it is foreign, though its name is that of a leftover; it stays.
-      pipeline: what is known of the pipelines whose rows it holds, and as long as one
-        of them may be running; None for none.
       days: since something of it was put into a bucket; None on a disk.
       remove: removes it from a bucket; returns whether it could.
     """
@@ -77,7 +68,6 @@ class _Leftover:
     shards: int = 0
     foreign: tuple[str, ...] = ()
     not_ours: str = ""
-    pipeline: State | None = None
     days: float | None = None
     remove: Callable[[], bool] = lambda: False
 
@@ -135,7 +125,7 @@ def _outcome(
     held = ", ".join(map(repr, each.foreign[:_SHOWN]))
     if held and not each.kind:
         return f"left, for it holds {held}"
-    if each.pipeline in _MAY_RUN and not pipelines:
+    if each.kind == _PIPELINES and not pipelines:
         return _UNSURE
     if dry_run:
         return f"would be removed, but for {held}" if held else "would be removed"
@@ -248,10 +238,8 @@ def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
             known = _HIDDEN.fullmatch(name)
             assert known is not None
             of = os.path.join(parent, known["name"])
-            # One may have started since it was found.
-            if not pipelines and _worst(pipelines_of(of)) in _MAY_RUN:
-                return False
-            target.at(of).clear(sure=True)
+            # A pipeline may have started since it was found.
+            target.at(of).clear(sure=pipelines)
     except TargetError:
         return False
     return True
@@ -275,17 +263,10 @@ def _unfinished(folder: str, of: str) -> _Leftover:
     there = LocalTarget(of)
     runs, blocks, shards = there.finished()
     kind = "work on a dataset" if runs else ""
-    pipeline = _worst(pipelines_of(of))
-    if pipeline is not None:
-        kind = _PIPELINES[pipeline]
+    if any(name.startswith(SHARED) for name in there.work_names()):
+        kind = _PIPELINES
     foreign = tuple(there.foreign_names())
-    return _Leftover(folder, kind, size, blocks, shards, foreign, pipeline=pipeline)
-
-
-def _worst(states: Sequence[State]) -> State | None:
-    """Returns the state of which there is most to lose; None for no pipelines."""
-    found = [state for state in _PIPELINES if state in states]
-    return found[0] if found else None
+    return _Leftover(folder, kind, size, blocks, shards, foreign)
 
 
 def _size(folder: str) -> int:

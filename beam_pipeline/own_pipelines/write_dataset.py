@@ -7,7 +7,6 @@ rows -> stored pieces and counts, one element a bundle  Spool
 """
 
 import functools
-import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -45,7 +44,7 @@ from beam_pipeline.settings.keywords import WriteKeywords
 from transforms.core.model import Fact
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.errors import SpecError
-from transforms.publishing.shared_run import Seen, SharedRun, this_program
+from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.rows.row_types import check_row_type
 from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan
@@ -226,7 +225,6 @@ class WriteDataset(beam.PTransform):
                 named=workers is not None,
             ),
             shared=workers is not None and not is_far,
-            program="" if workers is not None or is_far else json.dumps(this_program()),
         )
         seen = (
             rows.pipeline

@@ -3,7 +3,6 @@
     .<name>.beam-tfrecord/
       rows-<token>/             see `transforms.work.store`
         seen-<job>              the state of the target when a submission started
-        program                 of a local run: the process without which it is dead
         segments/               spooled rows, one file a piece, and segments of shards
         dataset/<plan>/         the dataset of one plan
         rejects/<plan>/         its rejects, where there are many
@@ -16,17 +15,13 @@ other folders. Whether the target holds the run's own dataset already is known b
 manifest, which names the run's token and the submission.
 
 Two runs publish in turn: the first one wins, and the other finds that the target has
-changed. A run on an engine may be alive with nothing of it to be seen, so its folder
-stays until it ends by itself or `beam-tfrecord clean --pipelines` removes it.
+changed. A run may be alive with nothing of it to be seen, so its folder stays until it
+ends by itself or `beam-tfrecord clean --pipelines` removes it.
 """
 
-import contextlib
 import dataclasses
-import enum
 import hashlib
-import json
 import os
-import socket
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -43,11 +38,6 @@ from transforms.storage.retry import storing
 from transforms.work.store import Store
 from transforms.work.worker_check import WorkerRules, unreachable
 
-PROGRAM = "program"
-"""Of a local run: the note on the process that it is part of."""
-
-# The start of a process that exists, where nothing tells it.
-_UNSEEN = "unseen"
 # What Beam's containers tell a worker of the job that it is in.
 _JOB_ID = "JOB_ID"
 
@@ -79,8 +69,6 @@ class SharedRun:
       rules: what is asked of its workers, wherever they are; None for nothing.
       shared: whether the target is on a disk that all machines are said to share: see
         `prepare`.
-      program: the note on the process that the run is part of, as JSON; empty where an
-        engine runs it, or the target is in an object store.
     """
 
     directory: str
@@ -90,7 +78,6 @@ class SharedRun:
     access: Access = dataclasses.field(default_factory=Access)
     rules: WorkerRules | None = None
     shared: bool = False
-    program: str = ""
 
     def prepare(self) -> None:
         """Makes the run's folder where the pipeline is submitted, if it is `shared`.
@@ -172,9 +159,6 @@ class SharedRun:
             place.check_replaceable()
         store = self.store
         place.make_shared(store)
-        note = os.path.join(store.folder, PROGRAM)
-        if self.program and not files.exists(note):
-            files.write_file(note, self.program.encode(), attempts=store.attempts)
         return store
 
     def _check_seen(self, manifest: Manifest | None) -> None:
@@ -270,82 +254,3 @@ class SharedRun:
 def _is_of(manifest: Manifest, job: str) -> bool:
     """Whether a submission has published a dataset, or any one of a run's token."""
     return str(manifest.run.get("job")).startswith(job)
-
-
-class State(enum.Enum):
-    """What is known of a run by its note."""
-
-    HERE = enum.auto()  # its process runs on this machine
-    GONE = enum.auto()  # it ran on this machine, and nothing of it is left
-    UNKNOWN = enum.auto()  # it may be alive elsewhere
-
-
-def pipelines_of(directory: str) -> list[State]:
-    """Returns what is known of the pipelines whose rows a target's work folder holds.
-
-    Args:
-      directory: the target, on a disk.
-    """
-    folder = work_folder(directory)
-    return [
-        _state_of(os.path.join(folder, name, PROGRAM))
-        for name in target.at(directory).work_names()
-        if name.startswith(SHARED)
-    ]
-
-
-def this_program() -> dict[str, str]:
-    """Returns the note on a run of this very process."""
-    pid = os.getpid()
-    return {
-        "host": socket.gethostname(),
-        "machine": _machine(),
-        "process": str(pid),
-        "start": _start_of(pid),
-    }
-
-
-def _machine() -> str:
-    """Returns what is equal for processes that can see each other's numbers.
-
-    The name of the host is not enough: containers may share it, and each numbers its
-    processes from 1.
-    """
-    found = []
-    with contextlib.suppress(OSError), open("/etc/machine-id", "rb") as file:
-        found.append(file.read(64).decode("ascii", "replace").strip())
-    with contextlib.suppress(OSError):
-        found.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(found)
-
-
-def _start_of(pid: int) -> str:
-    """Returns when a process was started, as the kernel counts it.
-
-    A number alone would not do: a later process may get it again. Returns "" if the
-    process has ended, `_UNSEEN` if it exists and its start cannot be read.
-    """
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        # The process name before it may hold anything, even a closing bracket.
-        return file.read().rpartition(b")")[2].split()[19].decode()
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        # Another user's.
-        pass
-    return _UNSEEN
-
-
-def _state_of(path: str) -> State:
-    """Returns what is known of a run by its note, which may be missing."""
-    try:
-        note = json.loads(files.read_bytes(path))
-        machine, process = (note["host"], note["machine"]), int(note["process"])
-        start = note["start"]
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return State.UNKNOWN
-    if machine != (socket.gethostname(), _machine()):
-        return State.UNKNOWN
-    return State.HERE if _start_of(process) in (start, _UNSEEN) else State.GONE
