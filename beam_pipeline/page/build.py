@@ -237,7 +237,7 @@ def _charts(
                 for split, some in counted[name].counts.items()
                 if split in columns
             }
-            found = describe_counts(by_name, rows, compared)
+            found = describe_counts(by_name, rows)
         else:
             found = describe(facts.feature, columns, compared)
         charts.append(Chart(facts, found, _plot(manifest, name, found), most))

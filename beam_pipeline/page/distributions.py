@@ -8,19 +8,7 @@
 | bytes, image, tensor     | lengths in bytes                                        |
 | box                      | number of boxes in a record                             |
 
-Of lists all values are counted. One number from 0 to 1, the drift, says how far apart
-the values of two splits are:
-
-| values     | drift                                                               |
-| ---------- | ------------------------------------------------------------------- |
-| numbers    | Kolmogorov-Smirnov: the largest difference between the shares of    |
-|            | values up to some threshold                                         |
-| categories | total variation: the largest difference between the shares of some  |
-|            | set of categories                                                   |
-
-Two samples of one distribution differ, too. `chance` is what they exceed in at most one
-of twenty cases: for numbers the asymptotic 5 % point, 1.358 sqrt(1/n + 1/m); for
-categories the mean under the normal approximation, plus the bound of McDiarmid.
+Of lists all values are counted.
 
 Histograms and bars are SVG. Their numbers have one or two decimals, so that the same
 facts give the same bytes.
@@ -28,9 +16,7 @@ facts give the same bytes.
 
 import collections
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.page.sample import counts_of
-from beam_pipeline.reading.open_dataset import names_files
 from transforms.core.arrays import values_and_rows
 from transforms.core.schema import Feature, Kind
 
@@ -216,69 +201,6 @@ _SHOWN_VALUES = 20
 _FEW_WHOLE = 12
 _MOST_TEXTS = 1_000
 _NUMBERS = (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP)
-_KS_FIVE_PERCENT = 1.358
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Drift:
-    """The distance of two samples.
-
-    Attributes:
-      value: 0 for the same shares, 1 for nothing in common.
-      chance: what samples of this size exceed in 5 % of cases without any drift.
-    """
-
-    value: float
-    chance: float
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it is more than chance."""
-        return self.value > self.chance
-
-
-def drift_of_numbers(
-    first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]
-) -> Drift | None:
-    """Returns the drift between two samples of numbers; None where one is empty.
-
-    >>> ones, twos = np.ones(100), np.full(100, 2.0)
-    >>> drift_of_numbers(ones, twos).value, drift_of_numbers(ones, ones).value
-    (1.0, 0.0)
-    """
-    if not len(first) or not len(second):
-        return None
-    first, second = np.sort(first), np.sort(second)
-    every = np.concatenate((first, second))
-    shares = [
-        np.searchsorted(each, every, side="right") / len(each)
-        for each in (first, second)
-    ]
-    value = float(np.abs(shares[0] - shares[1]).max())
-    chance = _KS_FIVE_PERCENT * math.sqrt(1 / len(first) + 1 / len(second))
-    return Drift(value, min(chance, 1.0))
-
-
-def drift_of_categories(
-    first: Mapping[Any, int], second: Mapping[Any, int]
-) -> Drift | None:
-    """Returns the drift between counts by category; None where one has no count.
-
-    >>> round(drift_of_categories({"a": 60, "b": 40}, {"a": 50, "b": 50}).value, 6)
-    0.1
-    """
-    sizes = sum(first.values()), sum(second.values())
-    if not all(sizes):
-        return None
-    keys = [*first, *(key for key in second if key not in first)]
-    counts = np.array([[each.get(k, 0) for k in keys] for each in (first, second)])
-    shares = counts / np.array(sizes)[:, None]
-    value = float(np.abs(shares[0] - shares[1]).sum() / 2)
-    both = counts.sum(axis=0) / sum(sizes)
-    inverse = 1 / sizes[0] + 1 / sizes[1]
-    mean = float(np.sqrt(2 / math.pi * both * (1 - both) * inverse).sum() / 2)
-    chance = mean + math.sqrt(math.log(20) / 2 * inverse)
-    return Drift(min(value, 1.0), min(chance, 1.0))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -311,7 +233,6 @@ class Distribution:
       spreads: of each split that has numbers.
       histogram, frequent: one of them, or neither where there is no value.
       odd: NaN and infinities, which are left out.
-      drift: between two splits; None where one has no value.
     """
 
     measured: str
@@ -320,7 +241,6 @@ class Distribution:
     histogram: Histogram | None
     frequent: Frequent | None
     odd: int
-    drift: Drift | None
 
 
 def describe(
@@ -334,7 +254,7 @@ def describe(
       feature: of the dataset.
       columns: of each split, as `transforms.reading.stream.Columns` gives them; of an
         image its size in bytes, as int64.
-      compared: the names of the two splits whose drift is asked for.
+      compared: the names of the two splits whose histograms are shown; None for all.
     """
     rows = {
         name: (len(column), len(column) - column.null_count)
@@ -343,7 +263,7 @@ def describe(
     flat = {name: _flat(feature, column) for name, column in columns.items()}
     if feature.kind is Kind.BOOL:
         counts = {name: counts_of(values) for name, values in flat.items()}
-        return describe_counts(counts, rows, compared, by_value=True)
+        return describe_counts(counts, rows, by_value=True)
     if feature.kind is Kind.TEXT:
         counts = {name: counts_of(values) for name, values in flat.items()}
         distinct = len(set().union(*counts.values()))
@@ -351,17 +271,13 @@ def describe(
         if distinct <= _MOST_TEXTS and (
             distinct <= _SHOWN_VALUES or 2 * distinct < total
         ):
-            return describe_counts(counts, rows, compared)
+            return describe_counts(counts, rows)
     measured = ""
     if feature.kind not in _NUMBERS:
         measured = "boxes" if feature.kind is Kind.BOX else "bytes"
     numbers = {name: _numbers(values) for name, values in flat.items()}
     finite = {name: values[np.isfinite(values)] for name, values in numbers.items()}
     odd = sum(map(len, numbers.values())) - sum(map(len, finite.values()))
-    drift = None
-    # The length of a path says where a file was, and nothing of the data.
-    if compared and not names_files(feature):
-        drift = drift_of_numbers(finite[compared[0]], finite[compared[1]])
     whole = feature.kind is not Kind.FLOAT
     frequent = _few_whole(finite) if feature.kind is Kind.INT64 else None
     spreads = {
@@ -369,7 +285,7 @@ def describe(
     }
     shown = {name: finite[name] for name in (compared or finite)}
     histogram = None if frequent else histogram_of(shown, whole=whole)
-    return Distribution(measured, rows, spreads, histogram, frequent, odd, drift)
+    return Distribution(measured, rows, spreads, histogram, frequent, odd)
 
 
 def _flat(feature: Feature, column: pa.Array) -> pa.Array:
@@ -402,7 +318,6 @@ def _few_whole(samples: Mapping[str, Floats]) -> Frequent | None:
 def describe_counts(
     counts: Mapping[str, Mapping[str, int]],
     rows: Mapping[str, tuple[int, int]],
-    compared: tuple[str, str] | None,
     *,
     by_value: bool = False,
 ) -> Distribution:
@@ -411,7 +326,6 @@ def describe_counts(
     Args:
       counts: of each split, by value.
       rows: see `Distribution`.
-      compared: see `describe`.
       by_value: whether values are shown in their own order.
     """
     totals: collections.Counter[str] = collections.Counter()
@@ -427,8 +341,5 @@ def describe_counts(
         name: sum(each.values()) - sum(values[name].values())
         for name, each in counts.items()
     }
-    drift = None
-    if compared:
-        drift = drift_of_categories(counts[compared[0]], counts[compared[1]])
     frequent = Frequent(values, others, len(totals)) if totals else None
-    return Distribution("", rows, {}, None, frequent, 0, drift)
+    return Distribution("", rows, {}, None, frequent, 0)

@@ -82,8 +82,6 @@ def test_texts_of_many_values_are_measured() -> None:
     found = describe(feature, {"train": kinds, "test": kinds[:8]}, ("train", "test"))
     assert found.frequent is not None
     assert found.frequent.names == ["b", "a", "c"]
-    assert found.drift is not None
-    assert found.drift.value == 0
 
 
 def test_lists_and_boxes() -> None:
