@@ -6,30 +6,24 @@ import functools
 import html
 import importlib.resources
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jinja2
-import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.page.distributions import (
     Distribution,
     bar,
-    density,
     describe,
     describe_counts,
-    histogram_of,
     overlay,
 )
 from beam_pipeline.page.pictures import (
     Equal,
-    Longs,
     PictureClass,
     Thumbnail,
     draw,
     equal_images,
     pictures,
-    within,
 )
 from beam_pipeline.page.sample import (
     ROWS_A_SHARD,
@@ -58,7 +52,7 @@ from transforms import files
 from transforms.core.example.messages import parse_example
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.model import reject_in_words
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError, ExampleError, UsageError
 from transforms.publishing.earlier_rejects import find_rejects
@@ -67,7 +61,6 @@ from transforms.work.reject_files import is_items_name
 MARK = "<!doctype html>\n<!-- beam-tfrecord report -->\n"
 """How every page begins."""
 
-MOST_BYTES = 5_000_000
 _COLOURS = 6
 _MOST_BARS = 60
 _MOST_MISSING = 12
@@ -98,7 +91,7 @@ class Chart:
 
 
 def build_page(dataset: Dataset, *, verified: bool) -> str:
-    """Returns the page of a dataset: HTML, in UTF-8 at most `MOST_BYTES`.
+    """Returns the page of a dataset: HTML.
 
     It depends on the dataset, the path given for it and the versions of this program
     and of Pillow.
@@ -135,31 +128,15 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "compared": _compared(manifest),
         "classes": [_ClassTable(each) for each in counts],
         "image": image,
-        "image_plots": _image_plots(manifest, samples, image),
         "charts": _charts(manifest, samples, counts),
         "rejects": _rejected_of(dataset),
         "equal": equal[0],
         "equal_count": equal[1],
         "programs": _programs(dataset),
         "notes": manifest.run.get("notes", []),
-        "cut": 0,
+        "gallery": shown,
     }
-    template = _template()
-    rest = template.render(**facts, gallery=within(shown, 0)).encode()
-    gallery = within(shown, MOST_BYTES - len(rest) - len(MARK))
-    facts["cut"] = _count(shown) - _count(gallery)
-    page = MARK + template.render(**facts, gallery=gallery)
-    if (size := len(page.encode())) > MOST_BYTES:
-        raise UsageError(
-            f"The page must have at most {size_text(MOST_BYTES)}; that of "
-            f"{dataset.directory!r:.200} would have {size_text(size)}. Its names "
-            f"are too long."
-        )
-    return page
-
-
-def _count(found: Sequence[PictureClass]) -> int:
-    return sum(len(some) for each in found for some in each.splits.values())
+    return MARK + _template().render(**facts)
 
 
 def _check_sizes(dataset: Dataset) -> None:
@@ -251,72 +228,6 @@ def _plot(manifest: Manifest, name: str, found: Distribution) -> str:
     colours = [order.index(split) % _COLOURS for split in found.histogram.counts]
     title = html.escape(f"Histogram of {shortened(name)}")
     return overlay(found.histogram, colours, title)
-
-
-def _image_plots(
-    manifest: Manifest, samples: Sequence[Sample], image: Feature | None
-) -> Mapping[str, Any]:
-    """Returns the drawings of widths and heights; empty where they are not known."""
-    if image is None:
-        return {}
-    sides = {}
-    for facts in manifest.features:
-        feature = facts.feature
-        of_image = feature.derived_from in ("", image.name)
-        if feature.derived in ("height", "width") and of_image and not feature.is_list:
-            sides[feature.derived] = feature.name
-    if len(sides) < 2:
-        return {}
-    parts = []
-    for each in samples:
-        if not len(each):
-            continue
-        both = [
-            each.columns[sides[side]].fill_null(0).to_numpy()
-            for side in ("width", "height")
-        ]
-        parts.append(np.stack(both))
-    if not parts:
-        return {}
-    widths, heights = np.concatenate(parts, axis=1)
-    there = (widths > 0) & (heights > 0)
-    widths, heights = widths[there], heights[there]
-    if not len(widths):
-        return {}
-    sizes, times = np.unique(np.stack((widths, heights)), axis=1, return_counts=True)
-    order = np.lexsort((sizes[1], sizes[0], -times))[:5]
-    aspects = np.log2(widths / heights)
-    found = histogram_of({"": aspects}, whole=False)
-    return {
-        "density": density(widths, heights, "Widths and heights of the images"),
-        "most": int(max(widths.max(), heights.max())),
-        "sizes": [
-            (
-                f"{sizes[0][n]:,} × {sizes[1][n]:,}",
-                share_text(int(times[n]), len(widths)),
-            )
-            for n in order
-        ],
-        "distinct": len(times),
-        "aspect": overlay(found, [0], "Aspect ratios") if found else "",
-        "aspect_ends": [f"{2**edge:.2f}" for edge in (found.edges[0], found.edges[-1])]
-        if found
-        else [],
-        "shapes": _shapes(widths, heights),
-    }
-
-
-def _shapes(widths: Longs, heights: Longs) -> str:
-    parts = {
-        "landscape": int((widths > heights).sum()),
-        "portrait": int((widths < heights).sum()),
-        "square": int((widths == heights).sum()),
-    }
-    return ", ".join(
-        f"{share_text(count, len(widths))} {name}"
-        for name, count in parts.items()
-        if count
-    )
 
 
 def _programs(dataset: Dataset) -> list[tuple[str, str, str]]:

@@ -28,7 +28,6 @@ from transforms.core.arrays import values_and_rows
 from transforms.core.schema import Feature, Kind
 
 _WIDTH, _HEIGHT = 320, 88
-_CELLS = 40
 Floats = npt.NDArray[np.float64]
 
 _BINS = 32
@@ -168,32 +167,6 @@ def bar(share: float, colour: int) -> str:
         '<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" '
         'aria-hidden="true"><rect class="rail" width="100" height="6"/>'
         f'<rect class="c{colour}" width="{width}" height="6"/></svg>'
-    )
-
-
-def density(
-    widths: npt.NDArray[np.int64], heights: npt.NDArray[np.int64], title: str
-) -> str:
-    """Returns widths against heights of images; the darker, the more there are.
-
-    Args:
-      widths, heights: of n images, n >= 1, in pixels.
-      title: what it shows, already escaped.
-    """
-    most = max(int(widths.max()), int(heights.max()), 1)
-    across = np.minimum(widths * _CELLS // (most + 1), _CELLS - 1)
-    up = np.minimum(heights * _CELLS // (most + 1), _CELLS - 1)
-    counts = np.bincount(up * _CELLS + across, minlength=_CELLS * _CELLS)
-    top = np.sqrt(counts.max())
-    cells = "".join(
-        f'<rect x="{cell % _CELLS}" y="{_CELLS - 1 - cell // _CELLS}" width="1" '
-        f'height="1" opacity="{0.25 + 0.75 * np.sqrt(counts[cell]) / top:.2f}"/>'
-        for cell in np.flatnonzero(counts)
-    )
-    return (
-        f'<svg class="density" viewBox="0 0 {_CELLS} {_CELLS}" role="img" '
-        f'aria-label="{title}"><path class="diagonal" d="M0 {_CELLS}L{_CELLS} 0"/>'
-        f'<g class="c0">{cells}</g></svg>'
     )
 
 

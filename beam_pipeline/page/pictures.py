@@ -5,7 +5,6 @@ as stored, without the orientation of EXIF, as readers decode them.
 """
 
 import base64
-import collections
 import concurrent.futures
 import dataclasses
 import io
@@ -28,7 +27,8 @@ from transforms.core.image.resize import MAX_PIXELS
 from transforms.core.placing.placement import splitmix64
 from transforms.core.schema import Feature, Kind
 
-MOST_THUMBNAILS = 3_000
+# Photographs take some 3 kB of the page each, so all together below 4 MB.
+MOST_THUMBNAILS = 1_200
 SIDE = 96
 _QUALITY = 60
 _MOST_EACH = 12
@@ -66,7 +66,7 @@ def share_of_each(classes: int, splits: int) -> tuple[int, int]:
     """Returns how many classes are shown, and how many pictures of each and a split.
 
     >>> share_of_each(10, 3), share_of_each(1_000, 3), share_of_each(100_000, 2)
-    ((10, 12), (1000, 1), (1000, 1))
+    ((10, 12), (400, 1), (600, 1))
     """
     splits = max(splits, 1)
     shown = min(classes, _MOST_CLASSES, MOST_THUMBNAILS // splits)
@@ -154,8 +154,6 @@ _UNLABELLED_EACH = 48
 _MOST_EQUAL = 24
 # Images that are in memory together.
 _TOGETHER = 64
-# What the page needs for a picture beside its data.
-_TAG_BYTES = 260
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -318,42 +316,6 @@ def _rows_of_classes(sample: Sample, counts: ClassCounts | None) -> tuple[Longs,
     classes = numbers.drop_null().cast(pa.int64()).to_numpy()
     pairs = np.unique(np.stack((parents[valid], classes)), axis=1)
     return pairs[0], pairs[1]
-
-
-def within(found: Sequence[PictureClass], budget: int) -> list[PictureClass]:
-    """Returns the pictures that fit into a number of bytes.
-
-    First one of each class and split, then a second of each, and so on.
-    """
-    sizes = sorted(
-        (rank, number, split, picture_bytes(picture))
-        for number, each in enumerate(found)
-        for split, some in enumerate(each.splits.values())
-        for rank, picture in enumerate(some)
-    )
-    kept: collections.Counter[tuple[int, int]] = collections.Counter()
-    for _, number, split, size in sizes:
-        budget -= size
-        if budget < 0:
-            break
-        kept[number, split] += 1
-    return [
-        dataclasses.replace(
-            each,
-            splits={
-                name: some[: kept[number, split]]
-                for split, (name, some) in enumerate(each.splits.items())
-            },
-        )
-        for number, each in enumerate(found)
-    ]
-
-
-def picture_bytes(picture: Picture) -> int:
-    """Returns about how much of the page a picture takes."""
-    texts = len(picture.name[:80].encode()) + len(picture.label[:80].encode())
-    data = len(picture.thumbnail.data) if picture.thumbnail else 0
-    return data + 6 * texts + _TAG_BYTES
 
 
 def equal_images(

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from beam_pipeline.page import build, sample
-from beam_pipeline.page.build import MOST_BYTES
 from beam_pipeline.reader_programs import READERS
 from tests.support.datasets import Row, Splits, animals, write_dataset
 from tests.support.outputs import dataset as facts_of
@@ -65,7 +64,6 @@ def page_of(target: Folder) -> tuple[Page, str]:
     run = command("report", target)
     assert run.code == 0, run.err
     text = target.with_name(f"{target.name}.report.html").read_text()
-    assert len(text.encode()) <= MOST_BYTES
     page = Page(text)
     assert not {"script", "link", "iframe", "object"} & {t for t, _ in page.elements}
     for _, attributes in page.elements:
@@ -130,20 +128,6 @@ def test_what_is_read_of_each_shard(
     page, _ = page_of(tmp_path / "set")
     said = "from 19 records of 34: the first of each shard, at most 7 of one."
     assert said in page.text
-
-
-def test_pictures_that_are_too_many_bytes(
-    images: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are left out, evenly, and the page says how many."""
-    whole, text = page_of(images)
-    most = len(text.encode()) - 9_000
-    monkeypatch.setattr(build, "MOST_BYTES", most)
-    page, text = page_of(images)
-    assert len(text.encode()) <= most
-    left_out = len(whole.all("img")) - len(page.all("img"))
-    assert left_out > 5
-    assert f"{left_out} more pictures would make the page too large." in page.text
 
 
 def test_a_program_for_each_reader(images: Folder) -> None:

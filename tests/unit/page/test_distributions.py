@@ -12,14 +12,10 @@ from PIL import Image
 from beam_pipeline.page.distributions import describe, histogram_of, spread_of
 from beam_pipeline.page.pictures import (
     MOST_THUMBNAILS,
-    Picture,
-    PictureClass,
     Thumbnail,
     chosen,
     draw,
-    picture_bytes,
     share_of_each,
-    within,
 )
 from beam_pipeline.page.sample import ends_of
 from transforms.core.schema import Feature, Kind
@@ -175,16 +171,3 @@ def test_boxes_are_drawn() -> None:
     assert pixels[18:28, 48].min() < 120
     assert pixels[48, 68:78].min() < 120
     assert draw(data, [(float("nan"), 0, 1, 1), (0.9, 0.9, 0.1, 3.0)]) is not None
-
-
-def test_pictures_within_a_budget() -> None:
-    """One of each class and split comes before a second of any."""
-
-    def one(size: int) -> Picture:
-        return Picture(Thumbnail("x" * size, 1, 1, 1, 1), "train", 0, "", "", 0)
-
-    found = [PictureClass(str(n), 3, {"train": [one(500)] * 3}) for n in range(4)]
-    each = picture_bytes(one(500))
-    kept = within(found, 6 * each)
-    assert [len(some.splits["train"]) for some in kept] == [2, 2, 1, 1]
-    assert all(not some.splits["train"] for some in within(found, 0))
