@@ -14,8 +14,6 @@ from beam_pipeline.terminal.words import size_text
 from transforms.errors import BeamTFRecordError, UsageError
 from transforms.storage.paths import is_remote
 
-_HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
-
 
 def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     """Writes the page of a dataset; returns 0, or 1 where `verify` finds damage.
@@ -33,7 +31,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     """
     target = _dataset(path)
     output = output or _beside(target.directory)
-    place = _place(output, {"output": target.directory})
+    place = ReportFile(output, {"output": target.directory})
     if verify:
         found = verify_dataset(target)
         if not found.is_sound:
@@ -62,7 +60,7 @@ class PageBeside:
         self.path = _beside(output)
         # The job makes the folder where there is none yet.
         if os.path.isdir(os.path.dirname(self.path)):
-            _place(self.path, settings)
+            ReportFile(self.path, settings)
 
     def write(self, *, quiet: bool) -> None:
         """Writes the page; where that fails, a warning says so and no more."""
@@ -74,7 +72,7 @@ class PageBeside:
                 f"committed."
             )
             return
-        place = _place(self.path, self._settings)
+        place = ReportFile(self.path, self._settings)
         place.write(page, done="The dataset is committed.")
         if not quiet:
             print_text(f"report in {printable(self.path)}")
@@ -95,10 +93,6 @@ def _beside(directory: str) -> str:
     if is_remote(directory):
         return f"{os.path.basename(directory.rstrip('/'))}.report.html"
     return f"{os.path.abspath(directory)}.report.html"
-
-
-def _place(path: str, settings: Mapping[str, Any]) -> ReportFile:
-    return ReportFile(path, settings, ours=lambda content: content.startswith(_HEAD))
 
 
 def _page(dataset: Dataset, *, verified: bool) -> str:

@@ -1,16 +1,13 @@
 """The report of `--report-json`: its file, written whole at the end, and its content.
 
-The file replaces reports only, and lies outside of what the job reads and writes: the
-next run would read a new file in a source, and a new file in an output would block it.
+The file is outside of what the job reads and writes: the next run would read a new file
+in a source, and a new file in an output would block it.
 """
 
-import contextlib
 import fnmatch
-import json
 import os
-import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.terminal import printing
@@ -20,42 +17,23 @@ from transforms.errors import BeamTFRecordError, StorageError, UsageError
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import naming
 
-# What a report of `convert`, and one of `repair`, has always.
-_MARKS = (
-    {"status", "exit_code", "output", "seconds"},
-    {"source", "output", "files", "skipped"},
-)
 _STDOUT = ("-", "/dev/stdout")
 
 
-def _is_report(content: bytes) -> bool:
-    try:
-        report = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(report, dict) and any(mark <= report.keys() for mark in _MARKS)
-
-
 class ReportFile:
-    """A place for a report.
+    """A file for a report; one that is there is replaced.
 
     Args:
       path: of the file; - for stdout.
       job: the settings of the job, as far as known: its `source` and `output`.
-      ours: whether a file's content is a report, which may be replaced.
 
     Raises:
       UsageError: no report can be written there.
     """
 
-    def __init__(
-        self,
-        path: str,
-        job: Mapping[str, Any],
-        ours: Callable[[bytes], bool] = _is_report,
-    ) -> None:
-        self._path, self._ours = path, ours
-        # Where a link leads is what would be replaced.
+    def __init__(self, path: str, job: Mapping[str, Any]) -> None:
+        self._path = path
+        # Where a link leads is what is replaced.
         self._real = os.path.realpath(path)
         if self._is_stream():
             return
@@ -65,35 +43,21 @@ class ReportFile:
                     f"The report must be outside of the {what}, {job[what]!r}; "
                     f"{path!r} is not. Name another file."
                 )
-        if not os.access(os.path.dirname(self._real), os.W_OK):
+        folder = os.path.dirname(self._real)
+        if os.path.isdir(self._real) or not os.access(folder, os.W_OK):
             raise UsageError(
                 f"The report must be a file in a folder of this machine that can be "
                 f"written; {path!r} is not. Name another file."
             )
-        self._check_content()
 
     def _is_stream(self) -> bool:
-        """Whether it is stdout, a pipe or a device of characters, not a file."""
+        """Whether it is stdout, a pipe or a device."""
         if self._path in _STDOUT:
             return True
-        with contextlib.suppress(OSError):
-            mode = os.stat(self._path).st_mode
-            return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
-        return False
-
-    def _check_content(self) -> None:
-        """Raises UsageError where a file is there that is not empty and no report."""
-        try:
-            content = files.read_bytes(self._real)
-        except FileNotFoundError:
-            return
-        except OSError:
-            content = b"?"
-        if content and not self._ours(content):
-            raise UsageError(
-                f"The report may only replace a report or an empty file; "
-                f"{self._path!r} is something else. Name another file."
-            )
+        real = self._real
+        return os.path.exists(real) and not (
+            os.path.isfile(real) or os.path.isdir(real)
+        )
 
     def write(self, text: str, *, done: str) -> None:
         """Writes the report; where that fails, a warning says so and no more.
@@ -104,7 +68,7 @@ class ReportFile:
         """
         try:
             self.put(text)
-        except (OSError, StorageError, UsageError) as error:
+        except (OSError, StorageError) as error:
             why = f"{error.strerror}." if isinstance(error, OSError) else error
             printing.say(
                 f"warning: the report could not be written to {self._path!r}: {why} "
@@ -116,12 +80,9 @@ class ReportFile:
 
         Raises:
           OSError, StorageError: it cannot be written.
-          UsageError: the file holds something else by now.
         """
         data = text.encode("utf-8", "backslashreplace")
         if not self._is_stream():
-            # Checked again: a run may take hours, and the file may have changed.
-            self._check_content()
             files.write_file(self._real, data, attempts=os.path.dirname(self._real))
             return
         own = self._path not in _STDOUT

@@ -58,9 +58,6 @@ from transforms.errors import DamageError, ExampleError, UsageError
 from transforms.publishing.earlier_rejects import find_rejects
 from transforms.work.reject_files import is_items_name
 
-MARK = "<!doctype html>\n<!-- beam-tfrecord report -->\n"
-"""How every page begins."""
-
 _COLOURS = 6
 _MOST_BARS = 60
 _MOST_MISSING = 12
@@ -136,7 +133,7 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "notes": manifest.run.get("notes", []),
         "gallery": shown,
     }
-    return MARK + _template().render(**facts)
+    return "<!doctype html>\n" + _template().render(**facts)
 
 
 def _check_sizes(dataset: Dataset) -> None:

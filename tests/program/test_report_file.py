@@ -35,10 +35,6 @@ def states(folder: Folder) -> dict[str, bytes]:
         "in/table.csv",
         "in/../in/table.csv",
         "link-to-source",
-        "old/manifest.json",
-        "notes.txt",
-        "other.json",
-        "link-to-notes",
         "out",
         "out/report.json",
         "out/deep/report.json",
@@ -48,15 +44,11 @@ def states(folder: Folder) -> dict[str, bytes]:
         "missing/report.json",
     ],
 )
-def test_a_report_that_would_replace_or_join_something_is_refused(
+def test_a_report_in_source_or_output_is_refused(
     report: str, table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit 2 before the run; nothing has changed, and no report was written."""
     monkeypatch.chdir(tmp_path)
-    assert command("convert", table, "old").code == 0
-    (tmp_path / "notes.txt").write_text("precious")
-    (tmp_path / "other.json").write_text('{"status": "mine", "exit_code": 0}')
-    (tmp_path / "link-to-notes").symlink_to("notes.txt")
     (tmp_path / "link-to-source").symlink_to("in/table.csv")
     before = states(tmp_path)
     run = command("convert", table, "out", "--report-json", report)
@@ -140,36 +132,6 @@ def test_a_report_that_cannot_be_written_after_the_commit(
     assert "--overwrite" in run.err
 
 
-def test_files_added_during_the_run_are_kept(
-    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run may take hours, in which another program may use the name."""
-    from beam_pipeline.running import convert as conversion
-
-    real = conversion.run_plan
-    report = tmp_path / "report.json"
-
-    def meanwhile(*arguments: object, **options: object) -> object:
-        report.write_text("precious")
-        return real(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(conversion, "run_plan", meanwhile)
-    run = command("convert", table, tmp_path / "out", "--report-json", report)
-    assert run.code == 0
-    assert "warning" in run.err
-    assert report.read_text() == "precious"
-
-
-def test_a_report_never_replaces_a_lock(table: Folder, tmp_path: Folder) -> None:
-    """A file that the run itself has written since is no report."""
-    lock = tmp_path / "classes.txt"
-    flags = ("--label-column", "b", "--vocabulary-lock", lock)
-    run = command("convert", table, tmp_path / "out", *flags, "--report-json", lock)
-    assert run.code == 0, run.err
-    assert "warning" in run.err
-    assert len(lock.read_text().splitlines()) == 100
-
-
 @pytest.mark.parametrize(
     ("before", "name"), [("", "/dev/stdout"), ("kept\n", "/dev/stdout"), ("", "-")]
 )
@@ -193,12 +155,11 @@ def test_standard_output(
 
 
 @pytest.mark.parametrize(
-    "report", ["ds", "ds/report.json", "ds/manifest.json", "fixed/report.json", "notes"]
+    "report", ["ds", "ds/report.json", "ds/manifest.json", "fixed/report.json"]
 )
 def test_a_report_of_a_repair(report: str, table: Folder, tmp_path: Folder) -> None:
     """The same holds for `repair`."""
     assert command("convert", table, tmp_path / "ds").code == 0
-    (tmp_path / "notes").write_text("precious")
     before = states(tmp_path)
     arguments = ("repair", tmp_path / "ds", tmp_path / "fixed")
     run = command(*arguments, "--report-json", tmp_path / report)

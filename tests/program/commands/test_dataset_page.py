@@ -247,18 +247,6 @@ def test_one_record(tmp_path: Folder) -> None:
 
 
 class TestPlace:
-    def test_only_pages_are_replaced(self, images: Folder, tmp_path: Folder) -> None:
-        """What is not ours stays; a page is replaced."""
-        other = tmp_path / "other.html"
-        other.write_text("<!doctype html>\n<p>mine")
-        run = command("report", images, "-o", other)
-        assert run.code == 2
-        assert "may only replace a report" in run.err
-        assert other.read_text() == "<!doctype html>\n<p>mine"
-        page = tmp_path / "page.html"
-        for _ in range(2):
-            assert command("report", images, "-o", page).code == 0
-
     def test_to_standard_output(
         self, images: Folder, tmp_path: Folder, capfd: pytest.CaptureFixture[str]
     ) -> None:
@@ -310,14 +298,3 @@ def test_convert_report(small: Folder, tmp_path: Folder) -> None:
     page.unlink()
     convert(small, tmp_path / "out", "--report")
     assert page.read_bytes() == first
-
-
-def test_convert_report_is_refused_before_the_run(
-    small: Folder, tmp_path: Folder
-) -> None:
-    """What is in its place is not replaced, and nothing is converted."""
-    (tmp_path / "out.report.html").write_text("mine")
-    run = command("convert", small, tmp_path / "out", "--report")
-    assert run.code == 2
-    assert not (tmp_path / "out").exists()
-    assert (tmp_path / "out.report.html").read_text() == "mine"
