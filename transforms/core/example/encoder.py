@@ -179,13 +179,15 @@ class ExampleEncoder:
 
         Raises EncodingError as `encode` does.
         """
-        found = 0
-        for start, chunk in self._chunks(batch):
-            totals = self._record(chunk, start, "example").totals
-            each = np.broadcast_to(np.asarray(totals, np.int64), chunk.num_rows)
-            tags = Varints.of(each.copy().view(np.uint64)).sizes
-            found += int((each + tags + 1).sum())
-        return found
+        if not batch.num_rows:
+            return 0
+        # In one chunk: sizes alone need little memory, and a pass over thousands of
+        # columns costs by their number (2,000 of 1,000 rows: 1.35 s in four chunks,
+        # 0.35 s in one).
+        totals = self._record(batch, 0, "example").totals
+        each = np.broadcast_to(np.asarray(totals, np.int64), batch.num_rows)
+        tags = Varints.of(each.copy().view(np.uint64)).sizes
+        return int((each + tags + 1).sum())
 
     def encode_framed(self, batch: pa.RecordBatch) -> Framed:
         """Returns the n rows of a batch as TFRecord records with their checksums.
