@@ -39,7 +39,7 @@ from transforms.publishing.derived_files import taken_name
 from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.render import render_sidecars
 from transforms.storage import folders
-from transforms.storage.object_store import OvertakenError
+from transforms.storage.entries import OvertakenError
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.storage.retry import storing
 from transforms.work.store import Store

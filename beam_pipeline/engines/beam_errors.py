@@ -74,8 +74,8 @@ def in_text(traceback: str) -> BeamTFRecordError | None:
         return errors.WorkerError(
             f"Every worker must have beam-tfrecord {__version__}, as the job's "
             f"submitter; one has another version or none: {lacking[0].strip()}. "
-            f"Install it in the workers' image: {INSTALL}, with [s3] or [gcs] for the "
-            f"output's store; nothing was committed."
+            f"Install it in the workers' image: {INSTALL}, with [s3], [gcs] or "
+            f"[azure] for the output's store; nothing was committed."
         )
     return None
 

@@ -42,7 +42,6 @@ from transforms.errors import (
 )
 from transforms.formats.source import write_listing
 from transforms.publishing import target
-from transforms.storage.object_clients import client_of
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reports import Reports
 from transforms.work.split_tables import install_lock
@@ -345,7 +344,6 @@ def _with_rules(
         reports,
         elsewhere=elsewhere,
         witnesses=plan.planned.witnesses(plan.inputs.root, spec.images_folder),
-        conditional=far and client_of(store.folder) is not None,
         variables=store_variables() if far else (),
     )
     reports.begin()

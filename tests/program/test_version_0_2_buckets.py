@@ -19,7 +19,7 @@ from tests.support.version_0_2 import (
     put_objects,
 )
 from transforms.core.manifest import Manifest
-from transforms.storage.object_store import OvertakenError
+from transforms.storage.entries import OvertakenError
 
 pytestmark = pytest.mark.usefixtures("without_runner")
 
@@ -79,7 +79,7 @@ def test_this_version_publishes_first_in_a_bucket(
     assert run.code == SOUND, run.err
     assert store.look(KEY).version != seen
     with pytest.raises(OvertakenError):
-        store.put_if(KEY, late, seen)
+        store.put(KEY, late, seen)
     check_files(store, NAME)
     assert theirs - before <= {*store.keys}
     assert command("verify", OUT).code == SOUND
@@ -91,7 +91,7 @@ def test_0_2_publishes_first_in_a_bucket(
     """This version ends with 5, and all objects of that dataset are whole."""
     late = put_objects(NAME, store)
     seen = store.look(KEY).version
-    check = beside(monkeypatch, lambda: store.put_if(KEY, late, seen))
+    check = beside(monkeypatch, lambda: store.put(KEY, late, seen))
     run = convert_table(OUT, 3)
     check()
     assert (run.code, run.out) == (RACE, "")

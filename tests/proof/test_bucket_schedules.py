@@ -39,7 +39,7 @@ from transforms.core.manifest import (
 from transforms.errors import CommitError, RaceError, TargetError
 from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
-from transforms.storage.object_store import Upload
+from transforms.storage.buckets import Upload
 from transforms.work.store import Store
 
 # Every order is tried by `make stress`.

@@ -1,4 +1,4 @@
-"""Azure's store, through Arrow alone: a real emulator, Azurite, from npm."""
+"""Azure's store, by Arrow and its own client: a real emulator, Azurite, from npm."""
 
 import base64
 import dataclasses
@@ -17,6 +17,9 @@ import pytest
 from tests.storage.conftest import PETS
 from tests.storage.program import Program, files_of
 from tests.support.outputs import contents
+from transforms.storage.buckets import PART_BYTES, bucket_of
+from transforms.storage.entries import Look, OvertakenError
+from transforms.storage.paths import plain, split_remote
 
 _VERSION = "3.37.0"
 _READY_SECONDS = 60
@@ -86,6 +89,7 @@ def _program() -> Path:
 @pytest.fixture(scope="module")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """The emulator, with an empty container."""
+    pytest.importorskip("azure.storage.blob")
     folder = tmp_path_factory.mktemp("azurite")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -146,14 +150,73 @@ def test_sources_on_azure(
     assert contents(tmp_path / "here") == contents(local_pets)
 
 
-def test_no_overwrite_without_conditions(
-    azurite: Azurite, pets: Path, tmp_path: Path
-) -> None:
-    """Arrow cannot write on a condition: a dataset there is not replaced."""
+def test_overwrite(azurite: Azurite, pets: Path, tmp_path: Path) -> None:
+    """A dataset is replaced by one swap of its manifest; the old files go."""
     program = Program(azurite, tmp_path)
     arguments = ("convert", pets, azurite.url("twice"), *PETS)
     program.run(*arguments)
     before = azurite.files("twice")
-    done = program.run(*arguments, "--seed", "2", "--overwrite", code=2)
-    assert "needs a store that writes on a condition" in done.err
-    assert azurite.files("twice") == before
+    program.run(*arguments, "--seed", "2", "--overwrite")
+    assert "sound: 32 records" in program.run("verify", azurite.url("twice")).out
+    after = azurite.files("twice")
+    assert after["manifest.json"] != before["manifest.json"]
+    assert not {name for name in before if name.startswith("data-")} & after.keys()
+    assert azurite.files(".twice.beam-tfrecord") == {}
+
+
+def test_conditions(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object is put only if it is absent, or has the version that was seen."""
+    for name, value in azurite.environment.items():
+        monkeypatch.setenv(name, value)
+    path = plain(azurite.url("conditions/a"))
+    key = split_remote(path)[1]
+    bucket = bucket_of(path)
+    assert bucket.look(key) == Look()
+    bucket.put(key, b"1", "")
+    seen = bucket.look(key)
+    assert seen.version
+    assert 0 <= seen.age < _READY_SECONDS
+    for version in ("", '"0x8D0000000000000"'):
+        with pytest.raises(OvertakenError):
+            bucket.put(key, b"2", version)
+    bucket.put(key, b"2", seen.version)
+    with pytest.raises(OvertakenError):
+        bucket.put(key, b"3", seen.version)
+    assert azurite.files("conditions") == {"a": b"2"}
+    bucket.remove(key)
+    with pytest.raises(OvertakenError):
+        bucket.put(key, b"3", seen.version)
+    assert azurite.files("conditions") == {}
+
+
+def test_large_files(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file in parts is whole or absent, never replaces one, and can be copied."""
+    for name, value in azurite.environment.items():
+        monkeypatch.setenv(name, value)
+    path = plain(azurite.url("large/a"))
+    bucket = bucket_of(path)
+    data = os.urandom(2 * PART_BYTES + 1)
+    (tmp_path / "a").write_bytes(data)
+    bucket.put_file("large/a", str(tmp_path / "a"), new=True)
+    with pytest.raises(OvertakenError):
+        bucket.put_file("large/a", str(tmp_path / "a"), new=True)
+    bucket.copy("large/a", "large/b")
+    assert azurite.files("large") == {"a": data, "b": data}
+    bucket.remove_below("large")
+    assert azurite.files("large") == {}
+
+
+def test_what_is_missing_is_named(azurite: Azurite, tmp_path: Path) -> None:
+    """A container that is not there, and a key that is wrong: without any secret."""
+    program = Program(azurite, tmp_path)
+    (tmp_path / "in.csv").write_text("a\n1\n")
+    missing = azurite.url("out").replace(f"//{_CONTAINER}/", "//none/")
+    done = program.run("convert", "in.csv", missing, code=1)
+    assert "there is no such bucket" in done.err
+    wrong = base64.b64encode(b"wrong" * 7).decode()
+    program = Program(azurite, tmp_path, AZURE_STORAGE_KEY=wrong)
+    done = program.run("convert", "in.csv", azurite.url("wrong"), code=1)
+    assert wrong not in done.err
+    assert azurite.files("wrong") == {}

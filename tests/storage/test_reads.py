@@ -13,7 +13,7 @@ from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.storage.program import Program, assert_same
 from tests.support.runs import convert
 from transforms import files
-from transforms.storage import remote, remote_reads
+from transforms.storage import remote
 from transforms.storage.entries import TooLargeError
 
 _NAMES = ("in/plain", "in/with space+plus%and~", "in/é/한글", "in/empty")
@@ -31,7 +31,7 @@ def reached(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faul
 def by_arrow(monkeypatch: pytest.MonkeyPatch, path: str) -> tuple[bytes, int]:
     """Reads a file as all are read that are few."""
     with monkeypatch.context() as patch:
-        patch.setattr(remote_reads, "_FEW_READS", 10**9)
+        patch.setattr(remote, "_FEW_READS", 10**9)
         return files.read_stamped(path)
 
 
@@ -47,7 +47,7 @@ def test_one_request_a_read(
     s3_server.write(name, data)
     path = f"{s3_server.url}/{name}"
     expected = by_arrow(monkeypatch, path)
-    monkeypatch.setattr(remote_reads, "_FEW_READS", 0)
+    monkeypatch.setattr(remote, "_FEW_READS", 0)
     reached.set()
     before = len(reached.requests)
     assert files.read_stamped(path) == expected == (data, expected[1])
@@ -67,7 +67,7 @@ def test_what_fails_is_read_by_arrow(
     s3_server.write("in/a", data)
     path = f"{s3_server.url}/in/a"
     expected = by_arrow(monkeypatch, path)
-    monkeypatch.setattr(remote_reads, "_FEW_READS", 0)
+    monkeypatch.setattr(remote, "_FEW_READS", 0)
     for rule in (
         Rule("status", status=503, code="SlowDown"),
         Rule("status", status=301, code="PermanentRedirect"),
@@ -109,5 +109,5 @@ def test_images_of_a_bucket(
     heads = methods.count("HEAD")
     headline("H14", f"{count} images: {methods.count('GET')} GET, {heads} HEAD")
     assert methods.count("GET") == count
-    assert heads <= remote_reads._FEW_READS
+    assert heads <= remote._FEW_READS
     assert_same(s3_server, "out", tmp_path / "local")

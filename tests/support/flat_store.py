@@ -7,12 +7,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import (
-    file_systems,
-    remote_look,
-    remote_reads,
-    remote_writes,
-)
+from transforms.storage import arrow
 
 __all__ = ["WRITTEN", "FlatStore", "install"]
 
@@ -69,5 +64,4 @@ def install(store: FlatStore, patch: pytest.MonkeyPatch) -> None:
     def system(path: str) -> tuple[FlatStore, str]:
         return store, path.partition("://")[2]
 
-    for module in (file_systems, remote_look, remote_reads, remote_writes):
-        patch.setattr(module, "file_system", system)
+    patch.setattr(arrow, "file_system", system)

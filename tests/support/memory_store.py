@@ -13,14 +13,9 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import (
-    object_clients,
-    remote_look,
-    remote_reads,
-    remote_writes,
-)
-from transforms.storage.object_store import Listed, Look, OvertakenError, Upload
-from transforms.work import versions
+from transforms.storage import arrow, buckets
+from transforms.storage.buckets import Bucket, Upload
+from transforms.storage.entries import Look, OvertakenError
 
 __all__ = ["MemoryStore", "install"]
 
@@ -29,8 +24,8 @@ _NOW = 2_000_000_000
 _SECOND_NS = 10**9
 
 
-class MemoryStore:
-    """Objects by key; see `transforms.storage.object_store.Client`.
+class MemoryStore(Bucket):
+    """Objects by key; see `Bucket`.
 
     Attributes:
       unfinished: uploads in parts.
@@ -68,21 +63,14 @@ class MemoryStore:
         found = self._objects.get(key)
         return Look() if found is None else Look(*found[1:])
 
-    def put(self, key: str, data: bytes) -> None:
-        version = hashlib.blake2b(data, digest_size=8).hexdigest()
-        self._objects[key] = bytes(data), version, 0.0
+    def put(self, key: str, data: bytes, version: str | None = None) -> None:
+        if version is not None and self.look(key).version != version:
+            raise OvertakenError(key)
+        word = hashlib.blake2b(data, digest_size=8).hexdigest()
+        self._objects[key] = bytes(data), word, 0.0
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
-        data = pathlib.Path(local).read_bytes()
-        if new:
-            self.put_if(key, data, "")
-        else:
-            self.put(key, data)
-
-    def put_if(self, key: str, data: bytes, version: str) -> None:
-        if self.look(key).version != version:
-            raise OvertakenError(key)
-        self.put(key, data)
+        self.put(key, pathlib.Path(local).read_bytes(), "" if new else None)
 
     def copy(self, key: str, to: str) -> None:
         self.put(to, self.read(key))
@@ -94,9 +82,6 @@ class MemoryStore:
         for key in self.keys:
             if key.startswith(f"{folder}/"):
                 self.remove(key)
-
-    def list_in(self, folder: str) -> list[Listed] | None:
-        return None
 
     def uploads(self, prefix: str) -> list[Upload]:
         return [each for each in self.unfinished if each.key.startswith(prefix)]
@@ -169,8 +154,6 @@ def install(store: MemoryStore, patch: pytest.MonkeyPatch) -> MemoryStore:
     def system(path: str) -> tuple[MemoryStore, str]:
         return store, "/".join(path.split("/")[3:])
 
-    for module in (remote_look, remote_reads, remote_writes):
-        patch.setattr(module, "file_system", system)
-    for client in (object_clients, versions):
-        patch.setattr(client, "client_of", lambda path: store)
+    patch.setattr(arrow, "file_system", system)
+    patch.setattr(buckets, "client_of", lambda path, attempts="": store)
     return store

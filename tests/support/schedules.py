@@ -45,7 +45,7 @@ from transforms.shards.shard_job import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import Publication
-from transforms.storage import file_systems
+from transforms.storage import retry
 from transforms.storage.row_spool import RowSpool
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
@@ -136,7 +136,7 @@ class _Run:
 @contextlib.contextmanager
 def in_turns() -> Iterator[None]:
     """Lets each run wait for its turn before each request, and notes the answers."""
-    numbered = file_systems._numbered
+    numbered = retry._numbered
 
     def in_turn(path: str, work: Callable[[], Any]) -> Any:
         run: _Run | None = getattr(_RUN, "run", None)
@@ -159,7 +159,7 @@ def in_turns() -> Iterator[None]:
         return f"{run.number:06x}{run.words:06x}"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_systems, "_numbered", in_turn)
+        patch.setattr(retry, "_numbered", in_turn)
         patch.setattr(bucket, "_new_word", new_word)
         yield
 

@@ -11,7 +11,7 @@ A data folder is named by a digest of all that decides the bytes of its files, a
 word for the manifest that the run has seen when it started. So runs of one job put
 equal files under equal names, and may be at work at the same time; runs of other jobs
 have other folders. No file there is ever replaced: it is put only if it is absent, and
-what is there already must be equal (`transforms.storage.remote_writes`). The manifest
+what is there already must be equal (`transforms.storage.remote`). The manifest
 decides: of two runs the first to put it has won, for the other has seen an older one.
 
 Only three things are removed: what the replaced manifest names, after the new one is
@@ -49,11 +49,11 @@ from transforms.core.manifest import (
 from transforms.errors import DamageError, RaceError, TargetError, first_few
 from transforms.publishing.published import SHARED, overtaken
 from transforms.sidecars.tfds import pointers_to
-from transforms.storage import object_clients
-from transforms.storage.file_systems import asked
-from transforms.storage.object_store import OvertakenError
+from transforms.storage.arrow import walk
+from transforms.storage.buckets import bucket_of
+from transforms.storage.entries import Found, OvertakenError
 from transforms.storage.paths import split_remote, work_folder
-from transforms.storage.remote_look import Found, walk
+from transforms.storage.retry import asked
 from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
 from transforms.work.versions import look_at, put_if, version_of
@@ -110,6 +110,8 @@ class BucketTarget:
         return version_of(self._manifest)
 
     def check_contents(self) -> Manifest | None:
+        # Raises where the client of the store is not installed.
+        bucket_of(self.directory)
         place, key = split_remote(self.directory)
         if not key.strip("/"):
             raise TargetError(
@@ -144,12 +146,17 @@ class BucketTarget:
         return manifest, sorted(names)
 
     def check_replaceable(self) -> None:
-        if object_clients.client_of(self.directory) is None:
-            raise _wants_extra(self.directory, "Replacing a dataset")
+        self._check_conditional("Replacing a dataset")
 
     def check_shared(self) -> None:
-        if object_clients.client_of(self.directory) is None:
-            raise _wants_extra(self.directory, "Writing the rows of a pipeline")
+        self._check_conditional("Writing the rows of a pipeline")
+
+    def _check_conditional(self, what: str) -> None:
+        if not bucket_of(self.directory).conditional:
+            raise TargetError(
+                f"{what} needs a store that writes on a condition; "
+                f"{split_remote(self.directory)[0]!r} does not. Choose another output."
+            )
 
     def check_work_folder(self) -> None:
         """Does nothing: what is not ours there is never touched."""
@@ -310,12 +317,12 @@ class BucketTarget:
         """
         if left.age < older_than:
             return False
-        client = object_clients.client_of(self.directory)
+        bucket = bucket_of(self.directory)
         for name in left.folders:
             path = self._use(name)
             look = look_at(path)
-            # Without the client of a store there is no clock to tell the age by.
-            is_young = client is not None and look.age < older_than
+            # HDFS has no clock to tell the age by.
+            is_young = bucket.conditional and look.age < older_than
             if bool(look.version) != (name in left.noted) or (
                 look.version and is_young
             ):
@@ -345,8 +352,7 @@ class BucketTarget:
         for name in left.folders:
             files.remove_file(self._use(name))
         for key, word in left.uploads:
-            if client is not None:
-                asked(self.directory, functools.partial(client.give_up, key, word))
+            asked(self.directory, functools.partial(bucket.give_up, key, word))
         self._remove_empty()
         return True
 
@@ -483,22 +489,20 @@ class BucketTarget:
         """Returns the seconds since 1970 by the clock of the store."""
         for each in sorted(found, key=lambda each: -each.modified_ns):
             look = look_at(each.path)
-            if look.version and object_clients.client_of(each.path) is not None:
+            if look.version and bucket_of(each.path).conditional:
                 return each.modified_ns / _SECOND_NS + look.age
         return time.time()
 
     def _uploads(self) -> list[tuple[str, str, float]]:
         """Returns (key, word, begun) of unfinished uploads of runs on the target."""
-        client = object_clients.client_of(self.directory)
-        if client is None:
-            return []
+        bucket = bucket_of(self.directory)
         key = split_remote(self.directory)[1]
         work = split_remote(self._folder)[1]
         prefixes = (f"{key}/", f"{key}.rejects.", f"{work}/")
         return [
             (each.key, each.word, each.begun)
             for prefix in prefixes
-            for each in asked(self.directory, functools.partial(client.uploads, prefix))
+            for each in asked(self.directory, functools.partial(bucket.uploads, prefix))
         ]
 
     def _is_removed(self, name: str) -> RaceError:
@@ -509,8 +513,7 @@ class BucketTarget:
         )
 
     def _remove_empty(self) -> None:
-        # Some stores keep a folder that is empty.
-        if object_clients.client_of(self._folder) is None:
+        if not bucket_of(self._folder).flat:
             for folder in (f"{self._folder}/{_USES}", self._folder):
                 if not _names_in(folder):
                     files.remove_tree(folder)
@@ -610,16 +613,3 @@ def _at(path: str) -> bytes | None:
         return files.read_bytes(path)
     except FileNotFoundError:
         return None
-
-
-def _wants_extra(path: str, what: str) -> TargetError:
-    extra = object_clients.extra_of(path)
-    advice = (
-        f"Install it with pip install 'beam-tfrecord[{extra}]', or choose"
-        if extra
-        else "Choose"
-    )
-    return TargetError(
-        f"{what} needs a store that writes on a condition, and its own client; "
-        f"{split_remote(path)[0]!r} is reached without one. {advice} another output."
-    )

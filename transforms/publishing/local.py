@@ -22,7 +22,7 @@ from transforms.publishing import derived_files
 from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import SHARED, overtaken, read_manifest
 from transforms.storage import folders
-from transforms.storage.object_store import OvertakenError
+from transforms.storage.entries import OvertakenError
 from transforms.storage.paths import absolute, work_folder
 from transforms.storage.retry import persistently
 from transforms.work.receipts import count_finished, keep_for_next

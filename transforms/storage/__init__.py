@@ -1,11 +1,11 @@
 """What the file layer is built on; the rest of the library uses `transforms.files`.
 
 paths.py          paths of this machine and of stores; parameters taken off
-retry.py          what is tried again, how often and for how long
+retry.py          what is tried again, and what the errors of stores mean
 folders.py        changes of names on this machine, and the swap of two folders
-file_systems.py   a connection to each place, by Arrow
-object_store.py   what stores can do beyond that, and how they fail
-s3_client.py gcs_client.py object_clients.py
-                  by their own clients, where those are installed
-remote.py         files there: list, read ahead, upload, remove
+arrow.py          what is in stores, by Arrow
+buckets.py        what is written there, by the stores' own clients
+s3.py gcs.py azure.py hdfs.py
+                  each store, by Arrow and by its own client
+remote.py         files there: read ahead, upload, remove
 """

@@ -4,11 +4,11 @@ import errno
 import functools
 import os
 
-from transforms.storage import object_clients
-from transforms.storage.file_systems import asked
+from transforms.storage.arrow import look
+from transforms.storage.buckets import HDFS, bucket_of
 from transforms.storage.paths import is_remote, split_remote
-from transforms.storage.remote_look import look
-from transforms.storage.remote_writes import is_frozen
+from transforms.storage.remote import is_frozen
+from transforms.storage.retry import asked
 
 # What file systems say that link no files, or not these two.
 _NO_LINKS = frozenset(
@@ -46,11 +46,11 @@ def duplicate(source: str, target: str) -> bool:
             raise
         return True
     (place, key), (new_place, new_key) = split_remote(source), split_remote(target)
-    client = object_clients.client_of(target)
-    if client is None or place != new_place:
+    if place != new_place or target.startswith(HDFS):
         return False
+    bucket = bucket_of(target)
     if is_frozen(target) and look(target) is not None:
         # Another run of the same job has put it; only its bytes say that it is equal.
         return False
-    asked(target, functools.partial(client.copy, key, new_key))
+    asked(target, functools.partial(bucket.copy, key, new_key))
     return True

@@ -82,3 +82,38 @@ class TooLargeError(OSError):
         super().__init__(errno.EFBIG, os.strerror(errno.EFBIG), path)
         self.size = size
         self.modified_ns = modified_ns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What is at a remote path.
+
+    Attributes:
+      path: whole, with its scheme.
+      is_folder: whether it is a folder; of an object store, a prefix.
+      size: bytes of a file.
+      modified_ns: of a file, whole seconds.
+    """
+
+    path: str
+    is_folder: bool
+    size: int = 0
+    modified_ns: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """What one request tells about an object.
+
+    Attributes:
+      version: which every write changes; "" for no object.
+      age: seconds since it was written, by the store's clock alone; 0 where nothing
+        tells it.
+    """
+
+    version: str = ""
+    age: float = 0.0
+
+
+class OvertakenError(Exception):
+    """A conditional write failed: the object has another version than required."""

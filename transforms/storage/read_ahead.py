@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from transforms.storage.file_systems import CONNECTIONS
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+# Connections of one process to one place.
+CONNECTIONS = 64
 
 
 def read_ahead(

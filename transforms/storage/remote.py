@@ -1,64 +1,71 @@
-"""Files in object stores and other remote file systems, over `pyarrow.fs`.
+"""Files in object stores and other remote file systems.
 
-Paths have a scheme; see `transforms.storage.paths`. Failures that pass are tried again,
-the others become an OSError with a number.
+Paths have a scheme; see `transforms.storage.paths`. `pyarrow.fs` lists and reads them
+(`transforms.storage.arrow`), and the stores' own clients write them
+(`transforms.storage.buckets`). Failures that pass are tried again, the others become an
+OSError with a number.
 
-A store lists names in pages, of 1,000 mostly, each after the one before. So the first
-levels are listed folder by folder, and all that is below each folder found there by
-itself.
+Times of modification count in whole seconds: stores list them finer than they tell
+them of one object. An object appears when its upload is complete; a file is first
+finished and read back in a temporary file of this machine.
 """
 
-import collections
 import concurrent.futures
+import contextlib
+import datetime
 import errno
+import functools
 import io
 import itertools
 import os
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
-from transforms.errors import SpecError, source_error
+import google_crc32c
+
+from transforms.core.manifest import is_data_folder
+from transforms.errors import (
+    DamageError,
+    RaceError,
+    SpecError,
+    StorageError,
+    source_error,
+)
+from transforms.storage import arrow, buckets
+from transforms.storage.buckets import HDFS, bucket_of
 from transforms.storage.drafts import Draft
-from transforms.storage.entries import FileEntry, Standing, is_hidden, stamp
-from transforms.storage.file_list import FileList, FileLister
-from transforms.storage.file_systems import CONNECTIONS
-from transforms.storage.paths import relative
-from transforms.storage.remote_look import (
+from transforms.storage.entries import (
+    FileEntry,
     Found,
-    expand,
-    look,
-    look_at_level,
-    look_in,
-    walk,
+    OvertakenError,
+    Standing,
+    TooLargeError,
+    stamp,
 )
-from transforms.storage.remote_reads import (
-    RemoteFile,
-    fetched,
-    is_held,
-    read_all,
-    read_at_once,
-    remembered,
-)
-from transforms.storage.remote_writes import (
-    RemoteDraft,
-    put,
-    remove_file,
-    remove_tree,
-)
-from transforms.storage.row_spool import BATCH_ROWS
+from transforms.storage.paths import is_remote, relative, split_remote
+from transforms.storage.read_ahead import CONNECTIONS, read_ahead
+from transforms.storage.retry import asked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from transforms.storage.file_list import FileList
+
 # Reads of an open file fetch at least this much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
-# Folders listed at the same time, at most.
-_AT_ONCE = 16
-# Names in answers of the store, at a time: they take 0.2 KB each.
-_NAMES_AT_ONCE = 1 << 18
-# Fewer folders than that are listed one level deeper, up to this one.
-_LEVELS = 3
+_COPY_BYTES = 8 << 20
+_FILES_REMEMBERED = 4
+_SECOND_NS = 10**9
+# As many reads take no longer than to load a store's client library, 0.3 s.
+_FEW_READS = 32
+
+# Counts the reads of whole files and of parts.
+_reads = itertools.count()
+# Path -> the file's state when it was read, and its bytes.
+_remembered: dict[str, tuple[Found, bytes]] = {}
+# Path -> bytes and time of a file that was fetched ahead of those who read it now.
+_held: dict[str, tuple[bytes, int]] = {}
 
 
 class RemoteStorage:
@@ -68,7 +75,7 @@ class RemoteStorage:
     """
 
     def exists(self, path: str) -> bool:
-        return look(path) is not None
+        return arrow.look(path) is not None
 
     def is_pattern(self, path: str) -> bool:
         return any(c in path for c in "*?[") and not self.exists(path)
@@ -90,19 +97,17 @@ class RemoteStorage:
             return {path: size for path, size in found if size is not None}
 
     def standing(self, path: str) -> Standing:
-        found = look(path)
+        found = arrow.look(path)
         if found is None:
             return ""
         return "folder" if found.is_folder else "file"
 
     def expand(self, pattern: str) -> list[str]:
-        return expand(pattern)
+        return arrow.expand(pattern)
 
     def list_tree(self, root: str) -> "FileList":
-        # Here, because what only checks files is to start without Arrow.
-
         try:
-            return _list_below(root)
+            return arrow.list_below(root)
         except OSError as error:
             raise source_error(
                 f"Every folder of the source must be readable; {root!r} is not: "
@@ -111,17 +116,17 @@ class RemoteStorage:
             ) from error
 
     def names_in(self, folder: str) -> list[str]:
-        return [os.path.basename(found.path) for found in look_in(folder)]
+        return [os.path.basename(found.path) for found in arrow.look_in(folder)]
 
     def entries_in(self, folder: str, root: str) -> list[FileEntry]:
         return [
             FileEntry(relative(found.path, root), found.size, found.modified_ns)
-            for found in look_in(folder)
+            for found in arrow.look_in(folder)
             if not found.is_folder
         ]
 
     def stat_entry(self, path: str, root: str) -> FileEntry:
-        found = look(path)
+        found = arrow.look(path)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return FileEntry(relative(path, root), found.size, found.modified_ns)
@@ -140,15 +145,15 @@ class RemoteStorage:
         """The whole file is fetched."""
         import pyarrow as pa
 
-        return pa.BufferReader(remembered(path))
+        return pa.BufferReader(_bytes_of(path))
 
     def read_stamped(self, path: str, limit: int | None) -> tuple[bytes, int]:
-        data, modified_ns = read_all(path, limit)
+        data, modified_ns = _read_all(path, limit)
         return data, stamp(len(data), modified_ns)
 
     def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
-        is_simple = start < stop and not is_held(path)
-        if is_simple and (found := read_at_once(path, (start, stop))):
+        is_simple = start < stop and path not in _held
+        if is_simple and (found := _read_at_once(path, (start, stop))):
             return found[0], stamp(*found[1:])
         with RemoteFile(path) as file:
             return file.read_range(start, stop), file.stamp
@@ -165,13 +170,21 @@ class RemoteStorage:
         attempts: str,
         durable: bool,
     ) -> None:
-        put(path, b"".join(pieces), attempts=attempts)
+        data = b"".join(pieces)
+        bucket, key = bucket_of(path, attempts), split_remote(path)[1]
+        if is_frozen(path):
+            put_new = functools.partial(bucket.put, key, data, "")
+            _put_once(path, google_crc32c.value(data), put_new)
+        else:
+            asked(path, lambda: bucket.put(key, data))
 
     def remove_file(self, path: str, *, below: str) -> None:
-        remove_file(path)
+        bucket, key = bucket_of(path), split_remote(path)[1]
+        asked(path, lambda: bucket.remove(key))
 
     def remove_tree(self, path: str, *, below: str) -> None:
-        remove_tree(path)
+        bucket, key = bucket_of(path), split_remote(path)[1]
+        asked(path, lambda: bucket.remove_below(key))
 
     def sync_directory(self, path: str) -> None:
         """Does nothing: what a store has confirmed is durable."""
@@ -180,86 +193,338 @@ class RemoteStorage:
         return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _list_below(root: str) -> FileList:
-    """Returns the files below a folder in a store; none where there is no such folder.
+def _read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
+    """Returns a whole file and its time of modification.
 
     Raises:
-      OSError: it cannot be listed.
-      StorageError: nor could it when it was tried again.
+      OSError: it cannot be read.
+      TooLargeError: it has more bytes than `limit`, and was not read.
     """
-    taken = _Taken(root)
-    waiting: collections.deque[concurrent.futures.Future[int]] = collections.deque()
-    # Until an answer says how long they are, one at a time.
-    most = 1
-    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        for folder in _spread(root, pool, taken):
-            while len(waiting) >= most:
-                longest = waiting.popleft().result()
-                most = min(_AT_ONCE, max(_NAMES_AT_ONCE // max(longest, 1), 1))
-            waiting.append(pool.submit(taken.add_below, folder))
-        for each in waiting:
-            each.result()
-    return taken.files()
+    if held := _held.get(path):
+        if limit is not None and len(held[0]) > limit:
+            raise TooLargeError(path, len(held[0]), held[1])
+        return held
+    if found := _read_at_once(path, limit=limit):
+        data, size, modified_ns = found
+        if limit is not None and size > limit:
+            raise TooLargeError(path, size, modified_ns)
+        return data, modified_ns
+    system, inside = arrow.file_system(path)
+    _check_there(path)
+
+    def fetch() -> tuple[bytes, int]:
+        # A stream: for a random access file Arrow asks Google's store once more.
+        with system.open_input_stream(inside, compression=None) as stream:
+            modified_ns = _modified_ns(stream, path)
+            if limit is not None and (size := _stated_size(stream, path)) > limit:
+                raise TooLargeError(path, size, modified_ns)
+            return stream.read(), modified_ns
+
+    return asked(path, fetch)
 
 
-def _spread(root: str, pool: concurrent.futures.Executor, taken: "_Taken") -> list[str]:
-    """Returns folders that hold all files below the root but those it has listed."""
-    whole: list[str] = []
-    wanted = [root]
-    for _ in range(_LEVELS):
-        if len(whole) + len(wanted) >= _AT_ONCE:
-            break
-        deeper: list[str] = []
-        for folder, found in zip(wanted, pool.map(look_at_level, wanted), strict=True):
-            if found is None:
-                whole.append(folder)
-                continue
-            deeper += (each.path for each in found if each.is_folder)
-            taken.add(each for each in found if not each.is_folder)
-        wanted = deeper
-    return whole + wanted
+def _read_at_once(
+    path: str, part: tuple[int, int] | None = None, limit: int | None = None
+) -> tuple[bytes, int, int] | None:
+    """Returns bytes, and size and time of their file, for which Arrow asks before.
+
+    None where there is no such way, or it has failed, or its library would be loaded
+    for a few files.
+    """
+    if next(_reads) < _FEW_READS or not path.startswith("s3://"):
+        return None
+    with contextlib.suppress(OSError):
+        # That the settings are no good finds out who asks in another way.
+        client = buckets.client_of(path)
+        if client and (found := client.fetch(split_remote(path)[1], part, limit)):
+            return found[0], found[1], found[2] * _SECOND_NS
+    return None
 
 
-class _Taken:
-    """The files that were found so far, by any thread."""
+def _check_there(path: str) -> None:
+    """Raises FileNotFoundError where HDFS's client would print a traceback first."""
+    if path.startswith(HDFS):
+        found = arrow.look(path)
+        if found is None or found.is_folder:
+            number = errno.ENOENT if found is None else errno.EISDIR
+            raise OSError(number, os.strerror(number), path)
 
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._lister = FileLister()
-        self._lock = threading.Lock()
 
-    def add_below(self, folder: str) -> int:
-        """Lists all below a folder; returns how many files there are."""
-        return self.add(walk(folder))
+def _stated_size(file: Any, path: str) -> int:
+    """Returns the size of an open file, without another request where it says."""
+    facts = file.metadata() or {}
+    text = facts.get("Content-Length") or facts.get("size")
+    if text is not None:
+        return int(text)
+    found = arrow.look(path)
+    return 0 if found is None else found.size
 
-    def add(self, found: Iterable[Found]) -> int:
-        """Adds files, and returns their number; a hidden folder is one entry."""
-        count = 0
-        remaining = iter(found)
-        while some := list(itertools.islice(remaining, BATCH_ROWS)):
-            count += len(some)
-            self._add_some(some)
-        return count
 
-    def _add_some(self, found: Sequence[Found]) -> None:
-        paths: list[str] = []
-        sizes: list[int] = []
-        modified: list[int] = []
-        hidden: list[str] = []
-        for each in found:
-            path = relative(each.path, self._root)
-            parts = path.split("/")
-            if any(map(is_hidden, parts)):
-                first = next(i for i, part in enumerate(parts) if is_hidden(part))
-                hidden.append("/".join(parts[: first + 1]))
-                continue
-            paths.append(path)
-            sizes.append(each.size)
-            modified.append(each.modified_ns)
-        with self._lock:
-            self._lister.add("", paths, sizes, modified)
-            self._lister.add_hidden("", hidden)
+def _modified_ns(file: Any, path: str) -> int:
+    """Returns when an open file was written, without another request where it says."""
+    facts = file.metadata() or {}
+    text = facts.get("Last-Modified") or facts.get("updated")
+    try:
+        written = datetime.datetime.fromisoformat((text or b"").decode())
+    except ValueError:
+        found = arrow.look(path)
+        if found is None:
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), path
+            ) from None
+        return found.modified_ns
+    return int(written.timestamp()) * _SECOND_NS
 
-    def files(self) -> FileList:
-        """Returns all of them, in the byte order of their paths."""
-        return self._lister.files()
+
+def fetched(sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
+    """Fetches small files ahead, side by side; see `transforms.files.fetched`."""
+
+    def fetch(file: tuple[str, int]) -> tuple[bytes, int] | None:
+        path, size = file
+        try:
+            return _read_all(path, limit) if size <= limit else None
+        except (OSError, StorageError):
+            # Whoever reads it next finds out why.
+            return None
+
+    contents = read_ahead(fetch, sizes, far=True)
+    for (path, _), content in zip(sizes, contents, strict=True):
+        if content is None:
+            yield
+            continue
+        _held[path] = content
+        try:
+            yield
+        finally:
+            _held.pop(path, None)
+
+
+def _reader(data: bytes) -> Any:
+    import pyarrow as pa
+
+    return pa.BufferReader(data)
+
+
+def _bytes_of(path: str) -> bytes:
+    """Returns the bytes of a file from a cache; reads it again after a change."""
+    if path in _held:
+        return _read_all(path)[0]
+    known = _remembered.get(path)
+    if known is None or arrow.look(path) != known[0]:
+        data, modified_ns = _read_all(path)
+        known = _remembered[path] = Found(path, False, len(data), modified_ns), data
+        while len(_remembered) > _FILES_REMEMBERED:
+            _remembered.pop(next(iter(_remembered)), None)
+    return known[1]
+
+
+class RemoteFile(io.RawIOBase):
+    """A file elsewhere, open for reading at any place.
+
+    Attributes:
+      name: its path.
+      size: bytes.
+      modified_ns: when it was last written.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.name = path
+        self._place = 0
+        self._file: Any = None
+        if held := _held.get(path):
+            data, self.modified_ns = held
+            self._file, self.size = _reader(data), len(data)
+            return
+        _check_there(path)
+        self.size, self.modified_ns = asked(path, self._facts)
+
+    @property
+    def stamp(self) -> int:
+        """See `transforms.storage.entries.stamp`."""
+        return stamp(self.size, self.modified_ns)
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Returns bytes [start, stop), fewer where the file ends before."""
+        stop = min(stop, self.size)
+        if start >= stop:
+            return b""
+        return asked(self.name, lambda: self._read_at(start, stop - start))
+
+    def _facts(self) -> tuple[int, int]:
+        with self._reset_after_failure():
+            file = self._opened()
+            return file.size(), _modified_ns(file, self.name)
+
+    def _read_at(self, start: int, size: int) -> bytes:
+        with self._reset_after_failure():
+            data: bytes = self._opened().read_at(size, start)
+        return data
+
+    @contextlib.contextmanager
+    def _reset_after_failure(self) -> Iterator[None]:
+        """Lets the next attempt open the file again."""
+        try:
+            yield
+        except OSError:
+            self._file = None
+            raise
+        except ValueError as error:
+            # Arrow opens a file of Google's store even where its first bytes were
+            # refused, and later raises ValueError because the file is closed.
+            self._file = None
+            reason = "the connection was closed"
+            raise OSError(errno.EIO, reason, self.name) from error
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            system, inside = arrow.file_system(self.name)
+            self._file = system.open_input_file(inside)
+        return self._file
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Reads as `io.RawIOBase` has it."""
+        view = memoryview(buffer).cast("B")
+        data = self.read_range(self._place, self._place + len(view))
+        view[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads as `io.RawIOBase` has it, without a copy."""
+        stop = self.size if size is None or size < 0 else self._place + size
+        data = self.read_range(self._place, stop)
+        self._place += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        """Reads as `io.RawIOBase` has it."""
+        return self.read(-1)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Seeks as `io.RawIOBase` has it."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}
+        self._place = max(start[whence] + offset, 0)
+        return self._place
+
+    def tell(self) -> int:
+        """Tells as `io.RawIOBase` has it."""
+        return self._place
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def close(self) -> None:
+        """Lets the connection go."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+        super().close()
+
+
+def is_frozen(path: str) -> bool:
+    """Whether a path is that of a file in a folder of a dataset, in an object store.
+
+    A manifest may name such a file at any time, so it is never replaced: who would
+    write another one must find the same bytes there.
+    """
+    return is_remote(path) and any(map(is_data_folder, path.split("/")[3:-1]))
+
+
+@contextlib.contextmanager
+def _temporary() -> Iterator[tuple[IO[bytes], str]]:
+    """Gives a temporary file and a name of it, which is no other process's.
+
+    Where the kernel names open files, it has no name in a folder: a killed process
+    leaves nothing.
+    """
+    if os.path.isdir("/proc/self/fd"):
+        with tempfile.TemporaryFile() as file:
+            yield file, f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(prefix="beam-tfrecord-") as named:
+            yield named, named.name
+
+
+class RemoteDraft:
+    """A file that is written here, and uploaded when it gets its name."""
+
+    def __init__(self, path: str, attempts: str) -> None:
+        self.path = path
+        self._attempts = attempts
+        self._open = contextlib.ExitStack()
+        self._file, self._name = self._open.enter_context(_temporary())
+        self._crc32c = 0
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Writes all of `data`; returns its length, or raises OSError."""
+        self._file.write(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
+        return memoryview(data).nbytes
+
+    def sync(self) -> None:
+        """Raises DamageError unless the file reads as it was written."""
+        self._file.flush()
+        self._file.seek(0)
+        crc = 0
+        while piece := self._file.read(_COPY_BYTES):
+            crc = google_crc32c.extend(crc, piece)
+        if crc != self._crc32c:
+            raise DamageError(
+                f"What is written must read the same; the temporary file for "
+                f"{self.path!r} has the checksum {crc:08x} and not "
+                f"{self._crc32c:08x}. Nothing was uploaded; look after the disk and "
+                f"the memory, and run again."
+            )
+
+    def publish(self) -> None:
+        """Uploads the file."""
+        with self._open:
+            self._upload()
+
+    def _upload(self) -> None:
+        bucket = bucket_of(self.path, self._attempts)
+        put = functools.partial(bucket.put_file, split_remote(self.path)[1], self._name)
+        if is_frozen(self.path):
+            put_new = functools.partial(put, new=True)
+            _put_once(self.path, self._crc32c, put_new)
+        else:
+            asked(self.path, put)
+
+    def discard(self) -> None:
+        """Forgets the file."""
+        self._open.close()
+
+
+def _put_once(path: str, crc32c: int, put_new: Callable[[], None]) -> None:
+    """Writes a file that is never replaced; one there must be equal.
+
+    Args:
+      path: the final name.
+      crc32c: of the content.
+      put_new: writes it on the condition that nothing is there.
+
+    Raises:
+      RaceError: a file is there with other bytes.
+    """
+    with contextlib.suppress(OvertakenError):
+        asked(path, put_new)
+        return
+    found = 0
+    with RemoteFile(path) as file:
+        while piece := file.read(_COPY_BYTES):
+            found = google_crc32c.extend(found, piece)
+    if found != crc32c:
+        raise RaceError(
+            f"A file of a dataset is never replaced; {path!r} has the CRC32C "
+            f"{found:08x}, and this run has made {crc32c:08x}. Another run has put it "
+            f"there, whose inputs or libraries were others, though nothing tells them "
+            f"apart. Nothing was committed. If no run is at work there, remove what "
+            f"is left with 'beam-tfrecord clean --older-than 0', and run again."
+        )

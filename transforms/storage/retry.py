@@ -10,6 +10,9 @@ could not write, and would call the next sync a success. The file is written aga
 instead. Changes of names are repeated where they were not made: see
 `transforms.storage.folders`.
 
+Errors of stores have no numbers, or not the usual ones: `_WORDS` and `_STATUSES` say
+what they mean, and `asked` repeats requests.
+
 A transient failure must never become a reject: the item exists. So when the last try
 has failed too, the job ends with a `StorageError`. That is no OSError, so the code that
 turns unreadable files into rejects does not catch it.
@@ -18,6 +21,7 @@ turns unreadable files into rejects does not catch it.
 import contextlib
 import dataclasses
 import errno
+import functools
 import itertools
 import logging
 import math
@@ -28,7 +32,9 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
-from transforms.errors import StorageError
+from transforms.errors import StorageError, bounded
+from transforms.storage.entries import OvertakenError
+from transforms.storage.paths import split_remote
 
 _Result = TypeVar("_Result")
 
@@ -50,15 +56,55 @@ _TRANSIENT = frozenset(
         errno.ENETUNREACH,
     )
 )
-# Errors of object stores, which Arrow raises without an errno: known by its words.
-_TRANSIENT_WORDS = re.compile(
-    r"AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING"
-    r"|REQUEST_TIMEOUT|INTERNAL_FAILURE)\b"
-    r"|\bHTTP status (?:code: )?(?:408|429|500|502|503|504)\b"
-    r"|google::cloud::Status\((?:UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED"
-    r"|ABORTED|INTERNAL)\b"
-    r"|\bcurlCode: (?:5|6|7|28|35|52|55|56)\b",
+# What stores say, and the number of the error that it means; the first that fits
+# counts. Arrow's errors mostly come without a number: they are known by their words.
+_WORDS = (
+    (
+        errno.ENOENT,
+        re.compile(
+            r"\b(?:NO_SUCH_KEY|NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)\b|HTTP status 404"
+            r"|No such (?:file or )?directory"
+        ),
+    ),
+    (
+        errno.EACCES,
+        re.compile(
+            r"\b(?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)\b"
+            r"|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED"
+        ),
+    ),
+    (
+        errno.EIO,
+        re.compile(
+            r"AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING"
+            r"|REQUEST_TIMEOUT|INTERNAL_FAILURE)\b"
+            r"|\bHTTP status (?:code: )?(?:408|429|500|502|503|504)\b"
+            r"|google::cloud::Status\((?:UNAVAILABLE|DEADLINE_EXCEEDED"
+            r"|RESOURCE_EXHAUSTED|ABORTED|INTERNAL)\b"
+            r"|\bcurlCode: (?:5|6|7|28|35|52|55|56)\b"
+        ),
+    ),
+    (
+        errno.EREMOTEIO,
+        re.compile(
+            r"HTTP status 4\d\d"
+            r"|(?:INVALID_ARGUMENT|FAILED_PRECONDITION|UNIMPLEMENTED):"
+        ),
+    ),
 )
+# As `_WORDS`, for the status of HTTP that the clouds' own clients report. Others of 500
+# and more may pass, others below will not.
+_STATUSES = {
+    **dict.fromkeys((401, 403), errno.EACCES),
+    **dict.fromkeys((408, 429), errno.EIO),
+    404: errno.ENOENT,
+}
+# The errno that Hadoop's client gives to unknown errors.
+_UNKNOWN = 255
+_LONGEST_REASON = 300
+# A place that did not answer gets no second tries for this long: many requests to a
+# dead server must not each wait for their last try.
+_SHUN_SECONDS = 30
 _FULL = {
     errno.ENOSPC: "its file system is full",
     errno.EDQUOT: "the quota there is used up",
@@ -100,6 +146,12 @@ class RetryPolicy:
 
 
 POLICY = RetryPolicy()
+# Other machines take longer to recover than a disk.
+_PATIENCE = RetryPolicy(attempts=6, growth=3.0)
+_ONCE = RetryPolicy(attempts=1)
+
+# Place -> when `_SHUN_SECONDS` end.
+_shunned_until: dict[str, float] = {}
 
 
 def is_transient(error: BaseException, also: Collection[int] = ()) -> bool:
@@ -112,7 +164,7 @@ def is_transient(error: BaseException, also: Collection[int] = ()) -> bool:
     if not isinstance(error, OSError):
         return False
     if error.errno is None:
-        return _TRANSIENT_WORDS.search(str(error)) is not None
+        return _number_of(str(error)) == errno.EIO
     return error.errno in _TRANSIENT or error.errno in also
 
 
@@ -153,6 +205,93 @@ def persistently(
             _log.warning("%s; it is tried again", _described(error, path))
         time.sleep(pause)
     raise AssertionError("counting does not end")
+
+
+def asked(path: str, work: Callable[[], _Result]) -> _Result:
+    """Does work at a store, and repeats it after transient failures.
+
+    A place that was given up a moment ago is not waited for again: what a failed run
+    clears away would take as long as its last request, each time.
+
+    Raises:
+      OSError: with a number and the path.
+      StorageError: it failed each time.
+    """
+    place = split_remote(path)[0]
+    shunned = time.monotonic() < _shunned_until.get(place, 0.0)
+    try:
+        result = persistently(
+            functools.partial(_numbered, path, work),
+            path=path,
+            policy=_ONCE if shunned else _PATIENCE,
+        )
+    except StorageError:
+        if not shunned:
+            _shunned_until[place] = time.monotonic() + _SHUN_SECONDS
+        raise
+    if shunned:
+        _shunned_until.pop(place, None)
+    return result
+
+
+def _numbered(path: str, work: Callable[[], _Result]) -> _Result:
+    """Does work; gives the OSError of a failure the errno that its text means.
+
+    What is not known to stay is taken to pass: an object that is there must not count
+    as one that cannot be read.
+    """
+    import pyarrow as pa
+
+    try:
+        return work()
+    except OSError as error:
+        if error.errno is not None and error.filename is not None:
+            raise
+        raise _with_number(error, path) from error
+    except (ValueError, pa.ArrowException) as error:
+        raise OSError(errno.EINVAL, reason_of(error), path) from error
+
+
+def _with_number(error: OSError, path: str) -> OSError:
+    number, reason = _number_of(str(error)), reason_of(error)
+    if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if isinstance(error, PermissionError) or number == errno.EACCES:
+        return PermissionError(errno.EACCES, reason, path)
+    if error.errno == _UNKNOWN:
+        reason = "it failed; what Hadoop's client has printed before says in which way"
+        return OSError(errno.EIO, reason, path)
+    if is_transient(error):
+        return OSError(errno.EIO, reason, path)
+    return OSError(error.errno or number or errno.EIO, reason, path)
+
+
+def _number_of(text: str) -> int:
+    """Returns the number of the error that a text describes; 0 for unknown."""
+    return next((number for number, words in _WORDS if words.search(text)), 0)
+
+
+def of_status(status: int, found: str, path: str) -> Exception:
+    """Returns the error for an HTTP status.
+
+    Args:
+      status: of HTTP.
+      found: what the answer said besides.
+      path: that it was about.
+    """
+    said = bounded(f"the store answered {status} {found}".rstrip(), _LONGEST_REASON)
+    if status == 412:
+        return OvertakenError(said)
+    number = _STATUSES.get(status, errno.EIO if status >= 500 else errno.EREMOTEIO)
+    if number == errno.ENOENT:
+        said = os.strerror(number)
+    return OSError(number, said, path)
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the text of an error; a long one is cut in the middle."""
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return bounded(said, _LONGEST_REASON)
 
 
 def _described(error: OSError, path: str) -> str:

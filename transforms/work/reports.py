@@ -25,9 +25,8 @@ from transforms import files
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError
 from transforms.storage import folders
-from transforms.storage.entries import FileEntry
-from transforms.storage.object_clients import client_of
-from transforms.storage.object_store import OvertakenError
+from transforms.storage.buckets import bucket_of
+from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.paths import Access, is_remote, split_remote
 from transforms.work.versions import put_if, version_of
 
@@ -101,10 +100,10 @@ class Reports:
         Raises:
           OSError, StorageError: the store does not answer.
         """
-        client = client_of(self.folder) if is_remote(self.folder) else None
-        if client is None:
+        if not is_remote(self.folder):
             return files.is_file(self.submitter)
-        return client.look(split_remote(self.submitter)[1]).version != ""
+        key = split_remote(self.submitter)[1]
+        return bucket_of(self.folder).look(key).version != ""
 
     def sign_on(self, worker: Worker) -> None:
         """Writes the report of a worker, and renews it until the run ends.

@@ -1,15 +1,13 @@
 """Versions of objects, and writes that require the version last seen.
 
-With the store's own client (`transforms.storage.object_clients`) the store itself
-decides which of two writers wins. Without it two runs that look at the same moment may
-both write.
+The store itself decides which of two writers wins; see `transforms.storage.buckets`.
 """
 
 from transforms import files
-from transforms.storage.file_systems import asked
-from transforms.storage.object_clients import client_of
-from transforms.storage.object_store import Look, OvertakenError
-from transforms.storage.paths import split_remote
+from transforms.storage.buckets import bucket_of
+from transforms.storage.entries import Look
+from transforms.storage.paths import is_remote, split_remote
+from transforms.storage.retry import asked
 
 
 def version_of(path: str) -> str:
@@ -18,13 +16,10 @@ def version_of(path: str) -> str:
 
 
 def look_at(path: str) -> Look:
-    """Returns the version and the age of an object.
-
-    Without the store's client the age is 0: there is no clock to tell it by.
-    """
-    client = client_of(path)
-    if client is not None:
-        return asked(path, lambda: client.look(split_remote(path)[1]))
+    """Returns the version and the age of an object, or of a file of this machine."""
+    if is_remote(path):
+        bucket, key = bucket_of(path), split_remote(path)[1]
+        return asked(path, lambda: bucket.look(key))
     if not files.is_file(path):
         return Look()
     entry = files.stat_entry(path, "")
@@ -43,11 +38,5 @@ def put_if(path: str, data: bytes, version: str, *, attempts: str = "") -> None:
     Raises:
       OvertakenError: it has another version; nothing was written.
     """
-    client = client_of(path)
-    if client is not None:
-        key = split_remote(path)[1]
-        asked(path, lambda: client.put_if(key, data, version))
-        return
-    if version_of(path) != version:
-        raise OvertakenError(path)
-    files.write_file(path, data, attempts=attempts)
+    bucket, key = bucket_of(path, attempts), split_remote(path)[1]
+    asked(path, lambda: bucket.put(key, data, version))

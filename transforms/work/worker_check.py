@@ -25,9 +25,9 @@ from transforms.errors import (
     WorkerError,
     first_few,
 )
-from transforms.storage.object_clients import client_of, extra_of
-from transforms.storage.object_store import reason_of
+from transforms.storage.buckets import client_of, extra_of
 from transforms.storage.paths import is_remote
+from transforms.storage.retry import reason_of
 from transforms.storage.visibility import Witness
 from transforms.work.reports import FailureReports, Reports
 
@@ -129,8 +129,6 @@ class WorkerRules:
       versions: that they must have.
       reports: where workers report; None where nobody reads that.
       elsewhere: whether the workers' machines share no disk with the submitter's.
-      conditional: whether the submitter writes with the store's own client, which
-        alone knows conditions; then workers must as well.
       witnesses: of paths of the submitter's disk that all workers must see.
       variables: names of the variables that tell the submitter how stores are reached.
       named: whether facts name their workers, as those of engines do; the process of
@@ -140,7 +138,6 @@ class WorkerRules:
     versions: VersionRules
     reports: Reports | None = None
     elsewhere: bool = False
-    conditional: bool = False
     witnesses: tuple[Witness, ...] = ()
     variables: tuple[str, ...] = ()
     named: bool = True
@@ -219,18 +216,17 @@ def _check_paths(witnesses: Sequence[Witness], worker: Worker) -> None:
 
 
 def _check_client(rules: WorkerRules, worker: Worker, folder: str) -> None:
-    """Raises WorkerError for a worker without the client that knows conditions."""
-    if rules.conditional and client_of(folder) is None:
+    """Raises WorkerError for a worker that cannot write to the store."""
+    if is_remote(folder) and client_of(folder) is None:
         raise WorkerError(
-            f"Every worker must write with the store's own client, which alone "
-            f"knows conditional writes; {worker.in_words()} does not have it. "
-            f"Install it in the workers' image: "
+            f"Every worker must write with the store's own client; "
+            f"{worker.in_words()} does not have it. Install it in the workers' image: "
             f"{rules.versions.install((), folder)}; nothing was committed."
         )
 
 
 def _check_store(rules: WorkerRules, reports: Reports, worker: Worker) -> None:
-    """Raises unless the work folder answers, by a client that knows conditions."""
+    """Raises unless the work folder answers, by the store's own client."""
     try:
         _check_client(rules, worker, reports.folder)
         is_on = reports.is_on()

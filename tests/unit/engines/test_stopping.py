@@ -11,7 +11,7 @@ from beam_pipeline.engines.submit import run_watched
 from beam_pipeline.engines.watch import stop
 from beam_pipeline.running import local as runner
 from transforms.errors import StorageError
-from transforms.storage import remote
+from transforms.storage import buckets
 from transforms.storage.retry import RetryPolicy
 from transforms.work.store import Store
 
@@ -87,11 +87,11 @@ def test_threads_of_this_process_stop_in_any_case(
     store = Store("s3://bucket/w", placed="s3://bucket/out/a", token="of this test")
     known = []
 
-    def put(path: str, data: bytes, *, attempts: str) -> None:
+    def client_of(path: str, attempts: str) -> None:
         known.append(store.is_abandoned)
         raise ConnectionRefusedError(111, "refused", path)
 
-    monkeypatch.setattr(remote, "put", put)
+    monkeypatch.setattr(buckets, "client_of", client_of)
     monkeypatch.setattr("transforms.storage.retry.POLICY", RetryPolicy(attempts=1))
     with pytest.raises((OSError, StorageError)):
         store.abandon()

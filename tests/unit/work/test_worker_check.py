@@ -240,7 +240,6 @@ def test_a_store_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     asked = dataclasses.replace(
         rules(Reports("s3://no-such-bucket/.out.beam-tfrecord/job/reports/run", "")),
-        conditional=True,
         variables=("AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL_S3"),
     )
     said = r"environment lacks AWS_ACCESS_KEY_ID, set where the job was submitted"

@@ -7,50 +7,75 @@ import errno
 import os
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transforms.storage.object_store import (
-    CONNECT_SECONDS,
-    READ_SECONDS,
-    Listed,
-    Look,
-    Upload,
-    age_of,
-    gcs_endpoint,
-    naming_missing_bucket,
-    of_status,
-    reason_of,
-    url_of,
-)
+from transforms.storage.buckets import CONNECT_SECONDS, READ_SECONDS, Bucket, age_of
+from transforms.storage.entries import Found, Look
+from transforms.storage.retry import of_status, reason_of
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 # What the client's own repetitions may take in all.
 _RETRY_SECONDS = 5
 _REMOVED_AT_ONCE = 8
+# So short that Arrow's client never repeats: its long pauses would add to ours.
+_ARROW_SECONDS = 0.1
+_SECOND_NS = 10**9
 
 
-class GcsClient:
-    """See `transforms.storage.object_store.Client`."""
+def connected(parameters: Mapping[str, str]) -> "pafs.GcsFileSystem":
+    """Returns the store as Arrow reaches it."""
+    import pyarrow.fs as pafs
 
-    def __init__(self, bucket: str, parameters: Mapping[str, str]) -> None:
+    endpoint = _endpoint(parameters)
+    scheme, _, host = endpoint.rpartition("://")
+    options: dict[str, Any] = {}
+    if host:
+        options["endpoint_override"] = host
+        options["scheme"] = parameters.get("scheme", scheme or "https")
+    if host or parameters.get("anonymous") == "true":
+        # Emulators know no accounts.
+        options["anonymous"] = True
+    limit = datetime.timedelta(seconds=_ARROW_SECONDS)
+    return pafs.GcsFileSystem(retry_time_limit=limit, **options)
+
+
+def _endpoint(parameters: Mapping[str, str]) -> str:
+    """Returns the endpoint that is configured; "" for Google's own."""
+    return (
+        parameters.get("endpoint_override")
+        or os.environ.get("STORAGE_EMULATOR_HOST")
+        or ""
+    )
+
+
+class GcsBucket(Bucket):
+    """See `Bucket`."""
+
+    def __init__(self, place: str, parameters: Mapping[str, str]) -> None:
         import google.auth.credentials
         import google.cloud.storage as storage
         import google.cloud.storage.retry
 
+        self.place = place
         options: dict[str, Any] = {}
-        if endpoint := gcs_endpoint(parameters):
-            options["client_options"] = {"api_endpoint": url_of(endpoint, parameters)}
+        if endpoint := _endpoint(parameters):
+            if "://" not in endpoint:
+                endpoint = f"{parameters.get('scheme', 'https')}://{endpoint}"
+            options["client_options"] = {"api_endpoint": endpoint}
             options["credentials"] = google.auth.credentials.AnonymousCredentials()
             options["project"] = os.environ.get("GOOGLE_CLOUD_PROJECT", "none")
         elif parameters.get("anonymous") == "true":
             options["credentials"] = google.auth.credentials.AnonymousCredentials()
             options["project"] = "none"
-        self._bucket = storage.Client(**options).bucket(bucket)
+        self._bucket = storage.Client(**options).bucket(place.partition("://")[2])
         retry = google.cloud.storage.retry.DEFAULT_RETRY.with_timeout(_RETRY_SECONDS)
         timeout = (CONNECT_SECONDS, READ_SECONDS)
         self._patience: dict[str, Any] = {"timeout": timeout, "retry": retry}
 
     def look(self, key: str) -> Look:
-        """See `Client`.
+        """See `Bucket`.
 
         Blobs of the library do not show the answer's `Date`, so it is asked directly.
         """
@@ -71,7 +96,7 @@ class GcsClient:
             return answer
 
         try:
-            with gcs_errors(self._path(key)):
+            with gcs_errors(self.path(key)):
                 answer = self._patience["retry"](ask)()
         except FileNotFoundError:
             return Look()
@@ -80,8 +105,8 @@ class GcsClient:
         return Look(str(found["generation"]), age_of(written, answer.headers["Date"]))
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
-        """See `Client`."""
-        with naming_missing_bucket(self._path()), gcs_errors(self._path(key)):
+        """See `Bucket`."""
+        with self.naming_missing(), gcs_errors(self.path(key)):
             self._bucket.blob(key).upload_from_filename(
                 local,
                 checksum="crc32c",
@@ -89,27 +114,20 @@ class GcsClient:
                 **self._patience,
             )
 
-    def put(self, key: str, data: bytes) -> None:
-        """See `Client`."""
-        with naming_missing_bucket(self._path()), gcs_errors(self._path(key)):
-            self._bucket.blob(key).upload_from_string(
-                data, checksum="crc32c", **self._patience
-            )
-
-    def put_if(self, key: str, data: bytes, version: str) -> None:
-        """See `Client`."""
-        with naming_missing_bucket(self._path()), gcs_errors(self._path(key)):
+    def put(self, key: str, data: bytes, version: str | None = None) -> None:
+        """See `Bucket`."""
+        with self.naming_missing(), gcs_errors(self.path(key)):
             self._bucket.blob(key).upload_from_string(
                 data,
                 checksum="crc32c",
-                if_generation_match=int(version or 0),
+                if_generation_match=None if version is None else int(version or 0),
                 **self._patience,
             )
 
     def copy(self, key: str, to: str) -> None:
-        """See `Client`."""
+        """See `Bucket`."""
         source, target = self._bucket.blob(key), self._bucket.blob(to)
-        with gcs_errors(self._path(key)):
+        with gcs_errors(self.path(key)):
             token = None
             while True:
                 # A large object is copied by several requests.
@@ -118,45 +136,40 @@ class GcsClient:
                     return
 
     def remove(self, key: str) -> None:
-        """See `Client`."""
-        with contextlib.suppress(FileNotFoundError), gcs_errors(self._path(key)):
+        """See `Bucket`."""
+        with contextlib.suppress(FileNotFoundError), gcs_errors(self.path(key)):
             self._bucket.blob(key).delete(**self._patience)
 
     def remove_below(self, folder: str) -> None:
-        """See `Client`."""
-        with gcs_errors(self._path(folder)):
+        """See `Bucket`."""
+        with gcs_errors(self.path(folder)):
             found = self._bucket.list_blobs(prefix=f"{folder}/", **self._patience)
             keys = [blob.name for blob in found]
         with concurrent.futures.ThreadPoolExecutor(_REMOVED_AT_ONCE) as pool:
             for _ in pool.map(self.remove, keys):
                 pass
 
-    def list_in(self, folder: str) -> list[Listed] | None:
-        """See `Client`: Arrow shows only folders that have an object of their own."""
+    def list_in(self, folder: str) -> list[Found]:
+        """Returns what is in a folder, of which Arrow shows too little.
+
+        It shows only folders that have an object of their own.
+        """
         prefix = f"{folder}/" if folder else ""
-        with gcs_errors(self._path(folder)):
+        with gcs_errors(self.path(folder)):
             pages = self._bucket.list_blobs(
                 prefix=prefix, delimiter="/", **self._patience
             )
             blobs = list(pages)
             folders = set(pages.prefixes)
-        names = [Listed(each.removeprefix(prefix)[:-1], True) for each in folders]
+        top = self.path(folder)
+        found = [Found(f"{top}/{it.removeprefix(prefix)[:-1]}", True) for it in folders]
         for blob in blobs:
             name = blob.name.removeprefix(prefix)
             if name and not name.endswith("/"):
                 seconds = int(blob.updated.timestamp()) if blob.updated else 0
-                names.append(Listed(name, False, blob.size or 0, seconds))
-        return names
-
-    def uploads(self, prefix: str) -> list[Upload]:
-        """Returns none: Google's store removes unfinished uploads by itself."""
-        return []
-
-    def give_up(self, key: str, upload: str) -> None:
-        """See `Client`; there is none to give up."""
-
-    def _path(self, key: str = "") -> str:
-        return f"gs://{self._bucket.name}/{key}".rstrip("/")
+                path, size = f"{top}/{name}", blob.size or 0
+                found.append(Found(path, False, size, seconds * _SECOND_NS))
+        return found
 
 
 @contextlib.contextmanager

@@ -18,29 +18,24 @@ import functools
 import os
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transforms.storage.file_systems import CONNECTIONS
-from transforms.storage.object_store import (
+from transforms.storage.buckets import (
     CONNECT_SECONDS,
+    PART_BYTES,
+    PARTS_AT_ONCE,
     READ_SECONDS,
-    Listed,
-    Look,
-    OvertakenError,
+    Bucket,
     Upload,
     age_of,
-    naming_missing_bucket,
-    no_bucket,
-    of_status,
-    reason_of,
-    s3_endpoint,
-    s3_region,
-    url_of,
 )
+from transforms.storage.entries import Look, OvertakenError
+from transforms.storage.read_ahead import CONNECTIONS
+from transforms.storage.retry import of_status, reason_of
 
-# Larger files go up in parts, so that a failure costs one part.
-_PART_BYTES = 16 << 20
-_PARTS_AT_ONCE = 4
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
 _ATTEMPTS = 3
 # The API's limit for one request.
 _KEYS_A_REQUEST = 1000
@@ -50,6 +45,51 @@ _CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
 _Read = tuple[bytes, int, int]
 # After as many failures in a row, nothing is read in this way any more.
 _MOST_FAILURES = 8
+
+
+def connected(parameters: Mapping[str, str], bucket: str) -> "pafs.S3FileSystem":
+    """Returns the store as Arrow reaches it."""
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+    # Its client opens as many connections as Arrow has threads, or 25: who reads from
+    # more threads of his own would wait for one.
+    pa.set_io_thread_count(max(pa.io_thread_count(), CONNECTIONS))
+    endpoint = _endpoint(parameters)
+    scheme, _, host = endpoint.rpartition("://")
+    options: dict[str, Any] = {
+        name: parameters[name]
+        for name in ("access_key", "secret_key", "session_token", "region")
+        if name in parameters
+    }
+    if parameters.get("anonymous") == "true":
+        options["anonymous"] = True
+    if host:
+        options["endpoint_override"] = host
+        options["scheme"] = parameters.get("scheme", scheme or "https")
+    elif not (options.keys() & {"region"} or _region()):
+        # Nobody says where the bucket is; Amazon does.
+        with contextlib.suppress(OSError):
+            options["region"] = pafs.resolve_s3_region(bucket)
+    return pafs.S3FileSystem(
+        connect_timeout=CONNECT_SECONDS, request_timeout=READ_SECONDS, **options
+    )
+
+
+def _endpoint(parameters: Mapping[str, str]) -> str:
+    """Returns the endpoint that is configured; "" for Amazon's own."""
+    return (
+        parameters.get("endpoint_override")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or ""
+    )
+
+
+def _region() -> str:
+    """Returns the region that the environment names; "" for none."""
+    names = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 class S3Reads:
@@ -86,15 +126,9 @@ class S3Reads:
         )
 
     def read(
-        self, key: str, part: tuple[int, int] | None = None, limit: int | None = None
+        self, key: str, part: tuple[int, int] | None, limit: int | None
     ) -> _Read | None:
-        """Reads an object; None where that fails: who asks in another way finds why.
-
-        Args:
-          key: of the object.
-          part: the first byte, and the one after the last; None for all.
-          limit: of an object that has more bytes, none are read.
-        """
+        """See `Bucket.fetch`; None also where it fails: Arrow finds why."""
         import botocore.exceptions
         import urllib3.exceptions
 
@@ -143,27 +177,28 @@ def _read(answer: Any, part: tuple[int, int] | None, limit: int | None) -> _Read
     return (data, size, modified) if len(data) == wanted == length else None
 
 
-class S3Client:
-    """See `transforms.storage.object_store.Client`."""
+class S3Bucket(Bucket):
+    """See `Bucket`."""
 
-    def __init__(self, bucket: str, parameters: Mapping[str, str]) -> None:
+    def __init__(self, place: str, parameters: Mapping[str, str]) -> None:
         import boto3
         import botocore
         import botocore.config
         from boto3.s3.transfer import TransferConfig
 
-        self._bucket = bucket
-        self._place = f"s3://{bucket}"
+        self.place = place
+        self._bucket = place.removeprefix("s3://")
         self._session = session = boto3.session.Session(
             aws_access_key_id=parameters.get("access_key"),
             aws_secret_access_key=parameters.get("secret_key"),
             aws_session_token=parameters.get("session_token"),
-            region_name=parameters.get("region") or s3_region() or None,
+            region_name=parameters.get("region") or _region() or None,
         )
         config: dict[str, Any] = {}
-        endpoint = s3_endpoint(parameters)
+        endpoint = _endpoint(parameters)
         if endpoint:
-            endpoint = url_of(endpoint, parameters)
+            if "://" not in endpoint:
+                endpoint = f"{parameters.get('scheme', 'https')}://{endpoint}"
             # Few other servers have a host name for each bucket.
             if not endpoint.rstrip("/").endswith(
                 (".amazonaws.com", ".amazonaws.com.cn")
@@ -183,20 +218,25 @@ class S3Client:
             ),
         )
         self._transfer = TransferConfig(
-            multipart_threshold=_PART_BYTES,
-            multipart_chunksize=_PART_BYTES,
-            max_concurrency=_PARTS_AT_ONCE,
+            multipart_threshold=PART_BYTES,
+            multipart_chunksize=PART_BYTES,
+            max_concurrency=PARTS_AT_ONCE,
         )
 
+    def fetch(
+        self, key: str, part: tuple[int, int] | None, limit: int | None
+    ) -> _Read | None:
+        """See `Bucket`."""
+        return self._reads.read(key, part, limit)
+
     @functools.cached_property
-    def reads(self) -> S3Reads:
-        """What reads objects with one request each."""
+    def _reads(self) -> S3Reads:
         return S3Reads(self._session, self._client, self._bucket)
 
     def look(self, key: str) -> Look:
-        """See `Client`."""
+        """See `Bucket`."""
         try:
-            with s3_errors(self._path(key)):
+            with s3_errors(self.path(key)):
                 found = self._client.head_object(Bucket=self._bucket, Key=key)
         except FileNotFoundError:
             return Look()
@@ -204,15 +244,15 @@ class S3Client:
         return Look(str(found["ETag"]), age_of(found["LastModified"], date))
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
-        """See `Client`."""
+        """See `Bucket`."""
         condition = {"IfNoneMatch": "*"} if new else {}
         with (
-            naming_missing_bucket(self._path()),
-            s3_errors(self._path(key)),
+            self.naming_missing(),
+            s3_errors(self.path(key)),
             open(local, "rb") as file,
         ):
             size = os.fstat(file.fileno()).st_size
-            if size <= _PART_BYTES:
+            if size <= PART_BYTES:
                 self._client.put_object(
                     Bucket=self._bucket, Key=key, Body=file.read(), **condition
                 )
@@ -227,16 +267,16 @@ class S3Client:
         upload = self._client.create_multipart_upload(**named)["UploadId"]
 
         def put(start: int) -> dict[str, Any]:
-            number = start // _PART_BYTES + 1
-            body = os.pread(file, _PART_BYTES, start)
+            number = start // PART_BYTES + 1
+            body = os.pread(file, PART_BYTES, start)
             answer = self._client.upload_part(
                 **named, UploadId=upload, PartNumber=number, Body=body
             )
             return {"PartNumber": number, "ETag": answer["ETag"]}
 
         try:
-            with concurrent.futures.ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
-                parts = [*pool.map(put, range(0, size, _PART_BYTES))]
+            with concurrent.futures.ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+                parts = [*pool.map(put, range(0, size, PART_BYTES))]
             self._client.complete_multipart_upload(
                 **named, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
             )
@@ -245,29 +285,26 @@ class S3Client:
                 self._client.abort_multipart_upload(**named, UploadId=upload)
             raise
 
-    def put(self, key: str, data: bytes) -> None:
-        """See `Client`."""
-        with naming_missing_bucket(self._path()), s3_errors(self._path(key)):
-            self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
-
-    def put_if(self, key: str, data: bytes, version: str) -> None:
-        """See `Client`."""
+    def put(self, key: str, data: bytes, version: str | None = None) -> None:
+        """See `Bucket`."""
         # Between a look and a plain write another run might write: the server decides.
-        condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
+        condition = {}
+        if version is not None:
+            condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
         try:
-            with s3_errors(self._path(key)):
+            with s3_errors(self.path(key)):
                 self._client.put_object(
                     Bucket=self._bucket, Key=key, Body=data, **condition
                 )
         except FileNotFoundError as error:
             if not version:
-                raise no_bucket(self._path()) from error
+                raise self.no_bucket() from error
             # The object was removed, so no version matches.
             raise OvertakenError(key) from error
 
     def copy(self, key: str, to: str) -> None:
-        """See `Client`."""
-        with s3_errors(self._path(key)):
+        """See `Bucket`."""
+        with s3_errors(self.path(key)):
             self._client.copy(
                 {"Bucket": self._bucket, "Key": key},
                 self._bucket,
@@ -276,13 +313,13 @@ class S3Client:
             )
 
     def remove(self, key: str) -> None:
-        """See `Client`."""
-        with contextlib.suppress(FileNotFoundError), s3_errors(self._path(key)):
+        """See `Bucket`."""
+        with contextlib.suppress(FileNotFoundError), s3_errors(self.path(key)):
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def remove_below(self, folder: str) -> None:
-        """See `Client`."""
-        with s3_errors(self._path(folder)):
+        """See `Bucket`."""
+        with s3_errors(self.path(folder)):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=f"{folder}/"
             )
@@ -297,15 +334,11 @@ class S3Client:
                 for failed in answer.get("Errors", ()):
                     status = 403 if failed["Code"] == "AccessDenied" else 500
                     found = f"{failed['Code']}: {failed.get('Message', '')}"
-                    raise of_status(status, found, self._path(failed["Key"]))
-
-    def list_in(self, folder: str) -> list[Listed] | None:
-        """See `Client`."""
-        return None
+                    raise of_status(status, found, self.path(failed["Key"]))
 
     def uploads(self, prefix: str) -> list[Upload]:
-        """See `Client`."""
-        with s3_errors(self._path(prefix)):
+        """See `Bucket`."""
+        with s3_errors(self.path(prefix)):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=prefix
             )
@@ -316,17 +349,14 @@ class S3Client:
         ]
 
     def give_up(self, key: str, upload: str) -> None:
-        """See `Client`."""
+        """See `Bucket`."""
         with (
-            s3_errors(self._path(key)),
+            s3_errors(self.path(key)),
             contextlib.suppress(self._client.exceptions.NoSuchUpload),
         ):
             self._client.abort_multipart_upload(
                 Bucket=self._bucket, Key=key, UploadId=upload
             )
-
-    def _path(self, key: str = "") -> str:
-        return f"s3://{self._bucket}/{key}".rstrip("/")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,235 @@
+"""A bucket through its store's own client: what `pyarrow.fs` lacks.
+
+That is: writing an object only if nobody else has (`If-None-Match`, `If-Match`,
+Google's generations), giving up old uploads in parts, and removing objects without
+putting others in the place of empty folders. So all that is written goes this way, and
+needs the client: an extra of the installation for each cloud. Reading needs none.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import email.utils
+import errno
+import functools
+import os
+from collections.abc import Iterator
+
+from transforms.errors import TargetError
+from transforms.storage.entries import Look
+from transforms.storage.paths import parameters_of, split_remote
+from transforms.storage.retry import reason_of
+
+CONNECT_SECONDS = 5
+READ_SECONDS = 60
+# Larger files go up in parts, so that a failure costs one part.
+PART_BYTES = 16 << 20
+PARTS_AT_ONCE = 4
+HDFS = "hdfs://"
+GOOGLE = ("gs://", "gcs://")
+_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload in parts that is not finished.
+
+    Attributes:
+      key: of the object.
+      word: what tells it from others of the same key.
+      begun: when, in seconds since 1970, by the store's clock.
+    """
+
+    key: str
+    word: str
+    begun: float
+
+
+class Bucket:
+    """Writes the objects of one bucket. All methods raise OSError.
+
+    Attributes:
+      place: of the bucket, as in "s3://bucket".
+      conditional: whether the store itself decides which of two writers wins.
+      flat: whether a folder is no more than what the keys in it begin with.
+    """
+
+    place: str
+    conditional = True
+    flat = True
+
+    def look(self, key: str) -> Look:
+        """Returns the version and the age of an object."""
+        raise NotImplementedError
+
+    def put(self, key: str, data: bytes, version: str | None = None) -> None:
+        """Writes an object.
+
+        Args:
+          key: of the object.
+          data: its content.
+          version: that it must have now: "" for no object, None for any or none.
+
+        Raises:
+          OvertakenError: it has another version; nothing has changed.
+        """
+        raise NotImplementedError
+
+    def put_file(self, key: str, local: str, *, new: bool = False) -> None:
+        """Uploads a file, in parts where it is large; aborts an upload that failed.
+
+        Args:
+          key: of the object.
+          local: path of the file.
+          new: whether the object must not exist.
+
+        Raises:
+          OvertakenError: it does; nothing has changed.
+        """
+        raise NotImplementedError
+
+    def fetch(
+        self, key: str, part: tuple[int, int] | None, limit: int | None
+    ) -> tuple[bytes, int, int] | None:
+        """Reads an object with one request; None where Arrow must, or does so.
+
+        Args:
+          key: of the object.
+          part: the first byte, and the one after the last; None for all.
+          limit: of an object that has more bytes, none are read.
+
+        Returns:
+          Bytes, the object's size, and when it was written in seconds since 1970.
+        """
+        return None
+
+    def copy(self, key: str, to: str) -> None:
+        """Copies an object inside the bucket, in parts where it is large."""
+        raise NotImplementedError
+
+    def remove(self, key: str) -> None:
+        """Removes an object; it may be gone already."""
+        raise NotImplementedError
+
+    def remove_below(self, folder: str) -> None:
+        """Removes every object whose key begins with `folder` and a slash."""
+        raise NotImplementedError
+
+    def uploads(self, prefix: str) -> list[Upload]:
+        """Returns the unfinished uploads in parts that the store does not remove.
+
+        Args:
+          prefix: of the keys.
+        """
+        return []
+
+    def give_up(self, key: str, upload: str) -> None:
+        """Ends an upload in parts; it may be over already."""
+
+    def path(self, key: str = "") -> str:
+        """Returns the path of an object, for messages."""
+        return f"{self.place}/{key}".rstrip("/")
+
+    @contextlib.contextmanager
+    def naming_missing(self) -> Iterator[None]:
+        """Says what is missing where something was to be written."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self.no_bucket() from error
+
+    def no_bucket(self) -> FileNotFoundError:
+        """Returns the error of something written to a bucket that is not there."""
+        reason = "there is no such bucket, or not for these credentials"
+        return FileNotFoundError(errno.ENOENT, reason, self.place)
+
+
+def age_of(modified: datetime.datetime, date: str) -> float:
+    """Returns the seconds between two times that one answer of a store has.
+
+    Clocks of two machines may differ by minutes, so neither is this machine's.
+
+    Args:
+      modified: when the object was written.
+      date: the answer's `Date`, as RFC 9110 writes it.
+
+    An answer of a minute after the object was written:
+
+        >>> written = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+        >>> age_of(written, "Fri, 02 Jan 2026 03:05:05 GMT")
+        60.0
+    """
+    age = (email.utils.parsedate_to_datetime(date) - modified).total_seconds()
+    # An answer's time is in whole seconds, that of the object may be exact.
+    return max(age, 0.0)
+
+
+def extra_of(path: str) -> str:
+    """Returns the extra to install for the client of a place; "" for none."""
+    return _EXTRAS.get(path.partition("://")[0], "")
+
+
+def bucket_of(path: str, attempts: str = "") -> Bucket:
+    """Returns the bucket of a path, for writing.
+
+    Args:
+      path: of an object.
+      attempts: in HDFS, a folder for files that are not whole; elsewhere nothing.
+
+    Raises:
+      OSError: the environment or the parameters make no sense.
+      TargetError: the store's client is not installed.
+    """
+    client = client_of(path, attempts)
+    if client is None:
+        raise TargetError(
+            f"Writing to {split_remote(path)[0]!r} needs the store's own client, which "
+            f"is not installed. Install it with pip install "
+            f"'beam-tfrecord[{extra_of(path)}]', or choose another output."
+        )
+    return client
+
+
+def client_of(path: str, attempts: str = "") -> Bucket | None:
+    """Returns the bucket of a path; None where the store's client is not installed.
+
+    Args:
+      path, attempts: see `bucket_of`.
+
+    Raises:
+      OSError: it is, but the environment or the parameters make no sense.
+    """
+    place, _ = split_remote(path)
+    if path.startswith(HDFS):
+        from transforms.storage.hdfs import HdfsBucket
+
+        return HdfsBucket(place, attempts)
+    said = tuple(sorted(parameters_of(place).items()))
+    return _connected(place, said, os.getpid())
+
+
+@functools.lru_cache(maxsize=64)
+def _connected(
+    place: str, said: tuple[tuple[str, str], ...], _process: int
+) -> Bucket | None:
+    """Connects once to each place, in each process: threads do not survive a fork."""
+    scheme = place.partition("://")[0]
+    try:
+        if scheme == "s3":
+            from transforms.storage.s3 import S3Bucket, s3_errors
+
+            with s3_errors(place):
+                return S3Bucket(place, dict(said))
+        if scheme in ("gs", "gcs"):
+            from transforms.storage.gcs import GcsBucket, gcs_errors
+
+            with gcs_errors(place):
+                return GcsBucket(place, dict(said))
+        from transforms.storage.azure import AzureBucket, azure_errors
+
+        with azure_errors(place):
+            return AzureBucket(place, dict(said))
+    except ValueError as error:
+        raise OSError(errno.EINVAL, reason_of(error), place) from error
+    except ImportError:
+        return None
