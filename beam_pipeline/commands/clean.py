@@ -19,12 +19,12 @@ from collections.abc import Callable
 from beam_pipeline.terminal.console import new_table, open_console, print_table
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, size_text
-from transforms import files
 from transforms.errors import TargetError
 from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
 from transforms.publishing.published import SHARED
+from transforms.storage.files import storage
 from transforms.storage.paths import (
     WORK_SUFFIX,
     absolute,
@@ -93,7 +93,7 @@ def run(
         not ours has the name of a leftover. It stays; all others are removed.
     """
     found = _find(directory, older_than)
-    if not found and not files.is_folder(directory):
+    if not found and not storage(directory).is_folder():
         raise TargetError(
             f"{directory!r} must be a folder, or an output that was never finished; "
             f"there is nothing of that name. Correct the path."
@@ -133,7 +133,7 @@ def _outcome(
         return _IN_USE
     if held:
         return f"removed, but for {held}"
-    return "emptied, cannot be removed" if files.exists(each.path) else "removed"
+    return "emptied, cannot be removed" if storage(each.path).exists() else "removed"
 
 
 def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
@@ -164,15 +164,15 @@ def _find(directory: str, older_than: float) -> list[_Leftover]:
         found = _in_bucket(directory, older_than)
     else:
         own = work_folder(directory)
-        found = [_unfinished(own, directory)] if files.exists(own) else []
+        found = [_unfinished(own, directory)] if storage(own).exists() else []
     rejects = target.rejects_path(directory)
     found.extend(
         _rejects(path)
         for path in (rejects, reject_files.items_beside(rejects))
-        if files.exists(path)
+        if storage(path).exists()
     )
-    if files.is_folder(directory):
-        for name in files.names_in(directory):
+    if storage(directory).is_folder():
+        for name in storage(directory).names_in():
             path = os.path.join(directory, name)
             if known := _HIDDEN.fullmatch(name):
                 of = os.path.join(directory, known["name"])
@@ -212,7 +212,7 @@ def _rejects(path: str) -> _Leftover:
         reject_files.check_left(path)
     except TargetError as error:
         return _Leftover(path, "", not_ours=str(error))
-    return _Leftover(path, "rejects of a failed run", files.size_of(path))
+    return _Leftover(path, "rejects of a failed run", storage(path).size_of())
 
 
 def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
@@ -226,7 +226,7 @@ def _remove(leftover: _Leftover, *, pipelines: bool) -> bool:
       pipelines: whether all pipelines that write there are known to have ended.
     """
     if leftover.kind == "rejects of a failed run":
-        files.remove_file(leftover.path)
+        storage(leftover.path).remove_file()
         return True
     try:
         if leftover.kind == "unfinished files":

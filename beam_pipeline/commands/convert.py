@@ -27,7 +27,6 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import printable
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import (
     BeamTFRecordError,
@@ -36,6 +35,7 @@ from transforms.errors import (
     TargetError,
 )
 from transforms.publishing import target
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.work.reject_files import remove_left
 
@@ -92,7 +92,7 @@ def run(
         with shown_planning(quiet=quiet):
             let_arrow_look()
             # If the dataset is up to date, Beam is not needed: look before loading it.
-            exists = files.exists(os.path.join(spec.output, MANIFEST_NAME))
+            exists = storage(os.path.join(spec.output, MANIFEST_NAME)).exists()
             prepared = prepare(spec) if exists else None
             if prepared is not None and prepared.done is not None:
                 code = _up_to_date(prepared, prepared.done, place, quiet, started)

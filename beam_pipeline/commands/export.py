@@ -31,12 +31,12 @@ from beam_pipeline.reading.open_dataset import (
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text
-from transforms import files
 from transforms.core.image.foreign import name_format
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.schema import Kind
 from transforms.errors import TargetError, UsageError, shortened
 from transforms.reading.view import View
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import naming
 
@@ -128,7 +128,7 @@ def run(
 def _check_apart(output: str, dataset: str) -> None:
     """Raises TargetError where the output would be in the folder of a dataset."""
     is_dataset = os.path.lexists(os.path.join(dataset, MANIFEST_NAME))
-    if is_dataset and not is_remote(output) and files.is_inside(output, dataset):
+    if is_dataset and not is_remote(output) and storage(output).is_inside(dataset):
         raise TargetError(
             f"The output must be outside of the dataset; {output!r} is in {dataset!r}. "
             f"Choose another."

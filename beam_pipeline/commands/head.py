@@ -16,7 +16,6 @@ from beam_pipeline.reading.open_dataset import OpenDataset, condition_of
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
-from transforms import files
 from transforms.core.example.messages import parse_example
 from transforms.core.example.record_kind import check_kind
 from transforms.core.image.check import ImageFacts, check_image
@@ -24,6 +23,7 @@ from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, UsageError
+from transforms.storage.files import storage
 
 # How much of a value is shown.
 _MAX_CHARACTERS = 200
@@ -133,7 +133,7 @@ def first_records(
     if count < 0:
         raise UsageError(f"The number of records must be 0 or more; found {count}.")
     if isinstance(target, SingleFile):
-        with files.opened(target.path) as file:
+        with storage(target.path).opened() as file:
             reader = TFRecordReader(file, allow_empty=target.may_be_empty)
             yield from _of_file(reader, "", target.path, count)
         return
@@ -151,7 +151,7 @@ def first_records(
         for shard in split.shards:
             if not left:
                 break
-            with files.opened(target.path(shard.file)) as file:
+            with storage(target.path(shard.file)).opened() as file:
                 reader = TFRecordReader(
                     file,
                     compression=manifest.compression,

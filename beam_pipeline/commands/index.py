@@ -27,7 +27,6 @@ from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
-from transforms import files
 from transforms.core.catalogue import catalogue_features
 from transforms.core.manifest import MANIFEST_NAME, DerivedFile, FileFacts, Manifest
 from transforms.core.schema import Feature, Kind
@@ -40,10 +39,10 @@ from transforms.reading.catalogue_of_shards import write_catalogue
 from transforms.sidecars.render import render_sidecars
 from transforms.storage import folders
 from transforms.storage.entries import OvertakenError
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, plain
 from transforms.storage.retry import storing
 from transforms.work.store import Store
-from transforms.work.versions import version_of
 
 _MAKER = "beam-tfrecord"
 _WORK = hashlib.blake2b(b"derived files", digest_size=16).hexdigest()
@@ -85,8 +84,8 @@ class _Deriving:
           TargetError: a file of others has its name.
         """
         path = self.manifest.path(self._directory, name)
-        if not files.exists(path) or files.read_bytes(path) != data:
-            files.write_file(self.free_path_of(name), data, attempts=self.attempts)
+        if not storage(path).exists() or storage(path).read_bytes() != data:
+            storage(self.free_path_of(name)).write_file(data, attempts=self.attempts)
         self.add([FileFacts(name, len(data), google_crc32c.value(data))])
 
     def free_path_of(self, name: str) -> str:
@@ -100,7 +99,7 @@ class _Deriving:
         if self._store.placed:
             self._make_room(name, path)
         elif name not in self.replaced:
-            if not files.exists(path):
+            if not storage(path).exists():
                 self._store.announce(name)
             elif self._overwrite:
                 self.replaced.add(name)
@@ -114,13 +113,13 @@ class _Deriving:
         What a run of the same kind has left may be equal; who writes it looks.
         """
         named = {facts.file: facts for facts in self.manifest.derived}.get(name)
-        if not files.exists(path) or not (named or self._overwrite):
+        if not storage(path).exists() or not (named or self._overwrite):
             return
-        if named and not self._overwrite and files.size_of(path) == named.bytes:
-            found = google_crc32c.value(files.read_bytes(path))
+        if named and not self._overwrite and storage(path).size_of() == named.bytes:
+            found = google_crc32c.value(storage(path).read_bytes())
             if found == named.crc32c:
                 raise taken_name(path)
-        files.remove_file(path)
+        storage(path).remove_file()
 
     def add(self, facts: Sequence[FileFacts]) -> None:
         """Notes files that are written."""
@@ -181,7 +180,7 @@ def run(
         return 0
     output = output or _beside(path, found)
     dataset = os.path.dirname(found.edition.manifest)
-    if dataset and files.is_inside(absolute(plain(output)), dataset):
+    if dataset and storage(absolute(plain(output))).is_inside(dataset):
         raise TargetError(
             f"The folder of a dataset holds only what its manifest names; {output!r} "
             f"is in {dataset!r}. Name another folder with -o."
@@ -240,7 +239,7 @@ def _index_all(
       text: whether files are indexed as text, too.
     """
     records, notes = 0, []
-    sizes = [shard.bytes or files.size_of(shard.path) for shard in shards]
+    sizes = [shard.bytes or storage(shard.path).size_of() for shard in shards]
     with shown_reading(sum(sizes), "indexing") as bar:
         for shard in shards:
             name = os.path.basename(shard.path)
@@ -310,8 +309,8 @@ def _write(path: str, data: bytes, *, overwrite: bool) -> None:
     Raises:
       TargetError: another one is there.
     """
-    if files.exists(path):
-        if files.read_bytes(path) == data:
+    if storage(path).exists():
+        if storage(path).read_bytes() == data:
             return
         if not overwrite:
             raise TargetError(
@@ -319,7 +318,7 @@ def _write(path: str, data: bytes, *, overwrite: bool) -> None:
                 f"Give --overwrite to replace it."
             )
     _make(os.path.dirname(path))
-    files.write_file(path, data, attempts=os.path.dirname(path))
+    storage(path).write_file(data, attempts=os.path.dirname(path))
 
 
 def _make(folder: str) -> None:
@@ -347,7 +346,7 @@ def _deriving(
     place = target.at(directory)
     place.recover()
     with storing(directory), place.held():
-        seen = version_of(os.path.join(directory, MANIFEST_NAME))
+        seen = storage(os.path.join(directory, MANIFEST_NAME)).look().version
         manifest = target.read_manifest(directory)
         folder = place.work_path(_WORK, seen="", keeps_work=True)
         store = place.open_derived(Store(folder), manifest)

@@ -42,7 +42,6 @@ from beam_pipeline.terminal.words import (
     share_text,
     size_text,
 )
-from transforms import files
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
@@ -53,6 +52,7 @@ from transforms.core.manifest import (
 from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
+from transforms.storage.files import storage
 
 # More classes than this are not listed.
 _MAX_CLASSES = 20
@@ -77,7 +77,7 @@ def show(path: str, *, as_json: bool = False) -> int:
       DamageError: the manifest or the file is damaged.
     """
     console = open_console()
-    has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
+    has_manifest = storage(os.path.join(path, MANIFEST_NAME)).exists()
     if not as_json and not has_manifest and (bare := find_bare_files(path)) is not None:
         _print_bare(console, path, bare.paths)
         return 0

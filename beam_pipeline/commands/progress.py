@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.words import count_text, size_text
-from transforms import files
 from transforms.core.schema import Kind
 from transforms.errors import StorageError
 from transforms.formats.file_runs import RunSource
+from transforms.storage.files import storage
+from transforms.storage.local import listed_so_far
 from transforms.storage.paths import is_remote
 from transforms.work.receipts import count_finished, new_rejects
 from transforms.work.store import Store
@@ -103,7 +104,7 @@ def _share_written(plan: Plan, store: Store, *, unfinished: bool) -> tuple[float
 def _count(folder: str) -> int:
     """Returns how many files a folder has; 0 if it does not exist."""
     try:
-        return len(files.names_in(folder))
+        return len(storage(folder).names_in())
     except FileNotFoundError:
         return 0
 
@@ -113,7 +114,7 @@ def _bytes(folder: str) -> int:
     total = 0
     try:
         if is_remote(folder):
-            return sum(entry.size for entry in files.entries_in(folder, folder))
+            return sum(entry.size for entry in storage(folder).entries_in(folder))
         with os.scandir(folder) as entries:
             for entry in entries:
                 total += entry.stat().st_size
@@ -198,7 +199,7 @@ class _Listing:
     def __rich__(self) -> "Text":
         from rich.text import Text
 
-        count = files.listed_so_far()
+        count = listed_so_far()
         counted = f": {count_text(count, 'file')}" if count else ""
         return Text(f"listing and sampling the source{counted}")
 

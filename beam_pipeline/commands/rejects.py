@@ -12,12 +12,12 @@ from rich.text import Text
 from beam_pipeline.terminal.console import Console, new_table, open_console, print_table
 from beam_pipeline.terminal.printing import json_text, print_text, printable
 from beam_pipeline.terminal.words import count_text, share_text
-from transforms import files
 from transforms.core.model import reject_in_words
 from transforms.core.reasons import Reason, Skipped
 from transforms.errors import UsageError, closest
 from transforms.publishing import target
 from transforms.publishing.earlier_rejects import EarlierRejects, find_rejects
+from transforms.storage.files import storage
 from transforms.work.reject_files import is_items_name
 
 _Rejection = Mapping[str, Any]
@@ -151,7 +151,7 @@ def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
 def _left_since(path: str, found: EarlierRejects) -> list[str]:
     """Returns a note on the rejects of a run that failed after the dataset."""
     left = target.rejects_path(path)
-    if found.manifest is None or not files.is_file(left):
+    if found.manifest is None or not storage(left).is_file():
         return []
     command = f"beam-tfrecord rejects {shlex.quote(left)}"
     return [f"these are the dataset's; a later run has failed, for its own: {command}"]

@@ -28,7 +28,6 @@ from beam_pipeline.datasets.dataset import (
 )
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import FileFacts, Sink, TFRecordReader, TFRecordWriter
 from transforms.core.tfrecord.compression import Compression, detect
@@ -43,7 +42,8 @@ from transforms.errors import (
     TFRecordError,
     UsageError,
 )
-from transforms.storage import folders
+from transforms.storage import entries, folders
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 
 # A sound range may be the whole file, so it is copied in pieces.
@@ -138,7 +138,7 @@ def _check_targets(
     source: str, target: str, targets: list[tuple[SingleFile, str]], *, overwrite: bool
 ) -> None:
     """Makes the folder of the output; raises where it cannot be written to."""
-    if files.is_folder(source) and files.is_inside(target, source):
+    if storage(source).is_folder() and storage(target).is_inside(source):
         raise TargetError(
             f"The output must be outside of what is repaired, or the next run would "
             f"read it; {target!r} is in {source!r}. Name another folder."
@@ -259,7 +259,7 @@ def repair_file(
 
     fetch, size = _reader_of(source)
     try:
-        with files.create(path, attempts=folder) as sink:
+        with storage(path).create(attempts=folder) as sink:
             facts = _write_sound(source, fetch, size, sink, folder, add)
         if not facts.records and (ranges or not allow_empty):
             raise DamageError(
@@ -271,9 +271,9 @@ def repair_file(
         else:
             folders.move_new(path, target)
     except BaseException:
-        files.remove_file(path)
+        storage(path).remove_file()
         raise
-    files.sync_directory(folder)
+    storage(folder).sync_directory()
     return facts
 
 
@@ -285,7 +285,7 @@ def _reader_of(path: str) -> tuple[Fetch, int]:
 
     def fetch(start: int, stop: int) -> bytes:
         try:
-            return files.read_range(path, start, stop, stamp=stamp)
+            return storage(path).read_range(start, stop, stamp=stamp)
         except (OSError, StorageError) as error:
             raise InputError(
                 f"{path}: cannot be read at byte {start:,}: "
@@ -296,7 +296,7 @@ def _reader_of(path: str) -> tuple[Fetch, int]:
         status = os.stat(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
-    stamp = files.stamp(status.st_size, status.st_mtime_ns)
+    stamp = entries.stamp(status.st_size, status.st_mtime_ns)
     return fetch, status.st_size
 
 

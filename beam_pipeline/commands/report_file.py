@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.terminal import printing
-from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.errors import BeamTFRecordError, StorageError, UsageError
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import naming
 
@@ -83,7 +83,7 @@ class ReportFile:
         """
         data = text.encode("utf-8", "backslashreplace")
         if not self._is_stream():
-            files.write_file(self._real, data, attempts=os.path.dirname(self._real))
+            storage(self._real).write_file(data, attempts=os.path.dirname(self._real))
             return
         own = self._path not in _STDOUT
         with naming(self._path):
@@ -101,7 +101,7 @@ def _is_in(path: str, place: str) -> bool:
     if is_remote(place):
         return False
     pattern = os.path.realpath(place).replace("**/", "*")
-    return files.is_inside(path, place) or fnmatch.fnmatchcase(path, pattern)
+    return storage(path).is_inside(place) or fnmatch.fnmatchcase(path, pattern)
 
 
 def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:

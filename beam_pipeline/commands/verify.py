@@ -25,7 +25,6 @@ from beam_pipeline.datasets.derived_check import DerivedChecks
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.reading_progress import Progress, shown_reading
 from beam_pipeline.terminal.words import count_text, size_text
-from transforms import files
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
@@ -37,6 +36,7 @@ from transforms.core.naming import parse_shard_name
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader, verify_file
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
+from transforms.storage.files import storage
 
 # Sidecars may be large, so they are read in pieces.
 _STEP_BYTES = 1 << 20
@@ -54,7 +54,7 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     Raises:
       UsageError: there is neither a dataset nor a TFRecord file.
     """
-    has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
+    has_manifest = storage(os.path.join(path, MANIFEST_NAME)).exists()
     if not has_manifest and (bare := find_bare_files(path)) is not None:
         report = verify_bare_files(bare)
         verdict = _bare_verdict(path, report)
@@ -129,7 +129,7 @@ def verify_single_file(file: SingleFile) -> Report:
       UsageError: it cannot be opened.
     """
     try:
-        size = files.size_of(file.path)
+        size = storage(file.path).size_of()
     except OSError as error:
         raise _unreadable(file.path, error) from error
     with shown_reading(size) as bar:
@@ -289,7 +289,7 @@ def _framing_finding(
         return Finding(name, "unreadable", message)
     if facts is not None:
         with contextlib.suppress(OSError):
-            size = files.size_of(path)
+            size = storage(path).size_of()
             if size != facts.bytes:
                 message += (
                     f" The file has {size:,} bytes, the manifest states "
@@ -303,7 +303,7 @@ def _framing_finding(
 def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
     size = crc = 0
     try:
-        with files.open_unbuffered(path) as file:
+        with storage(path).open_unbuffered() as file:
             while data := file.read(_STEP_BYTES):
                 size += len(data)
                 crc = google_crc32c.extend(crc, data)
@@ -332,10 +332,10 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     findings = []
     folder = manifest.folder
     named = {MANIFEST_NAME, folder, *manifest.root_names}
-    found = sorted(set(files.names_with(directory, DERIVED_FOLDERS)) - named)
+    found = sorted(set(storage(directory).names_with(DERIVED_FOLDERS)) - named)
     if folder:
         place = manifest.path(directory, "").rstrip("/")
-        below = set(files.names_with(place, DERIVED_FOLDERS))
+        below = set(storage(place).names_with(DERIVED_FOLDERS))
         found += (f"{folder}/{n}" for n in sorted(below - set(manifest.file_names)))
     for name in found:
         shard = parse_shard_name(os.path.basename(name), manifest.name)
@@ -373,7 +373,7 @@ def _misleading(directory: str, manifest: Manifest) -> list[Finding]:
     texts = []
     for name in names:
         path = os.path.join(directory, name)
-        texts.append(files.read_bytes(path) if files.is_file(path) else b"")
+        texts.append(storage(path).read_bytes() if storage(path).is_file() else b"")
     says = any(manifest.folder.encode() in text for text in texts)
     if not names or (says and all(texts)):
         return []
@@ -386,7 +386,7 @@ def _misleading(directory: str, manifest: Manifest) -> list[Finding]:
 
 def _without_manifest(path: str, error: DamageError) -> Report:
     """Checks the files of a dataset whose manifest is damaged."""
-    directory = path if files.is_folder(path) else os.path.dirname(path) or "."
+    directory = path if storage(path).is_folder() else os.path.dirname(path) or "."
     damage = Finding(MANIFEST_NAME, "manifest", str(error))
     try:
         bare = find_bare_files(directory)

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.reading.open_dataset import OpenDataset, condition_of, label_of
-from transforms import files
 from transforms.core.arrays import is_bytes, values_and_rows
 from transforms.core.manifest import Manifest
 from transforms.core.placing.vocabulary import ClassChanges, class_changes
 from transforms.core.schema import Kind
 from transforms.errors import InputError, SpecError, UsageError, nearest, shortened
 from transforms.reading.catalogue import Catalogue
+from transforms.storage.files import storage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def read_keys(path: str, feature: str = "") -> Keys:
       InputError: it holds no key, or is not UTF-8.
       OSError: it cannot be read.
     """
-    data = files.read_bytes(path)
+    data = storage(path).read_bytes()
     lines = _text(data, path).split("\n")
     keys = frozenset(line.removesuffix("\r") for line in lines) - {""}
     if not keys:
@@ -102,7 +102,7 @@ def read_relabelling(path: str) -> dict[str, str]:
       SpecError: a class is to get two names.
       OSError: it cannot be read.
     """
-    text = _text(files.read_bytes(path), path)
+    text = _text(storage(path).read_bytes(), path)
     out: dict[str, str] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1):
         if not row or (number == 1 and row == ["old", "new"]):

@@ -23,7 +23,6 @@ from beam_pipeline.copies.shard_copies import CopiedShard, copy_whole
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of, indexes_of
 from beam_pipeline.version import __version__, deciding_versions
-from transforms import files
 from transforms.core.catalogue import (
     OWN_COLUMNS,
     catalogue_features,
@@ -49,6 +48,7 @@ from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard, write_parts
 from transforms.sidecars.render import render_sidecars
 from transforms.storage import folders
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.store import Store
 
@@ -124,7 +124,7 @@ def write_beside(store: Store, name: str, data: bytes) -> FileFacts:
     """Writes a file beside the shards of a dataset; returns its facts."""
     store.announce(name)
     path = os.path.join(store.dataset, name)
-    files.write_file(path, data, attempts=store.attempts)
+    storage(path).write_file(data, attempts=store.attempts)
     return FileFacts(name, len(data), google_crc32c.value(data))
 
 
@@ -275,7 +275,7 @@ def look_at(directory: str, sources: Sequence[Dataset], *, overwrite: bool) -> P
     seen = there.state()
     for source in sources:
         within = absolute(directory), absolute(source.directory)
-        if within[0] != within[1] and files.is_inside(*within):
+        if within[0] != within[1] and storage(within[0]).is_inside(within[1]):
             raise TargetError(
                 f"The output must be outside of the dataset; {directory!r} is in "
                 f"{source.directory!r}. Choose another output."

@@ -17,7 +17,6 @@ import numpy as np
 
 from beam_pipeline.copies.chosen_rows import Mask
 from beam_pipeline.datasets.dataset import Dataset
-from transforms import files
 from transforms.core.example.messages import replaced_ids
 from transforms.core.manifest import FeatureFacts, FileFacts, ShardFacts
 from transforms.core.schema import Feature, Kind
@@ -29,7 +28,7 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import DamageError, ExampleError, SpecError
 from transforms.formats.tfrecord_files.columns import decode
 from transforms.formats.tfrecord_files.features import record_types
-from transforms.storage.duplicates import duplicate
+from transforms.storage.files import storage
 from transforms.work.store import Store
 
 _STEP_BYTES = 1 << 20
@@ -233,20 +232,20 @@ def copy_whole(source: str, target: str, facts: FileFacts, *, attempts: str) -> 
       source: the file.
       target: the new one.
       facts: what the manifest states of it.
-      attempts: see `transforms.files.create`.
+      attempts: see `StoredPath.create`.
 
     Raises:
       DamageError: it is not what the manifest states.
       OSError: it cannot be read.
     """
-    size = files.size_of(source)
+    size = storage(source).size_of()
     if size != facts.bytes:
         raise _other(source, facts, f"{size:,} bytes")
-    if duplicate(source, target):
+    if storage(source).copy_to(target):
         return
     with (
-        files.open_unbuffered(source) as file,
-        files.create(target, attempts=attempts) as sink,
+        storage(source).open_unbuffered() as file,
+        storage(target).create(attempts=attempts) as sink,
     ):
         size = crc = 0
         while data := file.read(_STEP_BYTES):
@@ -312,7 +311,7 @@ def copied(
     with opened(source.path) as file:
         reader = source.reader(file)
         with (
-            files.create(target, attempts=store.attempts) as sink,
+            storage(target).create(attempts=store.attempts) as sink,
             TFRecordWriter(sink, compression=compression) as writer,
         ):
             for payloads in reader.batches():

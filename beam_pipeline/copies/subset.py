@@ -24,10 +24,10 @@ from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
-from transforms import files
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.manifest import Account, Manifest
 from transforms.errors import InputError, bounded, first_few
+from transforms.storage.files import storage
 from transforms.work.store import Store
 
 # How many names a note has.
@@ -178,7 +178,7 @@ def _label_map(dataset: Dataset, relabelling: Relabelling | None) -> dict[int, s
     """Returns the dataset's label map, with new names; empty for none."""
     if LABEL_MAP_NAME not in {facts.file for facts in dataset.manifest.files}:
         return {}
-    names = parse_label_map(files.read_bytes(dataset.path(LABEL_MAP_NAME)))
+    names = parse_label_map(storage(dataset.path(LABEL_MAP_NAME)).read_bytes())
     if relabelling is None:
         return names
     new: dict[str, str] = {}

@@ -21,12 +21,13 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import DamageError, UsageError, first_few
 from transforms.formats.registry import FORMATS, claimed_by
+from transforms.storage.entries import is_hidden
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 
 _OTHERS = (
@@ -103,9 +104,9 @@ def open_target(path: str) -> Dataset | SingleFile:
       UsageError: nothing is there, or a directory that is no dataset.
       DamageError: the manifest is damaged.
     """
-    if files.is_folder(path):
+    if storage(path).is_folder():
         return _open_directory(path)
-    if not files.exists(path):
+    if not storage(path).exists():
         raise UsageError(
             f"There must be a dataset or a TFRecord file at {path!r}; nothing is there."
         )
@@ -120,7 +121,10 @@ def is_dataset(path: str | None) -> bool:
         return False
     if os.path.basename(path) == MANIFEST_NAME:
         return True
-    return not files.exists(path) or files.exists(os.path.join(path, MANIFEST_NAME))
+    return (
+        not storage(path).exists()
+        or storage(os.path.join(path, MANIFEST_NAME)).exists()
+    )
 
 
 def _open_directory(directory: str) -> Dataset:
@@ -153,12 +157,12 @@ def _open_file(path: str) -> SingleFile:
 
 
 def _read_manifest(path: str) -> Manifest:
-    return Manifest.from_bytes(files.read_bytes(path), path)
+    return Manifest.from_bytes(storage(path).read_bytes(), path)
 
 
 def _no_dataset(directory: str) -> str:
     try:
-        shards = [name for name in files.names_in(directory) if ".tfrecord" in name]
+        shards = [name for name in storage(directory).names_in() if ".tfrecord" in name]
     except OSError:
         shards = []
     what = f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none."
@@ -177,11 +181,11 @@ def find_bare_files(path: str) -> BareFiles | None:
     Raises:
       UsageError: there is none, or the folder cannot be read.
     """
-    if files.is_folder(path):
+    if storage(path).is_folder():
         found = _listed(path)
         is_folder = True
-    elif files.is_pattern(path):
-        found = files.expand(path)
+    elif storage(path).is_pattern():
+        found = storage(path).expand()
         is_folder = False
     else:
         return None
@@ -249,7 +253,7 @@ def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:
 
 def _listed(folder: str) -> list[str]:
     try:
-        entries = files.entries_in(folder, folder)
+        entries = storage(folder).entries_in(folder)
     except OSError as error:
         raise UsageError(
             f"The folder must be readable; {folder!r} is not: {error.strerror}."
@@ -266,7 +270,7 @@ def _is_tfrecord(path: str) -> bool:
     if _WORD.search(name) or _NUMBERED.fullmatch(name):
         return True
     try:
-        with files.open_input(path) as file:
+        with storage(path).open_input() as file:
             return is_frame_header(file.read(HEADER_BYTES))
     except OSError:
         return False
@@ -303,10 +307,10 @@ def _what_else(path: str) -> str:
     A sentence or two for a message: the datasets below, or the format of the files and
     the commands that read them; empty where it is nothing that is known.
     """
-    if files.is_folder(path):
+    if storage(path).is_folder():
         names = list(_names_below(path))
     else:
-        names = [os.path.basename(each) for each in files.expand(path)]
+        names = [os.path.basename(each) for each in storage(path).expand()]
     datasets = sorted(
         os.path.join(path, os.path.dirname(name))
         for name in names
@@ -315,7 +319,7 @@ def _what_else(path: str) -> str:
     if datasets:
         shown = first_few([*map(repr, datasets)], _SHOWN_DATASETS)
         return f"Datasets are below it: {shown}."
-    root = path if files.is_folder(path) else os.path.dirname(path)
+    root = path if storage(path).is_folder() else os.path.dirname(path)
     if not (found := _claimed(names, root)):
         return ""
     return f"What it holds is of another format: {FORMATS[found].title}. " + _commands(
@@ -346,7 +350,7 @@ def _claimed(names: list[str], root: str) -> str:
 
 def _head(path: str) -> bytes:
     try:
-        with files.open_input(path) as stream:
+        with storage(path).open_input() as stream:
             return stream.read(_HEAD_BYTES)
     except OSError:
         return b""
@@ -355,11 +359,11 @@ def _head(path: str) -> bytes:
 def _names_below(folder: str) -> Iterator[str]:
     """Yields paths relative to a folder, of no more files than tell what they are."""
     if is_remote(folder):
-        yield from (e.path for e in files.list_tree(folder).first(_MOST_FILES))
+        yield from (e.path for e in storage(folder).list_tree().first(_MOST_FILES))
         return
     seen = 0
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not files.is_hidden(name))
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in sorted(names):
             yield os.path.relpath(os.path.join(parent, name), folder)
             seen += 1

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.datasets.dataset import Dataset
-from transforms import files
 from transforms.core.manifest import SplitFacts
 from transforms.core.tfrecord import PayloadBatch
 from transforms.core.tfrecord.record_index import index_file, text_index_file
 from transforms.errors import DamageError, SourceError
+from transforms.storage.files import storage
 
 if TYPE_CHECKING:
     from transforms.reading.catalogue_of_shards import CatalogueCheck
@@ -166,7 +166,7 @@ class DerivedChecks:
             with contextlib.suppress(OSError, SourceError):
                 # Version 0.2 wrote indexes of gzip files, which nothing reads now.
                 if name in self._sound and manifest.compression == "none":
-                    data = files.read_bytes(self._dataset.path(name))
+                    data = storage(self._dataset.path(name)).read_bytes()
                     indexes[name] = _IndexCheck.of(data, name, size=shard.bytes)
         catalogue = self._catalogue(split)
         rows = None

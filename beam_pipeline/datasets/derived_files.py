@@ -1,10 +1,8 @@
 """Derived files of a dataset: the catalogues that it has, indexes of its shards."""
 
-import functools
 from collections.abc import Callable
 
 from beam_pipeline.datasets.dataset import Dataset
-from transforms import files
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.core.tfrecord.record_index import (
@@ -15,6 +13,7 @@ from transforms.core.tfrecord.record_index import (
 )
 from transforms.errors import DamageError
 from transforms.reading.catalogue import Catalogue
+from transforms.storage.files import storage
 
 
 class NotIndexedError(Exception):
@@ -36,9 +35,9 @@ def indexes_of(
       TFRecordError: it is damaged.
       OSError: it cannot be read.
     """
-    size = files.size_of(path)
-    read = read or functools.partial(files.read_range, path)
-    head = files.read_range(path, 0, min(size, HEADER_BYTES))
+    size = storage(path).size_of()
+    read = read or storage(path).read_range
+    head = storage(path).read_range(0, min(size, HEADER_BYTES))
     kind = detect(head, path=path)
     if kind is not Compression.NONE:
         raise NotIndexedError(

@@ -12,7 +12,6 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.record_kind import check_kind, other_message
 from transforms.core.statistics import Statistics, summarize
@@ -20,6 +19,7 @@ from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import ExampleError, UsageError
+from transforms.storage.files import storage
 
 # Small reads of a file that is far away would each cost a round trip.
 _READ_BYTES = 1 << 20
@@ -101,7 +101,7 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
     """
     try:
         # Buffered, because a pipe cannot be read twice.
-        with io.BufferedReader(files.open_unbuffered(path), _READ_BYTES) as file:
+        with io.BufferedReader(storage(path).open_unbuffered(), _READ_BYTES) as file:
             return _summarize(file, path, allow_empty)
     except OSError as error:
         raise UsageError(

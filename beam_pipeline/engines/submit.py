@@ -40,9 +40,9 @@ from beam_pipeline.engines.engine import (
 )
 from beam_pipeline.engines.watch import JobWatch, watched
 from beam_pipeline.engines.worker import write_worker
-from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
+from transforms.storage.files import storage
 from transforms.work.reports import Reports
 
 _LOOK_SECONDS = 0.1
@@ -108,7 +108,7 @@ def run_on_engine(
                 )
                 raise with_words_of(lines, error) from failure
             finally:
-                files.remove_tree(pipeline.local_tempdir)
+                storage(pipeline.local_tempdir).remove_tree()
     if counters:
         hooks.say(f"{engine.name} has counted: {counters}")
 
@@ -124,8 +124,8 @@ def _room(work_folder: str) -> Iterator[str]:
             made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             base = stack.enter_context(made)
         room = os.path.join(base, "engine")
-        files.remove_tree(room)
-        stack.callback(files.remove_tree, room)
+        storage(room).remove_tree()
+        stack.callback(storage(room).remove_tree)
         os.makedirs(os.path.join(room, "artifacts"))
         write_worker(os.path.join(room, "worker"))
         yield room
@@ -351,7 +351,7 @@ def _pipeline(
     with contextlib.ExitStack() as stack:
         try:
             pipeline = beam.Pipeline(runner=new_runner(engine.runner), options=options)
-            stack.callback(files.remove_tree, pipeline.local_tempdir)
+            stack.callback(storage(pipeline.local_tempdir).remove_tree)
             add_stages(pipeline)
             yield pipeline
         except BeamTFRecordError:

@@ -16,12 +16,12 @@ from beam_pipeline.planning.vocabularies import (
     vocabularies_of,
 )
 from beam_pipeline.settings.spec import Spec
-from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.splitting import Assignments, check_lock
 from transforms.core.schema import Schema
 from transforms.errors import RaceError
+from transforms.storage.files import storage
 from transforms.work.split_tables import (
     NEW_LOCK,
     SplitIds,
@@ -81,7 +81,7 @@ class EarlierRuns:
 
     def check(self, store: Store) -> None:
         """Raises RaceError where another run has written a lock since it was read."""
-        if files.exists(os.path.join(store.folder, _WRITING)):
+        if storage(os.path.join(store.folder, _WRITING)).exists():
             # This run has.
             return
         for path, held in (
@@ -117,10 +117,10 @@ class EarlierRuns:
         """
         has_locks = self.spec.split_lock or self.spec.vocabulary_lock
         # The work folder is gone when all was done before.
-        if not has_locks or not files.exists(store.folder):
+        if not has_locks or not storage(store.folder).exists():
             return
         mark = os.path.join(store.folder, _WRITING)
-        files.write_file(mark, b"", attempts=store.attempts)
+        storage(mark).write_file(b"", attempts=store.attempts)
         if self.spec.split_lock:
             install_lock(os.path.join(store.folder, NEW_LOCK), self.spec.split_lock)
         names = self.locked_names()
@@ -145,11 +145,11 @@ def read_earlier_runs(spec: Spec, rule: SplitRule) -> EarlierRuns:
     if spec.split_ids:
         ids = hold_file(_ids_of, spec.split_ids, identity)
         by_content = dataclasses.replace(by_content, names=ids.get().assignments.names)
-    if spec.split_lock and files.exists(spec.split_lock):
+    if spec.split_lock and storage(spec.split_lock).exists():
         splits = hold_file(open_assignments, spec.split_lock)
         lock = splits.get()
         check_lock(lock, by_content, identity=identity, path=spec.split_lock)
-    if spec.vocabulary_lock and files.exists(spec.vocabulary_lock):
+    if spec.vocabulary_lock and storage(spec.vocabulary_lock).exists():
         names = hold_file(_names_of, spec.vocabulary_lock)
     return EarlierRuns(spec, identity, ids, splits, names)
 

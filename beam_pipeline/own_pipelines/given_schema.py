@@ -30,7 +30,6 @@ from beam_pipeline.own_pipelines.read_rows import (
 )
 from beam_pipeline.planning.features import declare, override
 from beam_pipeline.settings.spec import FeatureSpec, Spec
-from transforms import files
 from transforms.core.infer.typed import infer_typed
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.rows.arrow_of import arrow_of
@@ -47,6 +46,7 @@ from transforms.formats.columnar.arrow_batches import flat_columns
 from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.publishing import target
 from transforms.rows.inferred import Declared, InferredColumn
+from transforms.storage.files import sizes_of
 from transforms.storage.paths import absolute
 
 _TYPES: Mapping[Any, pa.DataType] = {
@@ -400,7 +400,7 @@ def _image_files(
         for name, column in inferred.items()
         if root and column.path and name not in read
     }
-    there = files.sizes_of(places.values())
+    there = sizes_of(places.values())
     return {name for name, place in places.items() if place in there}
 
 

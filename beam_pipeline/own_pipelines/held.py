@@ -10,8 +10,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from transforms import files
 from transforms.errors import InputError, UsageError
+from transforms.storage.files import storage
 from transforms.storage.paths import Access
 
 # Of a file. Two stages may hold what it says, each in base 64: 1 MiB of the graph for
@@ -82,7 +82,7 @@ def _of_file(
 def sha256_of(path: str) -> str:
     """Returns the digest of a file's bytes; empty where there is no file."""
     try:
-        return hashlib.sha256(files.read_bytes(path)).hexdigest()
+        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
     except FileNotFoundError:
         return ""
 

@@ -48,7 +48,6 @@ from beam_pipeline.terminal.words import (
     size_text,
     value_text,
 )
-from transforms import files
 from transforms.core.example.messages import parse_example
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.model import reject_in_words
@@ -56,6 +55,7 @@ from transforms.core.schema import Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import DamageError, ExampleError, UsageError
 from transforms.publishing.earlier_rejects import find_rejects
+from transforms.storage.files import storage
 from transforms.work.reject_files import is_items_name
 
 _COLOURS = 6
@@ -140,7 +140,7 @@ def _check_sizes(dataset: Dataset) -> None:
     """Raises DamageError where a shard has another size than the manifest says."""
     for split in dataset.manifest.splits:
         for shard in split.shards:
-            size = files.size_of(dataset.path(shard.file))
+            size = storage(dataset.path(shard.file)).size_of()
             if size != shard.bytes:
                 raise DamageError(
                     f"{dataset.path(shard.file)} must have {shard.bytes:,} bytes as "
@@ -312,7 +312,7 @@ def _pictures_of_rejects(dataset: Dataset) -> Mapping[str, list[Thumbnail]]:
     for facts in dataset.manifest.files:
         if not is_items_name(facts.file):
             continue
-        with files.opened(dataset.path(facts.file)) as file:
+        with storage(dataset.path(facts.file)).opened() as file:
             for record in TFRecordReader(file, allow_empty=True):
                 if not left:
                     return found

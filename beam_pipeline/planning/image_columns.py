@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
-from transforms import files
 from transforms.core.arrays import is_list
 from transforms.core.infer.typed import (
     LIST_COLUMNS,
@@ -23,6 +22,7 @@ from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
 from transforms.formats.images import PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableSample
+from transforms.storage.files import sizes_of
 from transforms.storage.paths import SCHEMES, is_remote, relative, spellings
 from transforms.storage.visibility import first_local
 
@@ -407,7 +407,7 @@ def image_shares(
         for paths in looked_for.values()
         for path in paths
     }
-    there = files.sizes_of(place for each in places.values() for place in each)
+    there = sizes_of(place for each in places.values() for place in each)
     out = {}
     for name, paths in looked_for.items():
         hits = sum(any(place in there for place in places[path]) for path in paths)

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
-from transforms import files
 from transforms.core.arrays import numpy_mask
 from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import (
@@ -24,7 +23,6 @@ from transforms.core.placing.placement import (
 from transforms.core.reasons import Skipped
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
-from transforms.files import FileEntry
 from transforms.formats.choose_files import (
     are_plain_images,
     choose_files,
@@ -43,12 +41,14 @@ from transforms.formats.registry import (
 )
 from transforms.formats.source import HeldListing, Source
 from transforms.formats.whole_files import is_packed, open_unpacked
+from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.file_list import (
     FileList,
     Order,
     lines_of,
     origins_of,
 )
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, common_folder, is_remote
 from transforms.storage.row_spool import RowSpool
 from transforms.storage.visibility import Witness
@@ -185,14 +185,14 @@ class PlannedSource:
         )
 
 
-def default_name(source: str, standing: files.Standing, output: str) -> str:
+def default_name(source: str, standing: Standing, output: str) -> str:
     """Returns the dataset's name: the source's base name without suffix.
 
     Where that is a word for a split, and so no name, it is that of the output.
 
     Args:
       source: a path or a pattern.
-      standing: what `files.standing` says of it.
+      standing: what `StoredPath.standing` says of it.
       output: of the job.
     """
     path = source.rstrip("/")
@@ -218,21 +218,21 @@ def _as_name(base: str) -> str:
     return re.sub(r"[^\w.-]+", "_", base).strip("._-")
 
 
-def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
+def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     """Recognises the source and lists its files.
 
     Args:
       spec: the job, resolved.
-      standing: what `files.standing` says of its source; None to look.
+      standing: what `StoredPath.standing` says of its source; None to look.
 
     Raises:
       SourceError: it does not exist, is not readable, or is no source known here.
     """
     source = spec.source
     if standing is None:
-        standing = files.standing(source)
+        standing = storage(source).standing()
     if not standing and any(c in source for c in "*?["):
-        paths = files.expand(source)
+        paths = storage(source).expand()
         if not paths:
             raise SourceError(f"The pattern {source!r} matches no file. Correct it.")
         return _named_files(spec, paths)
@@ -240,7 +240,7 @@ def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
         raise SourceError(f"The source must exist; there is no {source!r}.")
     if standing != "folder":
         return _named_files(spec, [source])
-    listed = files.list_tree(source)
+    listed = storage(source).list_tree()
     wanted, entries = _recognise(spec, listed)
     if wanted == "images" and spec.labels:
         entries = _without(entries, source, spec.labels)
@@ -328,7 +328,7 @@ def head_in(root: str) -> Callable[[str], bytes]:
     def head(path: str) -> bytes:
         full = os.path.join(root, path)
         try:
-            with files.open_input(full) as stream:
+            with storage(full).open_input() as stream:
                 return stream.read(_HEAD_BYTES)
         except OSError as error:
             if is_remote(full):
@@ -411,7 +411,7 @@ def _json_in(path: str) -> str:
         if is_packed(path):
             with open_unpacked(path, path) as unpacked:
                 return begins_as(unpacked.read(_LINE_BYTES))
-        with files.open_input(path) as stream:
+        with storage(path).open_input() as stream:
             return begins_as(stream.read(_LINE_BYTES))
     except (OSError, InputError):
         # Where it is read, it says why it cannot be.
@@ -518,12 +518,12 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
 def named_entry(path: str, root: str) -> FileEntry:
     """Returns a file that was named; SourceError where it cannot be read."""
     try:
-        entry = files.stat_entry(path, root)
+        entry = storage(path).stat_entry(root)
     except OSError as error:
         raise source_error(
             f"The source must be readable; {path!r} is not: {error.strerror}.", error
         ) from error
-    if not (is_remote(path) or files.is_file(path)):
+    if not (is_remote(path) or storage(path).is_file()):
         raise InputError(
             f"The source must be regular files or a folder; {path!r} is a pipe, a "
             f"device or a socket. Write what it gives to a file."
@@ -550,7 +550,7 @@ def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
     return [
         entry
         for folder in folders
-        for entry in files.entries_in(os.path.join(root, folder), root)
+        for entry in storage(os.path.join(root, folder)).entries_in(root)
     ]
 
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.inputs import Inputs, head_in, named_entry
 from beam_pipeline.settings.spec import Spec
-from transforms import files
 from transforms.core.infer.columns import infer_columns
 from transforms.core.infer.evidence import Evidence
 from transforms.core.model import ReadFacts
@@ -23,13 +22,14 @@ from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import BeamTFRecordError, SourceError, SpecError, source_error
-from transforms.files import FileEntry
 from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.registry import TABLE_FORMATS, claimed_by
 from transforms.formats.table import Complaint
 from transforms.publishing.target import REJECTS_SUFFIX
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 
 _BLOCK_BYTES = 64 << 20
@@ -120,7 +120,7 @@ def read_labels(spec: Spec) -> LabelTable:
             f"labels must be a table, .csv, .txt or .parquet say; found {path!r}."
         )
     try:
-        entry = files.stat_entry(path, os.path.dirname(path))
+        entry = storage(path).stat_entry(os.path.dirname(path))
     except OSError as error:
         raise source_error(
             f"The table of labels must be readable; {path!r} is not: {error.strerror}.",
@@ -285,7 +285,7 @@ def hint_of(spec: Spec, entries: FileList) -> str:
 
 def _tables(folder: str) -> list[str]:
     try:
-        names = files.names_in(folder)
+        names = storage(folder).names_in()
     except (OSError, BeamTFRecordError):
         return []
     paths = [os.path.join(folder, name) for name in sorted(names)]
@@ -295,7 +295,7 @@ def _tables(folder: str) -> list[str]:
         # What a failed run leaves beside its target names images, too.
         if format_of(path) in TABLE_FORMATS and not path.endswith(REJECTS_SUFFIX)
     ]
-    return [path for path in tables if files.is_file(path)][:_MOST_TABLES]
+    return [path for path in tables if storage(path).is_file()][:_MOST_TABLES]
 
 
 def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:

@@ -34,7 +34,6 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
 from beam_pipeline.version import deciding_versions
-from transforms import files
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
@@ -51,8 +50,9 @@ from transforms.errors import (
     TargetError,
     source_error,
 )
-from transforms.files import FileEntry
 from transforms.publishing import target
+from transforms.storage.entries import FileEntry, Standing
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote, work_folder
 from transforms.work.reject_files import check_left
 
@@ -214,8 +214,8 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     Raises:
       UsageError: the job cannot be done; its type says what is wrong.
     """
-    standing = files.standing(spec.source)
-    if standing == "folder" and files.is_inside(spec.output, spec.source):
+    standing = storage(spec.source).standing()
+    if standing == "folder" and storage(spec.output).is_inside(spec.source):
         raise TargetError(
             f"The output must be outside the source, or the next run would read it; "
             f"{spec.output!r} is in {spec.source!r}. Choose another output."
@@ -252,7 +252,7 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     return Prepared(spec, resolved, inputs, request, done, notes, seen, locks)
 
 
-def check_locks(spec: Spec, standing: files.Standing) -> None:
+def check_locks(spec: Spec, standing: Standing) -> None:
     """Raises SpecError where a lock would be written into what the job reads or makes.
 
     Args:
@@ -267,8 +267,8 @@ def check_locks(spec: Spec, standing: files.Standing) -> None:
         if path is None:
             continue
         folder = os.path.dirname(absolute(path))
-        exists = is_remote(folder) or files.is_folder(folder)
-        if not exists or any(files.is_inside(path, place) for place in places):
+        exists = is_remote(folder) or storage(folder).is_folder()
+        if not exists or any(storage(path).is_inside(place) for place in places):
             raise SpecError(
                 f"{name} must be in a folder that exists, and outside the source and "
                 f"the output; {path!r} is not. Choose another place."
@@ -375,9 +375,7 @@ def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
         ) from error
 
 
-def _inputs_of(
-    spec: Spec, resolved: Spec, standing: files.Standing | None = None
-) -> Inputs:
+def _inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> Inputs:
     """Returns the inputs with the tables that the spec names: they decide bytes too."""
     inputs = find_inputs(resolved, standing)
     named = [path for path in (spec.labels, spec.split_ids) if path]

@@ -20,14 +20,14 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
-from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.placing.vocabulary import parse_lock
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError, bounded
-from transforms.files import FileEntry
 from transforms.formats.file_names import is_image_name
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, lines_of
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote
 
 _CHUNK_BYTES = 8 << 20
@@ -178,7 +178,7 @@ def _images(request: Request) -> str:
     entries: list[FileEntry] = []
     looked_at = 0
     if is_remote(request.images_root):
-        found = files.list_tree(request.images_root)
+        found = storage(request.images_root).list_tree()
         if len(found) > _MOST_IMAGES:
             return ""
         entries = [e for e in found if not e.skipped and is_image_name(e.path)]
@@ -239,7 +239,7 @@ def _listing(listed: Iterable[FileList], root: str, fingerprint: str) -> str:
 def _content(path: str) -> str:
     digest = hashlib.blake2b(digest_size=16)
     try:
-        with files.open_input(path) as file:
+        with storage(path).open_input() as file:
             while piece := file.read(_CHUNK_BYTES):
                 digest.update(piece)
     except OSError as error:
@@ -258,7 +258,7 @@ def _is_whole(manifest: Manifest, directory: str) -> bool:
     shards = [shard for split in manifest.splits for shard in split.shards]
     try:
         return all(
-            files.size_of(manifest.path(directory, facts.file)) == facts.bytes
+            storage(manifest.path(directory, facts.file)).size_of() == facts.bytes
             for facts in (*shards, *manifest.beside)
         )
     except OSError:
@@ -280,7 +280,7 @@ def _locks_hold(manifest: Manifest, spec: Spec) -> bool:
     if spec.vocabulary_lock:
         path = spec.vocabulary_lock
         try:
-            names = parse_lock(files.read_bytes(path), path=path)
+            names = parse_lock(storage(path).read_bytes(), path=path)
         except (OSError, SpecError):
             return False
         # Without the class for unknown names, which no lock holds.
@@ -291,6 +291,6 @@ def _locks_hold(manifest: Manifest, spec: Spec) -> bool:
 
 def _sha256_of(path: str) -> str:
     try:
-        return hashlib.sha256(files.read_bytes(path)).hexdigest()
+        return hashlib.sha256(storage(path).read_bytes()).hexdigest()
     except OSError:
         return ""

@@ -16,7 +16,6 @@ from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.options import MAX_SHARDS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import size_text
-from transforms import files
 from transforms.core.infer.evidence import Evidence
 from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
@@ -24,6 +23,7 @@ from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import SpecError
 from transforms.formats.file_names import is_image_name
 from transforms.formats.table import TableSample
+from transforms.storage.files import sizes_of
 from transforms.storage.paths import spellings
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
@@ -178,7 +178,7 @@ def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> 
         ]
         # A store that does not answer is asked for one of them, and not for all.
         for some in (paths[:1], paths[1:]):
-            sizes += files.sizes_of(some).values()
+            sizes += sizes_of(some).values()
     return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
 
 

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import share_text
-from transforms import files
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
@@ -28,6 +27,7 @@ from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import TableReader, TableSample
 from transforms.formats.table_source import BY_SHARES, DISCARD
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 from transforms.work.split_tables import (
     NEW_LOCK,
@@ -228,12 +228,12 @@ def _class_feature(column: str, schema: Schema) -> str:
 def _lock(spec: Spec, rule: SplitRule, identity: str) -> tuple[Assignments | None, str]:
     if not spec.split_lock:
         return None, ""
-    if not files.exists(spec.split_lock):
+    if not storage(spec.split_lock).exists():
         return None, ""
     path = spec.split_lock
     lock = open_assignments(path)
     check_lock(lock, rule, identity=identity, path=path)
-    return lock, hashlib.sha256(files.read_bytes(path)).hexdigest()
+    return lock, hashlib.sha256(storage(path).read_bytes()).hexdigest()
 
 
 def rule_of(spec: Spec) -> SplitRule:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_pipeline.settings.spec import Spec
-from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.placing.vocabulary import (
     Vocabulary,
@@ -16,6 +15,7 @@ from transforms.core.placing.vocabulary import (
 )
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import COMMITTED_NOTE, CommitError, SpecError, StorageError
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute
 
 
@@ -28,7 +28,7 @@ def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
     if not isinstance(given, str):
         return tuple(given)
     try:
-        data = files.read_bytes(given)
+        data = storage(given).read_bytes()
     except OSError as error:
         raise SpecError(
             f"The vocabulary {given!r} must be readable: {error.strerror}."
@@ -105,7 +105,7 @@ def keep_names(
     path = absolute(str(spec.vocabulary_lock))
     text = format_lock(vocabulary.to_lock(facts.classes))
     try:
-        with files.create(path, attempts=os.path.dirname(path)) as file:
+        with storage(path).create(attempts=os.path.dirname(path)) as file:
             file.write(text)
     except (OSError, StorageError) as error:
         failure = CommitError(
@@ -139,7 +139,7 @@ def read_names(path: str) -> tuple[str, ...] | None:
       SpecError: it cannot be read, or is no lock.
     """
     try:
-        return parse_lock(files.read_bytes(path), path=path)
+        return parse_lock(storage(path).read_bytes(), path=path)
     except FileNotFoundError:
         return None
     except OSError as error:

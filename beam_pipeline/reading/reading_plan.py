@@ -17,7 +17,6 @@ from beam_pipeline.datasets.dataset import (
     missing_shards,
     open_target,
 )
-from transforms import files
 from transforms.core.catalogue import MOST_SECONDS, catalogue_features
 from transforms.core.example.record_kind import check_first
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts
@@ -34,6 +33,7 @@ from transforms.formats.tfrecord_files.dataset import (
 )
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
 from transforms.reading.catalogue import CatalogueFiles
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, plain
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _described_beside(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
 ) -> Found | None:
     """Returns what metadata in a folder states of files there; None for nothing."""
-    if files.exists(os.path.join(directory, MANIFEST_NAME)):
+    if storage(os.path.join(directory, MANIFEST_NAME)).exists():
         target = open_target(directory)
         assert isinstance(target, Dataset), "a folder with a manifest is a dataset"
         found = _of_dataset(target, names)
@@ -216,7 +216,7 @@ def _located(path: str) -> tuple[str, list[str] | None]:
     Raises:
       UsageError: nothing is there that can be read.
     """
-    if files.is_folder(path):
+    if storage(path).is_folder():
         return path, None
     if os.path.basename(path) == MANIFEST_NAME:
         return os.path.dirname(path), None
@@ -401,7 +401,7 @@ def _first_payloads(shards: Sequence[Shard]) -> tuple[PayloadBatch, str]:
     """Returns the first records and their path: of the first shard that has any."""
     for shard in shards:
         if shard.records != 0:
-            file = InputFile(shard.path, shard.path, size=files.size_of(shard.path))
+            file = InputFile(shard.path, shard.path, size=storage(shard.path).size_of())
             found = sampled(file, _SAMPLE_BYTES).payloads
             if len(found):
                 return found, shard.path

@@ -25,7 +25,6 @@ from beam_pipeline.planning.request import lock_digests
 from beam_pipeline.planning.vocabularies import keep_names
 from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
 from beam_pipeline.settings.spec import Spec
-from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.schema import Kind
 from transforms.errors import (
@@ -42,6 +41,8 @@ from transforms.errors import (
 )
 from transforms.formats.source import write_listing
 from transforms.publishing import target
+from transforms.storage.files import storage
+from transforms.storage.local import exclusive_lock
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reports import Reports
 from transforms.work.split_tables import install_lock
@@ -232,10 +233,10 @@ def _locks_held(plan: Plan) -> Iterator[None]:
             folder, own = os.path.split(path)
             hold = os.path.join(folder, f".{own}.beam-tfrecord")
             try:
-                stack.enter_context(files.exclusive_lock(hold))
+                stack.enter_context(exclusive_lock(hold))
             except BusyError as error:
                 raise _lock_race(path, "is in use by another run") from error
-            stack.callback(files.remove_file, hold, below=folder)
+            stack.callback(storage(hold).remove_file, below=folder)
         now = lock_digests(plan.spec)
         for name, digest in plan.locks.items():
             if now[name] != digest:
@@ -285,7 +286,7 @@ def _check_images(plan: Plan, engine: Engine | None, beam_flags: Sequence[str]) 
 def _account(store: Store) -> Mapping[str, Any] | None:
     """Returns the account of items that a refused commit has left; None without one."""
     try:
-        found = json.loads(files.read_bytes(store.account))
+        found = json.loads(storage(store.account).read_bytes())
     except (OSError, StorageError, ValueError):
         return None
     return found if isinstance(found, dict) else None

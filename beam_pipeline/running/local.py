@@ -31,11 +31,11 @@ from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
-from transforms import files
 from transforms.core.interpreter import python_command
 from transforms.errors import SpecError, closest, no_memory
 from transforms.shards import decoders
 from transforms.shards.allocation import return_freed_memory
+from transforms.storage.files import storage
 from transforms.storage.hdfs import may_fork
 
 # How long the pipeline's thread of a stopped run may take to end.
@@ -146,7 +146,7 @@ def run_job(
         finally:
             decoders.SHARED.end_idle()
             # Beam does not remove it where the run was stopped.
-            files.remove_tree(pipeline.local_tempdir)
+            storage(pipeline.local_tempdir).remove_tree()
 
 
 def _build(pipeline: beam.Pipeline, job: Job, hooks: RunHooks) -> None:

@@ -11,12 +11,12 @@ import yaml
 from beam_pipeline.settings.options import Settings
 from beam_pipeline.settings.removed import check_still_there, without_removed_defaults
 from beam_pipeline.settings.values import Count, Names
-from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import MAX_BYTES, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, shown
 
 _Scalar = bool | int | float | str
@@ -194,7 +194,7 @@ def load_spec(path: str) -> dict[str, Any]:
       SpecError: it cannot be read, or is not a mapping of settings.
     """
     try:
-        text = files.read_bytes(path)
+        text = storage(path).read_bytes()
     except OSError as error:
         raise SpecError(f"The spec {path!r} cannot be read: {error.strerror}.") from (
             error

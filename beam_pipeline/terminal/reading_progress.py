@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, TextIO, cast
 
 from beam_pipeline.terminal.words import size_text
-from transforms import files
+from transforms.storage.files import storage
 
 # Less than this is read within a second: no line is shown.
 _MIN_BYTES = 300_000_000
@@ -62,14 +62,14 @@ class Progress:
 
     def watched(self, path: str) -> BinaryIO:
         """Opens a file whose reads move the line; raises OSError."""
-        file = files.open_unbuffered(path)
+        file = storage(path).open_unbuffered()
         watched = file if self._terminal is None else _Watched(file, self)
         return cast(BinaryIO, watched)
 
     def read_range(self, path: str, start: int, stop: int) -> bytes:
         """Returns a part of a file; the line moves. Raises OSError."""
         self.add(stop - start)
-        return files.read_range(path, start, stop)
+        return storage(path).read_range(start, stop)
 
     def add(self, size: int) -> None:
         """Counts bytes; draws the line again when the percentage has changed."""

@@ -25,13 +25,14 @@ from tests.support.file_operations import watched
 from tests.support.outputs import contents, manifest
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
-from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.shards import together
 from transforms.shards.shard_job import ShardJob, ShardTask
 from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
 from transforms.stages import commit
 from transforms.storage import drafts
+from transforms.storage.drafts import Draft
+from transforms.storage.files import storage
 
 Folder = pathlib.Path
 
@@ -98,10 +99,9 @@ def test_row_10_an_attempt_that_ends_late_is_never_seen(
     out = tmp_path / "out"
     plan = make_plan(make_spec(settings(table, out)))
     with open_work_folder(plan) as (store, _):
-        late = files.create(
-            os.path.join(store.dataset, "set-train.tfrecord-00000-of-00001"),
-            attempts=store.attempts,
-        )
+        late = storage(
+            os.path.join(store.dataset, "set-train.tfrecord-00000-of-00001")
+        ).create(attempts=store.attempts)
         file = late.__enter__()
         file.write(b"of a zombie")
         direct_run._run(make_job(plan, store))
@@ -148,7 +148,7 @@ def test_row_26_runs_of_one_second_share_no_names(tmp_path: Folder) -> None:
     """Attempts are named by process, number and chance, never by the clock."""
     names = set()
     for _ in range(200):
-        with files.create(str(tmp_path / "f"), attempts=str(tmp_path)) as file:
+        with storage(str(tmp_path / "f")).create(attempts=str(tmp_path)) as file:
             file.write(b"")
             names |= {n for n in os.listdir(tmp_path) if n.endswith(".tmp")}
     assert len(names) == 200
@@ -177,7 +177,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
 
     publish = drafts._publish
 
-    def spoilt(draft: files.Draft) -> None:
+    def spoilt(draft: Draft) -> None:
         publish(draft)
         path = pathlib.Path(draft.path)
         data = bytearray(path.read_bytes())

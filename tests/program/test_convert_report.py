@@ -10,7 +10,7 @@ import pytest
 from tests.support.outputs import dataset
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
-from transforms.files import open_input
+from transforms.storage.local import LocalPath
 
 # The stages' own code: what is tested here is not up to Beam.
 pytestmark = pytest.mark.usefixtures("without_runner")
@@ -107,13 +107,14 @@ class TestReport:
         self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An error of the operating system is reported like any other."""
+        real = LocalPath.open_input
 
-        def denied(path: str) -> BinaryIO:
-            if path == str(small):
-                raise PermissionError(13, "Permission denied", path)
-            return open_input(path)
+        def denied(path: LocalPath) -> BinaryIO:
+            if path.path == str(small):
+                raise PermissionError(13, "Permission denied", path.path)
+            return real(path)
 
-        monkeypatch.setattr("transforms.files.open_input", denied)
+        monkeypatch.setattr(LocalPath, "open_input", denied)
         report = tmp_path / "report.json"
         run = command("convert", small, tmp_path / "out", "--report-json", report)
         assert run.code == 4

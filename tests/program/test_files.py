@@ -33,7 +33,10 @@ def test_create_notices_a_short_write(tmp_path: Folder, attempts: Folder) -> Non
 def test_read_bytes_does_not_wait_for_a_writer(tmp_path: Folder) -> None:
     """A named pipe among the files is an error, not a run that never ends."""
     os.mkfifo(tmp_path / "a.jpg")
-    code = "import sys; from transforms import files; files.read_bytes(sys.argv[1])"
+    code = (
+        "import sys; from transforms.storage.files import storage; "
+        "storage(sys.argv[1]).read_bytes()"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "a.jpg")], stderr=subprocess.PIPE
     )

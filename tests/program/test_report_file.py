@@ -11,6 +11,7 @@ import pytest
 from tests.support.outputs import names
 from tests.support.runs import command
 from transforms.errors import COMMITTED_NOTE
+from transforms.storage.local import LocalPath
 
 Folder = pathlib.Path
 
@@ -191,16 +192,14 @@ def test_a_lock_that_cannot_be_written_after_the_commit(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error says that the dataset was committed."""
-    from transforms import files
+    real, lock = LocalPath.create, tmp_path / "lock"
 
-    real, lock = files.create, tmp_path / "lock"
-
-    def full(path: str, **options: object) -> object:
-        if path == str(lock):
-            raise OSError(28, "No space left on device", path)
+    def full(path: LocalPath, **options: object) -> object:
+        if path.path == str(lock):
+            raise OSError(28, "No space left on device", path.path)
         return real(path, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "create", full)
+    monkeypatch.setattr(LocalPath, "create", full)
     flags = ("--label-column", "b", "--vocabulary-lock", lock)
     run = command("convert", table, tmp_path / "out", *flags)
     assert run.code == 1

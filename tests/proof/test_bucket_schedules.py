@@ -28,7 +28,6 @@ from tests.support.schedules import (
     plan_of,
 )
 from tests.support.stress import STRESS, sizes
-from transforms import files
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
@@ -40,6 +39,7 @@ from transforms.errors import CommitError, RaceError, TargetError
 from transforms.publishing import target
 from transforms.publishing.bucket import BucketTarget
 from transforms.storage.buckets import Upload
+from transforms.storage.files import storage
 from transforms.work.store import Store
 
 # Every order is tried by `make stress`.
@@ -145,12 +145,12 @@ def build(job: Job, store: Store, seen: str) -> str:
 def write(job: Job, store: Store) -> None:
     """Puts segments, and shards that are read from them."""
     segment = os.path.join(store.segments, f"{job.digest}.segments")
-    files.write_file(segment, job.data, attempts="")
+    storage(segment).write_file(job.data, attempts="")
     for split in job.manifest("").splits:
         for facts in split.shards:
-            data = files.read_bytes(segment)
+            data = storage(segment).read_bytes()
             path = os.path.join(store.dataset, facts.file)
-            files.write_file(path, data, attempts="")
+            storage(path).write_file(data, attempts="")
 
 
 def clean(older_than: float = WEEK) -> str:
@@ -413,7 +413,7 @@ def test_clean_of_a_dataset_whose_index_was_not_finished(store: MemoryStore) -> 
     before, manifest = store.keys, target.read_manifest(OUT)
     work = Store(target.at(OUT).work_path("9" * 32, seen="", keeps_work=True))
     own = target.at(OUT).open_derived(work, manifest)
-    files.write_file(f"{own.dataset}/index/a.u64", b"offsets", attempts="")
+    storage(f"{own.dataset}/index/a.u64").write_file(b"offsets", attempts="")
     clean()
     assert len(store.keys) == len(before) + 2
     store.age(OLD)

@@ -13,7 +13,6 @@ LIBRARY = {
     "transforms": "lazy_names errors core core.example core.rows codec stages tfrecord",
     "transforms.lazy_names": "",
     "transforms.errors": "",
-    "transforms.files": "errors storage",
     "transforms.storage": "errors core",
     "transforms.core": "errors",
     "transforms.core.tfrecord": "errors core",
@@ -23,31 +22,29 @@ LIBRARY = {
     "transforms.core.infer": "errors core core.rows",
     "transforms.core.placing": "errors core core.rows",
     "transforms.formats": (
-        "errors files storage core core.image core.rows core.placing core.tfrecord"
+        "errors storage core core.image core.rows core.placing core.tfrecord"
     ),
     "transforms.formats.archive": (
-        "errors files storage core core.image core.tfrecord formats"
+        "errors storage core core.image core.tfrecord formats"
     ),
-    "transforms.formats.columnar": "errors files storage core core.rows formats",
-    "transforms.formats.csv": "errors files storage core core.rows core.infer formats",
+    "transforms.formats.columnar": "errors storage core core.rows formats",
+    "transforms.formats.csv": "errors storage core core.rows core.infer formats",
     "transforms.formats.detection": (
-        "errors files storage core core.image core.placing formats"
+        "errors storage core core.image core.placing formats"
     ),
     "transforms.formats.json_lines": (
-        "errors files storage core core.rows formats formats.columnar"
+        "errors storage core core.rows formats formats.columnar"
     ),
     "transforms.formats.tfrecord_files": (
-        "errors files storage core core.example core.tfrecord formats formats.columnar"
+        "errors storage core core.example core.tfrecord formats formats.columnar"
     ),
     "transforms.sidecars": "errors core",
-    "transforms.work": (
-        "errors files storage core core.example core.placing core.tfrecord"
-    ),
+    "transforms.work": ("errors storage core core.example core.placing core.tfrecord"),
     "transforms.shards": (
-        "errors files storage core core.example core.image core.placing core.rows "
+        "errors storage core core.example core.image core.placing core.rows "
         "core.tfrecord work"
     ),
-    "transforms.publishing": ("errors files storage core core.placing sidecars work"),
+    "transforms.publishing": ("errors storage core core.placing sidecars work"),
     "transforms.rows": (
         "errors core core.example core.infer core.placing core.rows formats "
         "formats.columnar formats.tfrecord_files"
@@ -57,16 +54,15 @@ LIBRARY = {
         "formats.tfrecord_files"
     ),
     "transforms.reading": (
-        "errors files storage core core.tfrecord core.example core.rows core.image "
+        "errors storage core core.tfrecord core.example core.rows core.image "
         "formats.tfrecord_files"
     ),
     "transforms.stages": (
-        "errors files storage core core.placing formats sidecars work shards "
+        "errors storage core core.placing formats sidecars work shards "
         "rows codec publishing"
     ),
     "transforms.tfrecord": (
-        "lazy_names errors files storage core core.placing core.tfrecord work "
-        "publishing"
+        "lazy_names errors storage core core.placing core.tfrecord work publishing"
     ),
 }
 # The program may import all of the library, too.

@@ -31,12 +31,12 @@ _SHUFFLED_RATIO = 0.7
 # What a loop over the images would do, from when its process has begun.
 _ONE_BY_ONE = """
 import sys, time
-from transforms import files
+from transforms.storage.files import sizes_of, storage
 folder, count = sys.argv[1], int(sys.argv[2])
-files.read_stamped(f"{folder}/a/00000.png")
+storage(f"{folder}/a/00000.png").read_stamped()
 begin = time.perf_counter()
 for number in range(count):
-    files.read_stamped(f"{folder}/a/{number:05}.png")
+    storage(f"{folder}/a/{number:05}.png").read_stamped()
 print(time.perf_counter() - begin)
 """
 
@@ -103,20 +103,20 @@ def test_images_are_read_ahead(
 _SIZES = """
 import sys, time
 import pyarrow as pa
-from transforms import files
+from transforms.storage.files import sizes_of, storage
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.rows.row_identity import RowRule
 from transforms.rows.spool import Spool
 folder, count, alone = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 paths = [f"{folder}/a/{number:05}.png" for number in range(count)]
 paths.append(f"{folder}/gone.png")
-files.size_of(paths[0])
+storage(paths[0]).size_of()
 begin = time.perf_counter()
-one_by_one = [files.size_of(path) for path in paths[:alone]]
+one_by_one = [storage(path).size_of() for path in paths[:alone]]
 between = time.perf_counter()
 single = SplitRule(SplitSource.SINGLE, ("train",))
 rule = RowRule(single, images=frozenset(("image",)))
-bundle = Spool("word", rule, lambda *_: "pieces", files.sizes_of, lambda _: None)
+bundle = Spool("word", rule, lambda *_: "pieces", sizes_of, lambda _: None)
 bundle.add(pa.table({"image": paths}))
 found = bundle.finish()
 bundle = time.perf_counter() - between
@@ -153,21 +153,21 @@ def test_sizes_of_images_are_asked_for_side_by_side(
 # Small tables, read as a run of them is read; in a process of its own, likewise.
 _TABLES = """
 import sys, time
-from transforms import files
+from transforms.storage.files import sizes_of, storage
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.json_lines.reader import JsonLinesReader
 from transforms.formats.table import InputFile
 folder, count, alone = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-files.size_of(f"{folder}/00000.csv")
+storage(f"{folder}/00000.csv").size_of()
 for reader, suffix in (CsvReader(), "csv"), (JsonLinesReader(), "jsonl"):
-    entries = [e for e in files.list_tree(folder) if e.path.endswith(suffix)]
+    entries = [e for e in storage(folder).list_tree() if e.path.endswith(suffix)]
     inputs = [
         InputFile(e.path, f"{folder}/{e.path}", e.size, stamp=e.stamp) for e in entries
     ]
     assert len(inputs) == count
     begin = time.perf_counter()
     for file in inputs[:alone]:
-        files.read_bytes(file.path, stamp=file.stamp)
+        storage(file.path).read_bytes(stamp=file.stamp)
     between = time.perf_counter()
     reader = reader.plan(inputs).reader
     planned = time.perf_counter()

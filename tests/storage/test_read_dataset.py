@@ -11,7 +11,7 @@ from beam_tfrecord import DamageError, InputError, ReadDataset, open_dataset
 from tests.storage.conftest import MEASURES, Server
 from tests.storage.program import Program
 from tests.support.tfrecord_pipelines import pipeline
-from transforms import files
+from transforms.storage.remote import RemotePath
 
 Folder = pathlib.Path
 
@@ -74,13 +74,13 @@ def test_views_of_a_bucket(
     program = Program(server, tmp_path)
     program.run("convert", measures, target, *MEASURES, "--catalogue")
     fetched: list[tuple[str, int]] = []
-    read_range = files.read_range
+    read_range = RemotePath.read_range
 
-    def counted(path: str, start: int, stop: int) -> bytes:
-        fetched.append((path.rpartition("/")[2], start))
+    def counted(path: RemotePath, start: int, stop: int) -> bytes:
+        fetched.append((path.path.rpartition("/")[2], start))
         return read_range(path, start, stop)
 
-    monkeypatch.setattr(files, "read_range", counted)
+    monkeypatch.setattr(RemotePath, "read_range", counted)
     here, there = (
         open_dataset(local_measures),
         open_dataset(server.place("out/measures")),

@@ -12,9 +12,9 @@ from tests.storage.conftest import Server
 from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.storage.program import Program, assert_same
 from tests.support.runs import convert
-from transforms import files
 from transforms.storage import remote
 from transforms.storage.entries import TooLargeError
+from transforms.storage.files import storage
 
 _NAMES = ("in/plain", "in/with space+plus%and~", "in/é/한글", "in/empty")
 
@@ -32,7 +32,7 @@ def by_arrow(monkeypatch: pytest.MonkeyPatch, path: str) -> tuple[bytes, int]:
     """Reads a file as all are read that are few."""
     with monkeypatch.context() as patch:
         patch.setattr(remote, "_FEW_READS", 10**9)
-        return files.read_stamped(path)
+        return storage(path).read_stamped()
 
 
 @pytest.mark.parametrize("name", _NAMES)
@@ -50,11 +50,10 @@ def test_one_request_a_read(
     monkeypatch.setattr(remote, "_FEW_READS", 0)
     reached.set()
     before = len(reached.requests)
-    assert files.read_stamped(path) == expected == (data, expected[1])
-    storage = remote.RemoteStorage()
+    assert storage(path).read_stamped() == expected == (data, expected[1])
     if data:
-        assert storage.read_range(path, 5, 99) == (data[5:99], expected[1])
-        assert storage.read_range(path, 99_990, 10**6) == (data[-10:], expected[1])
+        assert storage(path)._read_range(5, 99) == (data[5:99], expected[1])
+        assert storage(path)._read_range(99_990, 10**6) == (data[-10:], expected[1])
     asked = reached.requests[before:]
     assert [each.method for each in asked] == ["GET"] * (3 if data else 1)
 
@@ -75,18 +74,18 @@ def test_what_fails_is_read_by_arrow(
         Rule("cut_answer", after_bytes=10),
     ):
         reached.set(rule)
-        assert files.read_stamped(path) == expected
+        assert storage(path).read_stamped() == expected
         reached.set(rule)
-        assert remote.RemoteStorage().read_range(path, 5, 9)[0] == data[5:9]
+        assert storage(path)._read_range(5, 9)[0] == data[5:9]
     reached.set()
     with pytest.raises(TooLargeError) as refused:
-        files.read_stamped(path, 99_999)
+        storage(path).read_stamped(99_999)
     assert refused.value.size == 100_000
     with pytest.raises(FileNotFoundError):
-        files.read_stamped(f"{s3_server.url}/in/none")
+        storage(f"{s3_server.url}/in/none").read_stamped()
     s3_server.write("in/a", data[1:])
     with pytest.raises(OSError, match="changed"):
-        files.read_bytes(path, stamp=expected[1])
+        storage(path).read_bytes(stamp=expected[1])
 
 
 def test_images_of_a_bucket(

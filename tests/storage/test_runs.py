@@ -18,7 +18,7 @@ from tests.storage.program import (
     stall,
     until,
 )
-from transforms.work.versions import look_at
+from transforms.storage.files import storage
 
 _KILLS = 10
 
@@ -189,17 +189,17 @@ def test_the_age_of_an_object(server: Server, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(time, "time", lambda: 0.0)
     path = f"{server.url}/a"
-    assert look_at(path).version == ""
+    assert storage(path).look().version == ""
     server.write("a", b"1")
-    before = look_at(path)
+    before = storage(path).look()
     time.sleep(3)
-    after = look_at(path)
+    after = storage(path).look()
     assert after.version == before.version != ""
     # Whole seconds, each rounded down.
     assert 2 <= after.age - before.age <= 4
     server.write("a", b"2")
-    assert look_at(path).version != before.version
-    assert look_at(path).age <= 2
+    assert storage(path).look().version != before.version
+    assert storage(path).look().age <= 2
 
 
 def test_kept_work(server: Server, measures: Path, tmp_path: Path) -> None:

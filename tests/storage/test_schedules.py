@@ -4,9 +4,9 @@ import pytest
 
 from tests.storage.conftest import Server
 from tests.support.schedules import Writers, check_dataset, in_turns, names_of
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.publishing.bucket import BucketTarget
+from transforms.storage.files import storage
 
 _SCHEDULES = 60
 
@@ -38,5 +38,5 @@ def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.keys(f"{target}/") == expected, seed
         assert server.keys(f".{target}.beam-tfrecord") == [], seed
         # The emulator looks at all that a bucket holds to list a part of it.
-        files.remove_tree(there.directory)
+        storage(there.directory).remove_tree()
     assert committed > _SCHEDULES / 2

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from transforms import files
 from transforms.core.boxes import BoxPolicy
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
@@ -21,6 +20,7 @@ from transforms.formats.file_runs import RunReader, RunSource
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableReader
 from transforms.formats.table_source import RowSource, TableSource
+from transforms.storage.files import storage
 
 Folder = pathlib.Path
 POLICIES = [str(policy) for policy in BoxPolicy]
@@ -38,7 +38,7 @@ def write_json(path: Folder, content: Any, **options: Any) -> Folder:
 
 
 def inputs(root: Folder, suffix: str) -> list[InputFile]:
-    found = [e for e in files.list_tree(str(root)) if e.path.endswith(suffix)]
+    found = [e for e in storage(str(root)).list_tree() if e.path.endswith(suffix)]
     out, position = [], 0
     for entry in found:
         path = os.path.join(root, entry.path)

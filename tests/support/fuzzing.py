@@ -23,11 +23,11 @@ import pyarrow as pa
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
-from transforms import files
 from transforms.core.model import Batch
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
 from transforms.formats.detection.automl import AutomlReader
 from transforms.formats.source import Source
+from transforms.storage import entries
 
 __all__ = [
     "CORPUS",
@@ -178,7 +178,7 @@ def read_planned(planned: PlannedSource, path: pathlib.Path) -> Outcome:
     table = planned.listing.table()
     if path.is_file() and table.num_rows == 1 and "stamp" in table.column_names:
         status = path.stat()
-        stamp = files.stamp(status.st_size, status.st_mtime_ns)
+        stamp = entries.stamp(status.st_size, status.st_mtime_ns)
         for name, value in (("size", status.st_size), ("stamp", stamp)):
             at = table.schema.get_field_index(name)
             table = table.set_column(at, name, pa.array([value], pa.int64()))

@@ -12,7 +12,6 @@ import pyarrow as pa
 from beam_pipeline.own_pipelines.given_schema import types_of_rows
 from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows, row_rule_of
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection, Segment
 from transforms.core.placing.name_lists import load_classes
@@ -31,6 +30,7 @@ from transforms.shards.shard_job import load_segments
 from transforms.stages.job_plan import JobPlan
 from transforms.stages.place import FACTS, CutByShard
 from transforms.stages.shard_counts import MergeFacts, count_shards
+from transforms.storage.files import sizes_of
 from transforms.work.store import Store
 
 
@@ -103,7 +103,7 @@ def _gather(
     made: list[SpooledBundle] = []
     rejections: list[Rejection] = []
     for number, rows in enumerate(bundles):
-        spool = Spool(f"{number}", rule, store, files.sizes_of, rejections.extend)
+        spool = Spool(f"{number}", rule, store, sizes_of, rejections.extend)
         for row in rows:
             spool.add(row)
         bundle = spool.finish()

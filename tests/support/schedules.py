@@ -25,7 +25,6 @@ import pytest
 
 from beam_pipeline.running.convert import open_work_folder
 from tests.support.memory_store import MemoryStore
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
 from transforms.core.model import Fact, PlaceFacts, ReadFacts, ShardFile
 from transforms.core.placing.name_lists import put_classes
@@ -46,6 +45,7 @@ from transforms.sidecars import tfds
 from transforms.stages.commit import commit_dataset
 from transforms.stages.job_plan import Publication
 from transforms.storage import retry
+from transforms.storage.files import storage
 from transforms.storage.row_spool import RowSpool
 from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
@@ -410,7 +410,7 @@ def _shard(job: int, store: Store, index: int) -> ShardFile:
     name = f"d-train.tfrecord-{index:05d}-of-{_count(job):05d}"
     data = f"{job} {index} ".encode() * (100 + job)
     store.announce(name)
-    files.write_file(os.path.join(store.dataset, name), data, attempts="")
+    storage(os.path.join(store.dataset, name)).write_file(data, attempts="")
     facts = {"a": Statistics(1, minimum=0, maximum=1)}
     if _has_labels(job):
         facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
@@ -420,7 +420,7 @@ def _shard(job: int, store: Store, index: int) -> ShardFile:
     offsets = len(data).to_bytes(8, "little").rjust(16, b"\0")
     beside = index_file(name)
     store.announce(beside)
-    files.write_file(os.path.join(store.dataset, beside), offsets, attempts="")
+    storage(os.path.join(store.dataset, beside)).write_file(offsets, attempts="")
     indexed = FileFacts(beside, len(offsets), google_crc32c.value(offsets))
     return dataclasses.replace(shard, indexes=(indexed,))
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Schema
 from transforms.formats.input_files import InputFiles
@@ -22,6 +21,7 @@ from transforms.formats.table import (
     TableSample,
 )
 from transforms.formats.table_source import TableSource
+from transforms.storage import entries
 
 
 @dataclasses.dataclass
@@ -48,7 +48,7 @@ def listed(folder: Any, names: Sequence[str]) -> list[InputFile]:
     for name in names:
         path = os.path.join(folder, name)
         status = os.stat(path)
-        stamp = files.stamp(status.st_size, status.st_mtime_ns)
+        stamp = entries.stamp(status.st_size, status.st_mtime_ns)
         out.append(InputFile(name, path, status.st_size, position, stamp=stamp))
         position += status.st_size
     return out

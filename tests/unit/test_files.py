@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from transforms import files
 from transforms.core.tfrecord import GatheringSink
 from transforms.errors import CommitError, SourceError, StorageError, TargetError
-from transforms.files import FileEntry
 from transforms.storage import folders, retry
+from transforms.storage.drafts import written
+from transforms.storage.entries import FileEntry
+from transforms.storage.files import sizes_of, storage
+from transforms.storage.local import exclusive_lock
 
 Folder = pathlib.Path
 AWKWARD = [
@@ -53,7 +55,7 @@ def attempts(tmp_path: Folder) -> Folder:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_create_under_any_name(tmp_path: Folder, attempts: Folder, name: str) -> None:
     """A file appears under exactly its name, whatever a shell would make of it."""
-    with files.create(str(tmp_path / name), attempts=str(attempts)) as file:
+    with storage(str(tmp_path / name)).create(attempts=str(attempts)) as file:
         file.write(b"data")
         assert not (tmp_path / name).exists()
     assert (tmp_path / name).read_bytes() == b"data"
@@ -70,7 +72,7 @@ def test_create_is_whole_or_absent(
     path.write_bytes(b"old")
 
     def fail() -> None:
-        with files.create(str(path), attempts=str(attempts), durable=durable) as file:
+        with storage(str(path)).create(attempts=str(attempts), durable=durable) as file:
             file.write(b"half")
             raise failure
 
@@ -83,7 +85,7 @@ def test_create_is_whole_or_absent(
 def test_create_replaces(tmp_path: Folder, attempts: Folder) -> None:
     """A second attempt replaces what the first one left."""
     for data in (b"first, and longer", b"second"):
-        with files.create(str(tmp_path / "file"), attempts=str(attempts)) as file:
+        with storage(str(tmp_path / "file")).create(attempts=str(attempts)) as file:
             file.write(data)
     assert (tmp_path / "file").read_bytes() == b"second"
 
@@ -101,7 +103,7 @@ def test_pieces_are_written_in_order(
 
     monkeypatch.setattr(os, "writev", writev)
     path = str(tmp_path / "file")
-    with files.written(files.draft(path, attempts=str(attempts))) as file:
+    with written(storage(path).draft(attempts=str(attempts))) as file:
         assert isinstance(file, GatheringSink)
         file.write_all(pieces)
     assert (tmp_path / "file").read_bytes() == b"".join(pieces)
@@ -125,7 +127,7 @@ def test_calls_that_write_are_small(
 
     monkeypatch.setattr(os, "writev", writev)
     path = str(tmp_path / "file")
-    with files.written(files.draft(path, attempts=str(attempts))) as file:
+    with written(storage(path).draft(attempts=str(attempts))) as file:
         assert isinstance(file, GatheringSink)
         file.write_all(pieces)
         file.write(b"".join(pieces))
@@ -150,7 +152,7 @@ def test_create_syncs_before_the_rename(
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", replace)
-    with files.create(str(tmp_path / "file"), attempts=str(attempts)) as file:
+    with storage(str(tmp_path / "file")).create(attempts=str(attempts)) as file:
         file.write(b"x")
     assert steps == ["sync", "rename"]
 
@@ -160,7 +162,7 @@ def test_create_fails_where_the_rename_does(tmp_path: Folder, attempts: Folder) 
     (tmp_path / "folder").mkdir()
     with (
         pytest.raises(OSError, match="directory"),
-        files.create(str(tmp_path / "folder"), attempts=str(attempts)) as file,
+        storage(str(tmp_path / "folder")).create(attempts=str(attempts)) as file,
     ):
         file.write(b"x")
     assert contents(attempts) == {}
@@ -176,7 +178,7 @@ def write(folder: Folder, *names: str) -> None:
 def listed(folder: Folder) -> list[tuple[str, int, str]]:
     return [
         (entry.path, entry.size, entry.skipped)
-        for entry in files.list_tree(str(folder))
+        for entry in storage(str(folder)).list_tree()
     ]
 
 
@@ -184,11 +186,11 @@ def test_tree_is_listed_in_byte_order(tmp_path: Folder) -> None:
     """Paths are sorted by their bytes, whatever the directory's order."""
     names = ["b/2", "b/10", "a.txt", "a/z", "B", "é", "z", "고양이/1", "🐈"]
     write(tmp_path, *names)
-    found = [entry.path for entry in files.list_tree(str(tmp_path))]
+    found = [entry.path for entry in storage(str(tmp_path)).list_tree()]
     assert found == sorted(names, key=str.encode)
     assert all(
         entry.size == len(entry.path.encode()) and entry.modified_ns
-        for entry in files.list_tree(str(tmp_path))
+        for entry in storage(str(tmp_path)).list_tree()
     )
 
 
@@ -196,7 +198,7 @@ def test_awkward_names_are_listed(tmp_path: Folder) -> None:
     """Every name comes back unchanged; its NFC is its identity."""
     for name in AWKWARD:
         (tmp_path / name).write_bytes(b"")
-    found = files.list_tree(str(tmp_path))
+    found = storage(str(tmp_path)).list_tree()
     assert sorted(entry.path for entry in found) == sorted(AWKWARD)
     decomposed = FileEntry(unicodedata.normalize("NFD", "é/å"), 0, 0)
     assert decomposed.origin == "é/å" != decomposed.path
@@ -207,7 +209,7 @@ def test_names_that_are_no_utf8_are_listed(tmp_path: Folder) -> None:
     for name in (b"a", b"\xff.jpg", b"z\xe9"):
         with open(os.fsencode(tmp_path) + b"/" + name, "wb"):
             pass
-    found = [os.fsencode(entry.path) for entry in files.list_tree(str(tmp_path))]
+    found = [os.fsencode(entry.path) for entry in storage(str(tmp_path)).list_tree()]
     assert found == [b"a", b"z\xe9", b"\xff.jpg"]
 
 
@@ -327,7 +329,7 @@ def test_unreadable_folder_is_an_error(
     monkeypatch.setattr(retry, "POLICY", retry.RetryPolicy(first_pause=0.0))
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(kind, match=f"locked.*{os.strerror(code)}"):
-        files.list_tree(str(tmp_path))
+        storage(str(tmp_path)).list_tree()
 
 
 def test_missing_root_is_an_error(tmp_path: Folder) -> None:
@@ -335,7 +337,7 @@ def test_missing_root_is_an_error(tmp_path: Folder) -> None:
     write(tmp_path, "file")
     for name in ("nothing", "file"):
         with pytest.raises(SourceError, match=name):
-            files.list_tree(str(tmp_path / name))
+            storage(str(tmp_path / name)).list_tree()
 
 
 def test_empty_folders_hold_nothing(tmp_path: Folder) -> None:
@@ -349,14 +351,14 @@ def test_patterns(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "b.csv", "a.csv", "c*.csv", "d/e.csv", "x.txt")
     (tmp_path / "folder.csv").mkdir()
-    assert not files.is_pattern("c*.csv")
-    assert not files.is_pattern("nothing.csv")
-    assert files.is_pattern("*.csv")
-    assert files.is_pattern("[ab].csv")
-    assert files.is_pattern("?.csv")
-    assert files.expand("*.csv") == ["a.csv", "b.csv", "c*.csv"]
-    assert files.expand("**/*.csv") == ["a.csv", "b.csv", "c*.csv", "d/e.csv"]
-    assert files.expand("*.tsv") == []
+    assert not storage("c*.csv").is_pattern()
+    assert not storage("nothing.csv").is_pattern()
+    assert storage("*.csv").is_pattern()
+    assert storage("[ab].csv").is_pattern()
+    assert storage("?.csv").is_pattern()
+    assert storage("*.csv").expand() == ["a.csv", "b.csv", "c*.csv"]
+    assert storage("**/*.csv").expand() == ["a.csv", "b.csv", "c*.csv", "d/e.csv"]
+    assert storage("*.tsv").expand() == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 300_000])
@@ -364,8 +366,8 @@ def test_read_bytes(tmp_path: Folder, size: int) -> None:
     """A whole file, empty or not."""
     path = tmp_path / "file"
     path.write_bytes(b"x" * size)
-    assert files.read_bytes(str(path)) == b"x" * size
-    assert files.size_of(str(path)) == size
+    assert storage(str(path)).read_bytes() == b"x" * size
+    assert storage(str(path)).size_of() == size
 
 
 def test_sizes_of_the_files_that_are_there(tmp_path: Folder) -> None:
@@ -373,7 +375,7 @@ def test_sizes_of_the_files_that_are_there(tmp_path: Folder) -> None:
     first, second, gone = (str(tmp_path / name) for name in ("a", "b", "c"))
     pathlib.Path(first).write_bytes(b"xyz")
     pathlib.Path(second).write_bytes(b"")
-    found = files.sizes_of([first, gone, second, first, "nowhere://x/y"])
+    found = sizes_of([first, gone, second, first, "nowhere://x/y"])
     assert found == {first: 3, second: 0}
 
 
@@ -381,7 +383,7 @@ def test_read_bytes_of_what_has_no_size() -> None:
     """Files of /proc say that they are empty and are not."""
     if not os.path.exists("/proc/self/status"):
         pytest.skip("no /proc here")
-    assert b"Pid:" in files.read_bytes("/proc/self/status")
+    assert b"Pid:" in storage("/proc/self/status").read_bytes()
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 7), (4, 4), (9, 10)])
@@ -389,7 +391,7 @@ def test_read_range(tmp_path: Folder, start: int, stop: int) -> None:
     """Exactly the bytes asked for."""
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
-    assert files.read_range(str(path), start, stop) == b"0123456789"[start:stop]
+    assert storage(str(path)).read_range(start, stop) == b"0123456789"[start:stop]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (9, 12), (10, 11), (50, 60)])
@@ -398,14 +400,15 @@ def test_read_range_of_a_shorter_file(tmp_path: Folder, start: int, stop: int) -
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     with pytest.raises(OSError, match="shorter"):
-        files.read_range(str(path), start, stop)
+        storage(str(path)).read_range(start, stop)
 
 
 def test_missing_files_are_os_errors(tmp_path: Folder) -> None:
     """Reading a missing file says so."""
-    for read in (files.read_bytes, files.size_of, files.open_input):
+    missing = storage(str(tmp_path / "nothing"))
+    for read in (missing.read_bytes, missing.size_of, missing.open_input):
         with pytest.raises(FileNotFoundError):
-            read(str(tmp_path / "nothing"))
+            read()
 
 
 @pytest.mark.parametrize("name", AWKWARD)
@@ -413,14 +416,14 @@ def test_removal_is_exact(tmp_path: Folder, name: str) -> None:
     """Only the given name is removed, no pattern's match; it may already be absent."""
     neighbours = ["a.txt", "b.txt", "a", "b", "two", "words", "line", "x"]
     write(tmp_path, name, *neighbours)
-    files.remove_file(str(tmp_path / name))
-    files.remove_file(str(tmp_path / name))
+    storage(str(tmp_path / name)).remove_file()
+    storage(str(tmp_path / name)).remove_file()
     assert sorted(os.listdir(tmp_path)) == sorted(neighbours)
     folder = tmp_path / name
     folder.mkdir()
     write(folder, "inner")
-    files.remove_tree(str(folder))
-    files.remove_tree(str(folder))
+    storage(str(folder)).remove_tree()
+    storage(str(folder)).remove_tree()
     assert sorted(os.listdir(tmp_path)) == sorted(neighbours)
 
 
@@ -428,7 +431,7 @@ def test_remove_tree_does_not_follow_links(tmp_path: Folder) -> None:
     """What a link in the folder leads to stays."""
     write(tmp_path, "kept/1", "gone/2")
     (tmp_path / "gone/link").symlink_to(tmp_path / "kept")
-    files.remove_tree(str(tmp_path / "gone"))
+    storage(str(tmp_path / "gone")).remove_tree()
     assert contents(tmp_path) == {"kept": None, "kept/1": b"kept/1"}
 
 
@@ -438,7 +441,7 @@ def test_inside(tmp_path: Folder) -> None:
     (tmp_path / "ab").mkdir()
     (tmp_path / "link").symlink_to("a/b")
     inside = {
-        name: files.is_inside(str(tmp_path / name), str(tmp_path / "a"))
+        name: storage(str(tmp_path / name)).is_inside(str(tmp_path / "a"))
         for name in (
             "a",
             "a/",
@@ -516,7 +519,7 @@ def test_exchange_on_other_systems(
 
 
 def hold(path: str, held: Event) -> None:
-    with files.exclusive_lock(path):
+    with exclusive_lock(path):
         held.set()
         time.sleep(60)
 
@@ -525,12 +528,12 @@ def test_lock_is_exclusive_and_freed(tmp_path: Folder) -> None:
     """A second holder is refused by name; after the first it may."""
     path = str(tmp_path / "lock")
     with (
-        files.exclusive_lock(path),
+        exclusive_lock(path),
         pytest.raises(TargetError, match=r"Only one run.*lock"),
-        files.exclusive_lock(path),
+        exclusive_lock(path),
     ):
         pass
-    with files.exclusive_lock(path):
+    with exclusive_lock(path):
         pass
 
 
@@ -542,11 +545,11 @@ def test_lock_dies_with_its_process(tmp_path: Folder) -> None:
     process = context.Process(target=hold, args=(path, held))
     process.start()
     assert held.wait(30)
-    with pytest.raises(TargetError), files.exclusive_lock(path):
+    with pytest.raises(TargetError), exclusive_lock(path):
         pass
     process.kill()
     process.join()
-    with files.exclusive_lock(path):
+    with exclusive_lock(path):
         pass
 
 
@@ -569,17 +572,17 @@ def test_lock_is_of_the_name_not_of_a_removed_file(
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with (
-        files.exclusive_lock(path),
+        exclusive_lock(path),
         pytest.raises(TargetError),
-        files.exclusive_lock(path),
+        exclusive_lock(path),
     ):
         pass
 
 
 def test_sync_directory(tmp_path: Folder) -> None:
     """A folder can be synced; a file in its place is refused."""
-    files.sync_directory(str(tmp_path))
+    storage(str(tmp_path)).sync_directory()
     write(tmp_path, "file")
     with pytest.raises(NotADirectoryError):
-        files.sync_directory(str(tmp_path / "file"))
+        storage(str(tmp_path / "file")).sync_directory()
     shutil.rmtree(tmp_path)

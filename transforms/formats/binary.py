@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.image.png_encode import encode_png, png_channels
 from transforms.core.model import Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind
@@ -32,6 +31,7 @@ from transforms.errors import InputError, SourceError
 from transforms.formats import table
 from transforms.formats.file_names import split_in_path
 from transforms.formats.whole_files import Unpacked, is_packed, open_unpacked
+from transforms.storage.files import storage
 
 _Names = Mapping[str, tuple[str, ...]]
 _Arrays = Mapping[str, npt.NDArray[Any]]
@@ -96,7 +96,7 @@ class _Items:
         if not self.packed:
             for size in sizes:
                 stop = begin + size
-                yield files.read_range(self.path, begin, stop, stamp=stamp), begin
+                yield storage(self.path).read_range(begin, stop, stamp=stamp), begin
                 begin = stop
             return
         with open_unpacked(self.path, self.origin, stamp=stamp) as stream:
@@ -196,7 +196,9 @@ class _Reader(table.TableReader):
 
     def _names(self, folder: str) -> _Names:
         paths = {name: os.path.join(folder, c[0]) for name, c in self.classes.items()}
-        return {n: _read_names(path) for n, path in paths.items() if files.exists(path)}
+        return {
+            n: _read_names(path) for n, path in paths.items() if storage(path).exists()
+        }
 
     def _sampled(
         self,
@@ -344,7 +346,9 @@ class IdxReader(_Reader):
 
     def _opened(self, file: table.SourceFile, size: int) -> tuple[_Items, ...]:
         folder, beside = (os.path.dirname(each) for each in (file.path, file.origin))
-        name = os.path.basename(_labels_of(file.path, files.is_file))
+        name = os.path.basename(
+            _labels_of(file.path, lambda path: storage(path).is_file())
+        )
         images = _idx_items(file.path, file.origin)
         labels = _idx_items(os.path.join(folder, name), os.path.join(beside, name))
         if labels.shape or labels.dtype.kind == "f" or not images.shape:
@@ -460,7 +464,7 @@ def _read_names(path: str) -> tuple[str, ...]:
     """Returns the names of classes in a file, by id; blank lines may end it."""
     lines, found = [""], ""
     try:
-        text = files.read_bytes(path).decode("utf-8-sig")
+        text = storage(path).read_bytes().decode("utf-8-sig")
         lines = [line.strip() for line in text.rstrip().split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         found = str(error)
@@ -484,9 +488,11 @@ def _idx_items(path: str, origin: str) -> _Items:
         size is another.
     """
     try:
-        packed, size = is_packed(path), files.size_of(path)
+        packed, size = is_packed(path), storage(path).size_of()
         with (
-            open_unpacked(path, origin) if packed else files.open_input(path) as stream
+            open_unpacked(path, origin)
+            if packed
+            else storage(path).open_input() as stream
         ):
             head = _read(stream, 4 + 4 * _MAX_DIMENSIONS)
     except OSError as error:

@@ -10,7 +10,7 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
 
     path      string  relative to the root, as the file system has it
     origin    string  the same in NFC: its identity, and what is stored
-    stamp     int64   of the file as it was listed; see `transforms.files.stamp`
+    stamp     int64   of the file as it was listed; see `entries.stamp`
     label     string  name of the folder that says the class
     split     string  name of the folder that says the split, or null
     position  int64   bytes of images before it in its split
@@ -43,11 +43,11 @@ from transforms.core.placing.placement import usual_order
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import InputError, SpecError, bounded, first_few
-from transforms.files import FileEntry
 from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
 from transforms.formats.table import STAGE, Complaint, RawRows
 from transforms.formats.tree_shape import Surroundings, check_tree
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, origins_of, stamps_of
 from transforms.storage.row_spool import RowSpool
 

@@ -5,7 +5,7 @@ The listing, which workers read as well, is in source order:
     path      string  relative to the root
     size      int64   bytes
     position  int64   bytes of the files before it
-    stamp     int64   of the file as it was listed; see `transforms.files.stamp`
+    stamp     int64   of the file as it was listed; see `entries.stamp`
 
 Small files are gathered: a block is a run of the listing, with rows of many files. A
 block, its segments and its receipts have a fixed cost that pays for thousands of rows:

@@ -20,9 +20,10 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import Block, Reading
 from transforms.core.schema import Schema
+from transforms.storage.drafts import Sink
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently, storing
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
@@ -198,12 +199,14 @@ def opened(listing: str | HeldListing) -> Iterator[OpenListing]:
     if isinstance(listing, HeldListing):
         yield OpenListing(listing.table(), None)
         return
-    entry = files.stat_entry(listing, "")
+    entry = storage(listing).stat_entry("")
     if entry.size <= _HELD_BYTES:
         yield _held(listing, entry.size, entry.modified_ns)
         return
     is_long = is_remote(listing) and entry.size > _WHOLE_BYTES
-    source = files.open_unbuffered(listing) if is_long else files.mapped(listing)
+    source = (
+        storage(listing).open_unbuffered() if is_long else storage(listing).mapped()
+    )
     with source:
         yield OpenListing(None, pa.ipc.open_file(source))
 
@@ -214,7 +217,7 @@ def _held(path: str, _size: int, _modified_ns: int) -> OpenListing:
 
     A mapped file would keep the work folder from being removed, on NFS.
     """
-    stored = pa.ipc.open_file(pa.py_buffer(files.read_bytes(path)))
+    stored = pa.ipc.open_file(pa.py_buffer(storage(path).read_bytes()))
     return OpenListing(stored.read_all(), None)
 
 
@@ -223,7 +226,7 @@ def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
 
     Args:
       rows: of the listing.
-      path, attempts: see `transforms.files.create`.
+      path, attempts: see `StoredPath.create`.
 
     Raises:
       StorageError: it could not be written; nothing has appeared.
@@ -232,7 +235,7 @@ def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
 
     def once() -> None:
         with (
-            files.create(path, attempts=attempts, durable=False) as sink,
+            storage(path).create(attempts=attempts, durable=False) as sink,
             pa.ipc.new_file(_Writable(sink), schema) as writer,
         ):
             for batch in _equal_batches(rows):
@@ -245,7 +248,7 @@ def write_listing(rows: RowSpool, path: str, *, attempts: str) -> None:
 class _Writable(io.RawIOBase):
     """A file that Arrow can write to, but not close."""
 
-    def __init__(self, sink: files.Sink) -> None:
+    def __init__(self, sink: Sink) -> None:
         super().__init__()
         self._sink = sink
 

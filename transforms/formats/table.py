@@ -38,8 +38,8 @@ from transforms.errors import (
     bounded,
     first_few,
 )
-from transforms.files import fetched, open_input
 from transforms.formats.file_names import split_at_start, split_of_table
+from transforms.storage.files import fetched, storage
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import unseen
 
@@ -64,7 +64,7 @@ class SourceFile:
     Attributes:
       origin: its path relative to the source's root.
       path: where it is.
-      stamp: of the file as it was listed; see `transforms.files.stamp`. 0 for unknown.
+      stamp: of the file as it was listed; see `entries.stamp`. 0 for unknown.
     """
 
     origin: str
@@ -73,7 +73,7 @@ class SourceFile:
 
     def open(self) -> io.BufferedReader:
         """Opens the file; raises OSError, also where it has changed since listing."""
-        return open_input(self.path, stamp=self.stamp)
+        return storage(self.path).open_input(stamp=self.stamp)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from typing import IO, TypeVar
 
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import InputError, TFRecordError
+from transforms.storage.entries import stamp_of
+from transforms.storage.files import storage
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -29,7 +30,7 @@ _Content = TypeVar("_Content")
 
 def is_packed(path: str) -> bool:
     """Whether a file is gzip or zstd by its first bytes; raises OSError."""
-    with files.open_input(path) as stream:
+    with storage(path).open_input() as stream:
         return begins_packed(stream.read(4))
 
 
@@ -121,7 +122,7 @@ def open_unpacked(path: str, origin: str, *, stamp: int = 0) -> Iterator[Unpacke
     Raises:
       OSError: also when it has another stamp than a `stamp` given.
     """
-    with files.open_input(path, stamp=stamp) as file:
+    with storage(path).open_input(stamp=stamp) as file:
         yield Unpacked(file, origin)
 
 
@@ -149,8 +150,8 @@ def kept_in_memory(
 
         @functools.wraps(parse)
         def load(path: str, stamp: int) -> _Content:
-            with files.open_input(path, stamp=stamp) as file:
-                found = files.stamp_of(file)
+            with storage(path).open_input(stamp=stamp) as file:
+                found = stamp_of(file)
             # Threads that want the same file wait for one of them to parse it.
             with parsing:
                 return remembered(path, found)

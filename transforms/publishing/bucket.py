@@ -39,7 +39,6 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from transforms import files
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
@@ -52,11 +51,11 @@ from transforms.sidecars.tfds import pointers_to
 from transforms.storage.arrow import walk
 from transforms.storage.buckets import bucket_of
 from transforms.storage.entries import Found, OvertakenError
+from transforms.storage.files import storage
 from transforms.storage.paths import split_remote, work_folder
 from transforms.storage.retry import asked
 from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
-from transforms.work.versions import look_at, put_if, version_of
 
 _USES = "uses"
 _WORK = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{12}})?|{SHARED}[0-9a-f]{{32}}")
@@ -107,7 +106,7 @@ class BucketTarget:
     directory: str
 
     def state(self) -> str:
-        return version_of(self._manifest)
+        return storage(self._manifest).look().version
 
     def check_contents(self) -> Manifest | None:
         # Raises where the client of the store is not installed.
@@ -173,7 +172,7 @@ class BucketTarget:
                 note = self._note(manifest.folder)
                 if note is not None and note.get("publishes"):
                     self._settle()
-                    files.remove_file(self._use(manifest.folder))
+                    storage(self._use(manifest.folder)).remove_file()
 
     def work_path(self, digest: str, *, seen: str, keeps_work: bool) -> str:
         # Work that is kept serves runs that have seen another manifest.
@@ -218,7 +217,7 @@ class BucketTarget:
         own = f"data-{store.name.removeprefix(SHARED)}-"
         for name in _names_in(f"{self._folder}/{_USES}"):
             if name.startswith(own):
-                files.remove_file(self._use(name))
+                storage(self._use(name)).remove_file()
 
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
         former = self._published() if seen else None
@@ -228,7 +227,7 @@ class BucketTarget:
             missing = self._missing(manifest)
         if not missing:
             try:
-                put_if(self._manifest, data, seen, attempts=self._folder)
+                storage(self._manifest).put_if(data, seen, attempts=self._folder)
             except OvertakenError:
                 # The first try may have put it, and only its answer was lost.
                 if _at(self._manifest) != data:
@@ -245,14 +244,14 @@ class BucketTarget:
         self._settle()
         if former is not None and former.folder not in ("", manifest.folder):
             for name in sorted({*former.file_names} - {MANIFEST_NAME}):
-                files.remove_file(f"{self.directory}/{former.folder}/{name}")
+                storage(f"{self.directory}/{former.folder}/{name}").remove_file()
 
     def end(self, store: Store, *, keeps_work: bool) -> None:
         if keeps_work:
             keep_for_next(store)
         else:
             store.remove_tree(store.folder)
-        files.remove_file(self._use(store.place))
+        storage(self._use(store.place)).remove_file()
         self._remove_empty()
 
     def leave(self, store: Store, *, seen: str) -> bool:
@@ -274,7 +273,7 @@ class BucketTarget:
             raise OvertakenError(missing[0])
         path, data = self._manifest, manifest.to_bytes()
         try:
-            put_if(path, data, seen, attempts=self._folder)
+            storage(path).put_if(data, seen, attempts=self._folder)
         except OvertakenError:
             # The first try may have put it, and only its answer was lost.
             if _at(path) != data:
@@ -282,7 +281,7 @@ class BucketTarget:
 
     def leave_derived(self, store: Store) -> None:
         if store.place and is_data_folder(store.place):
-            files.remove_file(self._use(store.place))
+            storage(self._use(store.place)).remove_file()
         self._remove_empty()
 
     def clear(self, *, sure: bool) -> None:
@@ -320,7 +319,7 @@ class BucketTarget:
         bucket = bucket_of(self.directory)
         for name in left.folders:
             path = self._use(name)
-            look = look_at(path)
+            look = storage(path).look()
             # HDFS has no clock to tell the age by.
             is_young = bucket.conditional and look.age < older_than
             if bool(look.version) != (name in left.noted) or (
@@ -329,8 +328,8 @@ class BucketTarget:
                 return False
             note = {"work": os.path.basename(left.path), "removed": _new_word()}
             try:
-                put_if(
-                    path, json.dumps(note).encode(), look.version, attempts=self._folder
+                storage(path).put_if(
+                    json.dumps(note).encode(), look.version, attempts=self._folder
                 )
             except OvertakenError:
                 return False
@@ -341,16 +340,16 @@ class BucketTarget:
             if any(path.startswith(f"{folder}/") for path in named):
                 for each in [*walk(folder)]:
                     if each.path not in named:
-                        files.remove_file(each.path)
+                        storage(each.path).remove_file()
             else:
-                files.remove_tree(folder)
+                storage(folder).remove_tree()
         parent, work = os.path.split(left.path)
         if parent == self._folder and _PARTIAL.fullmatch(work):
-            files.remove_file(left.path)
+            storage(left.path).remove_file()
         elif parent == self._folder and _WORK.fullmatch(work):
-            files.remove_tree(left.path)
+            storage(left.path).remove_tree()
         for name in left.folders:
-            files.remove_file(self._use(name))
+            storage(self._use(name)).remove_file()
         for key, word in left.uploads:
             asked(self.directory, functools.partial(bucket.give_up, key, word))
         self._remove_empty()
@@ -391,7 +390,7 @@ class BucketTarget:
 
     def _names(self) -> list[str]:
         try:
-            return files.names_with(self.directory, DERIVED_FOLDERS)
+            return storage(self.directory).names_with(DERIVED_FOLDERS)
         except FileNotFoundError:
             return []
 
@@ -416,11 +415,11 @@ class BucketTarget:
         while True:
             if version or not again:
                 with contextlib.suppress(OvertakenError):
-                    put_if(
-                        path, json.dumps(facts).encode(), version, attempts=self._folder
+                    storage(path).put_if(
+                        json.dumps(facts).encode(), version, attempts=self._folder
                     )
                     return True
-            version, note = version_of(path), self._note(name)
+            version, note = storage(path).look().version, self._note(name)
             if (again and note is None) or (note is not None and "removed" in note):
                 return False
 
@@ -464,15 +463,13 @@ class BucketTarget:
             manifest = Manifest.from_bytes(current, self._manifest)
             old = {*manifest.replaced_names, *written} - {*manifest.root_names}
             for name in sorted(old):
-                files.remove_file(f"{self.directory}/{name}")
+                storage(f"{self.directory}/{name}").remove_file()
             written |= {*manifest.root_names}
             if manifest.folder:
                 pointers = pointers_to(manifest.folder, manifest)
                 for name in sorted(pointers.keys() & {*manifest.root_names}):
-                    files.write_file(
-                        f"{self.directory}/{name}",
-                        pointers[name],
-                        attempts=self._folder,
+                    storage(f"{self.directory}/{name}").write_file(
+                        pointers[name], attempts=self._folder
                     )
             ended, current = current, _at(self._manifest)
 
@@ -488,7 +485,7 @@ class BucketTarget:
     def _now(self, found: Sequence[Found]) -> float:
         """Returns the seconds since 1970 by the clock of the store."""
         for each in sorted(found, key=lambda each: -each.modified_ns):
-            look = look_at(each.path)
+            look = storage(each.path).look()
             if look.version and bucket_of(each.path).conditional:
                 return each.modified_ns / _SECOND_NS + look.age
         return time.time()
@@ -516,7 +513,7 @@ class BucketTarget:
         if not bucket_of(self._folder).flat:
             for folder in (f"{self._folder}/{_USES}", self._folder):
                 if not _names_in(folder):
-                    files.remove_tree(folder)
+                    storage(folder).remove_tree()
 
 
 class _Listing:
@@ -603,13 +600,13 @@ def _new_word() -> str:
 def _names_in(folder: str) -> list[str]:
     """Returns the names of what is in a folder; none where there is no such."""
     try:
-        return files.names_in(folder)
+        return storage(folder).names_in()
     except FileNotFoundError:
         return []
 
 
 def _at(path: str) -> bytes | None:
     try:
-        return files.read_bytes(path)
+        return storage(path).read_bytes()
     except FileNotFoundError:
         return None

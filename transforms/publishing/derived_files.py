@@ -16,10 +16,11 @@ import json
 import os
 from collections.abc import Collection
 
-from transforms import files
 from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import CommitError, TargetError
 from transforms.storage import folders
+from transforms.storage.files import storage
+from transforms.storage.local import rename
 from transforms.work.store import Store
 
 _NOTE = "adding.json"
@@ -51,9 +52,9 @@ def add(
         "replaced": sorted(replaced),
     }
     path = os.path.join(store.folder, _NOTE)
-    files.write_file(path, json.dumps(note).encode(), attempts=store.attempts)
+    storage(path).write_file(json.dumps(note).encode(), attempts=store.attempts)
     # A power loss must not keep a rename and lose the note.
-    files.sync_directory(store.folder)
+    storage(store.folder).sync_directory()
     finish(store, directory)
 
 
@@ -66,22 +67,22 @@ def finish(store: Store, directory: str) -> None:
     """
     noted = os.path.join(store.folder, _NOTE)
     try:
-        note = json.loads(files.read_bytes(noted))
+        note = json.loads(storage(noted).read_bytes())
     except FileNotFoundError:
         return
     path = os.path.join(directory, MANIFEST_NAME)
     try:
-        current = hashlib.sha256(files.read_bytes(path)).hexdigest()
+        current = hashlib.sha256(storage(path).read_bytes()).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         current = ""
     if current == note["old"]:
-        for name in files.names_with(store.dataset, DERIVED_FOLDERS):
+        for name in storage(store.dataset).names_with(DERIVED_FOLDERS):
             source, target = (
                 os.path.join(at, name) for at in (store.dataset, directory)
             )
             folders.make(os.path.dirname(target))
             if name in note["replaced"]:
-                files.rename(source, target)
+                rename(source, target)
                 continue
             try:
                 folders.move_new(source, target)
@@ -89,8 +90,8 @@ def finish(store: Store, directory: str) -> None:
                 raise taken_name(target) from error
         _sync(directory)
         data = note["new"].encode()
-        files.write_file(path, data, attempts=store.attempts)
-    files.remove_file(noted)
+        storage(path).write_file(data, attempts=store.attempts)
+    storage(noted).remove_file()
 
 
 def taken_name(path: str) -> TargetError:
@@ -105,5 +106,5 @@ def _sync(folder: str) -> None:
     """Makes the names of derived files survive a power loss."""
     for name in DERIVED_FOLDERS:
         with contextlib.suppress(FileNotFoundError):
-            files.sync_directory(os.path.join(folder, name))
-    files.sync_directory(folder)
+            storage(os.path.join(folder, name)).sync_directory()
+    storage(folder).sync_directory()

@@ -9,10 +9,10 @@ from typing import Any
 
 import google_crc32c
 
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import target
+from transforms.storage.files import storage
 from transforms.work.reject_files import is_rejects_name
 
 # In memory several times, while its lines are cut.
@@ -55,7 +55,7 @@ class EarlierRejects:
         for path, facts in zip(self.paths, self.facts, strict=True):
             size = crc = 0
             rest = b""
-            with files.open_input(path) as file:
+            with storage(path).open_input() as file:
                 while data := file.read(_CHUNK_BYTES):
                     size += len(data)
                     crc = google_crc32c.extend(crc, data)
@@ -102,13 +102,13 @@ def find_rejects(path: str) -> EarlierRejects:
     """
     if os.path.basename(path) == MANIFEST_NAME:
         path = os.path.dirname(path) or "."
-    if files.is_file(path):
+    if storage(path).is_file():
         return EarlierRejects((path,), (None,), None)
     try:
         manifest = target.read_manifest(path)
     except (FileNotFoundError, NotADirectoryError):
         left = target.rejects_path(path)
-        if files.is_file(left):
+        if storage(left).is_file():
             return EarlierRejects((left,), (None,), None)
         raise UsageError(
             f"There must be a dataset at {path!r}, or the rejects that a failed run "

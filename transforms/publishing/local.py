@@ -15,7 +15,6 @@ import re
 import stat
 from collections.abc import Collection
 
-from transforms import files
 from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
 from transforms.publishing import derived_files
@@ -23,11 +22,12 @@ from transforms.publishing.own_folder import OwnFolder
 from transforms.publishing.published import SHARED, overtaken, read_manifest
 from transforms.storage import folders
 from transforms.storage.entries import OvertakenError
+from transforms.storage.files import storage
+from transforms.storage.local import rename
 from transforms.storage.paths import absolute, work_folder
 from transforms.storage.retry import persistently
 from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
-from transforms.work.versions import version_of
 
 # How many foreign names an error shows.
 _SHOWN = 5
@@ -51,10 +51,10 @@ class LocalTarget:
 
     def state(self) -> str:
         try:
-            names = files.names_with(self.directory, DERIVED_FOLDERS)
+            names = storage(self.directory).names_with(DERIVED_FOLDERS)
             if not names:
                 return ""
-            data = files.read_bytes(os.path.join(self.directory, MANIFEST_NAME))
+            data = storage(os.path.join(self.directory, MANIFEST_NAME)).read_bytes()
             status = persistently(lambda: os.stat(self.directory), path=self.directory)
         except FileNotFoundError:
             return ""
@@ -71,21 +71,23 @@ class LocalTarget:
         directory = os.path.abspath(self.directory)
         parent = os.path.dirname(directory)
         existing = parent
-        while not files.exists(existing):
+        while not storage(existing).exists():
             existing = os.path.dirname(existing)
-        if not files.is_folder(existing) or not os.access(existing, os.W_OK | os.X_OK):
+        if not storage(existing).is_folder() or not os.access(
+            existing, os.W_OK | os.X_OK
+        ):
             raise TargetError(
                 f"The output's folder must be writable; {existing!r} is not. Choose "
                 f"another output."
             )
-        if not files.exists(directory):
+        if not storage(directory).exists():
             return None
-        if not files.is_folder(directory) or os.path.islink(directory):
+        if not storage(directory).is_folder() or os.path.islink(directory):
             raise TargetError(
                 f"The output must be a directory or not exist; {directory!r} is a file "
                 f"or a link. Choose another output."
             )
-        found = files.names_with(directory, DERIVED_FOLDERS)
+        found = storage(directory).names_with(DERIVED_FOLDERS)
         if not found:
             return None
         if MANIFEST_NAME not in found:
@@ -122,11 +124,11 @@ class LocalTarget:
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
         """Adds the manifest to the dataset in a work folder, and publishes it."""
         path = os.path.join(store.dataset, MANIFEST_NAME)
-        files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
-        files.sync_directory(store.dataset)
+        storage(path).write_file(manifest.to_bytes(), attempts=store.attempts)
+        storage(store.dataset).sync_directory()
         for name in DERIVED_FOLDERS:
             with contextlib.suppress(FileNotFoundError):
-                files.sync_directory(os.path.join(store.dataset, name))
+                storage(os.path.join(store.dataset, name)).sync_directory()
         with self._own.publishing():
             publish(store.dataset, self.directory, seen=seen)
 
@@ -148,7 +150,7 @@ class LocalTarget:
         persistently(lambda: self._make_shared(store), path=store.folder)
 
     def _make_shared(self, store: Store) -> None:
-        while not files.is_folder(store.folder):
+        while not storage(store.folder).is_folder():
             self._own.make()
             # Another run may remove the folder in between, as long as it is empty.
             with contextlib.suppress(FileNotFoundError, FileExistsError):
@@ -210,8 +212,8 @@ class LocalTarget:
         self, store: Store, manifest: Manifest, *, seen: str, replaced: Collection[str]
     ) -> None:
         path = os.path.join(self.directory, MANIFEST_NAME)
-        old = files.read_bytes(path)
-        if version_of(path) != seen:
+        old = storage(path).read_bytes()
+        if storage(path).look().version != seen:
             raise OvertakenError(path)
         derived_files.add(store, self.directory, manifest, old=old, replaced=replaced)
 
@@ -262,7 +264,7 @@ def _built(store: Store) -> list[str]:
     if not store.name.startswith(SHARED):
         return [store.dataset]
     try:
-        names = files.names_in(store.dataset)
+        names = storage(store.dataset).names_in()
     except FileNotFoundError:
         return []
     noted = [name for name in names if name.endswith(_NOTE)]
@@ -293,7 +295,7 @@ def _check_path(directory: str) -> None:
 
 def _check_apart_from_shell(directory: str) -> None:
     """Raises TargetError where a target would be pulled from under the shell."""
-    if files.is_inside(absolute(os.curdir), directory):
+    if storage(absolute(os.curdir)).is_inside(directory):
         raise TargetError(
             f"The output must not be the current folder or one above it, since its "
             f"folder is replaced as a whole; {directory!r} is. Give a folder of its "
@@ -358,10 +360,10 @@ def publish(folder: str, target: str, *, seen: str) -> None:
         raise
     if exchanged:
         _confirm(target)
-        files.rename(folder, _aside(folder))
+        rename(folder, _aside(folder))
     else:
         try:
-            files.remove_file(os.path.join(target, MANIFEST_NAME))
+            storage(os.path.join(target, MANIFEST_NAME)).remove_file()
             _replace(folder, target)
         except (OSError, StorageError):
             _put_back(folder, target)
@@ -388,30 +390,30 @@ def recover(folder: str, target: str) -> None:
         # Only the way without an exchange leaves a target without its manifest.
         known = {*Manifest.from_bytes(old).file_names}
         if (
-            not files.exists(target)
-            or {*files.names_with(target, DERIVED_FOLDERS)} <= known
+            not storage(target).exists()
+            or {*storage(target).names_with(DERIVED_FOLDERS)} <= known
         ):
             _replace(folder, target)
             current = new
     if current == new:
-        if not files.exists(aside) and _manifest_in(folder) == former:
-            files.rename(folder, aside)
-        if files.exists(aside):
+        if not storage(aside).exists() and _manifest_in(folder) == former:
+            rename(folder, aside)
+        if storage(aside).exists():
             _clear_aside(folder, target)
-    files.remove_file(_note_path(folder))
+    storage(_note_path(folder)).remove_file()
 
 
 def _replace(folder: str, target: str) -> None:
-    if files.exists(target) and not files.exists(_aside(folder)):
-        files.rename(target, _aside(folder))
-    files.rename(folder, target)
+    if storage(target).exists() and not storage(_aside(folder)).exists():
+        rename(target, _aside(folder))
+    rename(folder, target)
     _confirm(target)
 
 
 def _confirm(target: str) -> None:
     """Makes the name of a published dataset survive a power loss."""
     try:
-        files.sync_directory(os.path.dirname(target))
+        storage(os.path.dirname(target)).sync_directory()
     except (OSError, StorageError) as error:
         cause = error.__cause__ if isinstance(error, StorageError) else error
         raise StorageError(
@@ -423,13 +425,13 @@ def _confirm(target: str) -> None:
 
 def _put_back(folder: str, target: str) -> None:
     """Undoes `_replace`."""
-    if not files.exists(target):
-        files.rename(_aside(folder), target)
+    if not storage(target).exists():
+        rename(_aside(folder), target)
     noted = _noted(folder)
-    if noted is not None and files.exists(folder):
+    if noted is not None and storage(folder).exists():
         path = os.path.join(target, MANIFEST_NAME)
-        files.write_file(path, noted[0], attempts=os.path.dirname(folder))
-        files.remove_file(_note_path(folder))
+        storage(path).write_file(noted[0], attempts=os.path.dirname(folder))
+        storage(_note_path(folder)).remove_file()
 
 
 def _clear_aside(folder: str, target: str) -> None:
@@ -438,39 +440,39 @@ def _clear_aside(folder: str, target: str) -> None:
     noted = _noted(folder)
     named = () if noted is None else Manifest.from_bytes(noted[0]).file_names
     for name in named:
-        files.remove_file(os.path.join(aside, name), below=os.path.dirname(target))
+        storage(os.path.join(aside, name)).remove_file(below=os.path.dirname(target))
     # Files that somebody put into the target just before the exchange go back there.
-    for name in files.names_with(aside, DERIVED_FOLDERS):
-        if not files.exists(os.path.join(target, name)):
+    for name in storage(aside).names_with(DERIVED_FOLDERS):
+        if not storage(os.path.join(target, name)).exists():
             folders.make(os.path.dirname(os.path.join(target, name)))
-            files.rename(os.path.join(aside, name), os.path.join(target, name))
+            rename(os.path.join(aside, name), os.path.join(target, name))
     for name in DERIVED_FOLDERS:
         folders.remove_empty(os.path.join(aside, name))
     if not folders.remove_empty(aside):
         # A file of somebody else whose name the new dataset uses: keep its folder.
         stranded = f"{target}.{os.path.basename(aside)}"
         folders.move_new(aside, stranded)
-    files.remove_file(_note_path(folder))
+    storage(_note_path(folder)).remove_file()
 
 
 def _note(folder: str, target: str) -> None:
     old, new = (
-        files.read_bytes(os.path.join(place, MANIFEST_NAME))
+        storage(os.path.join(place, MANIFEST_NAME)).read_bytes()
         for place in (target, folder)
     )
     parts = {"old": old.decode(), "new": hashlib.sha256(new).hexdigest()}
     attempts = os.path.dirname(folder)
     data = json.dumps(parts).encode()
-    files.write_file(_note_path(folder), data, attempts=attempts)
+    storage(_note_path(folder)).write_file(data, attempts=attempts)
     # The note must be on the disk before the folders change: a power loss may keep
     # a later change and lose an earlier one.
-    files.sync_directory(attempts)
+    storage(attempts).sync_directory()
 
 
 def _noted(folder: str) -> tuple[bytes, str] | None:
     """Returns the old manifest, and the digest of the new one."""
     try:
-        parts = json.loads(files.read_bytes(_note_path(folder)))
+        parts = json.loads(storage(_note_path(folder)).read_bytes())
     except FileNotFoundError:
         return None
     return parts["old"].encode(), parts["new"]
@@ -478,7 +480,7 @@ def _noted(folder: str) -> tuple[bytes, str] | None:
 
 def _manifest_in(folder: str) -> str | None:
     try:
-        data = files.read_bytes(os.path.join(folder, MANIFEST_NAME))
+        data = storage(os.path.join(folder, MANIFEST_NAME)).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     return hashlib.sha256(data).hexdigest()

@@ -22,9 +22,9 @@ import stat
 import time
 from collections.abc import Iterator
 
-from transforms import files
 from transforms.errors import StorageError, TargetError, first_few
 from transforms.storage import folders
+from transforms.storage.files import storage
 from transforms.storage.retry import persistently
 
 _LOCK = "lock"
@@ -125,7 +125,7 @@ class OwnFolder:
             while True:
                 self.make()
                 try:
-                    stack.enter_context(files.exclusive_lock(lock))
+                    stack.enter_context(storage(lock).exclusive_lock())
                     break
                 except FileNotFoundError:
                     # A run that has just ended has removed the folder in between.
@@ -137,7 +137,7 @@ class OwnFolder:
             try:
                 yield
             finally:
-                files.remove_file(lock, below=os.path.dirname(self.path))
+                storage(lock).remove_file(below=os.path.dirname(self.path))
 
     def run_names(self) -> list[str]:
         """Returns the names of the runs' folders, in byte order; none where missing."""
@@ -150,7 +150,7 @@ class OwnFolder:
     def remove_run(self, name: str) -> None:
         """Removes the folder of a run; it may be gone already."""
         path = os.path.join(self.path, name)
-        files.remove_tree(path, below=os.path.dirname(self.path))
+        storage(path).remove_tree(below=os.path.dirname(self.path))
 
     def remove_runs(self, *, but: str = "") -> None:
         """Removes the folders of all runs but one."""
@@ -214,7 +214,7 @@ class OwnFolder:
         names = sorted(os.listdir(descriptor), key=os.fsencode)
         if _MARKER not in names:
             # What is hidden may be the system's.
-            foreign = [n for n in names if n != _LOCK and not files.is_hidden(n)]
+            foreign = [n for n in names if n != _LOCK and not storage(n).is_hidden()]
             if foreign:
                 shown = first_few([*map(repr, foreign)], _SHOWN)
                 raise TargetError(

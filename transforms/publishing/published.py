@@ -3,9 +3,9 @@
 import contextlib
 import os
 
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, RaceError, StorageError
+from transforms.storage.files import storage
 
 SHARED = "rows-"
 """How the names of shared runs begin; see `transforms.publishing.shared_run`."""
@@ -19,7 +19,7 @@ def read_manifest(directory: str) -> Manifest:
       FileNotFoundError: the directory is no dataset.
     """
     path = os.path.join(directory, MANIFEST_NAME)
-    return Manifest.from_bytes(files.read_bytes(path), path)
+    return Manifest.from_bytes(storage(path).read_bytes(), path)
 
 
 def overtaken(directory: str) -> RaceError:

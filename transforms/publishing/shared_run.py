@@ -26,13 +26,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from transforms import files
 from transforms.core import this_worker
 from transforms.core.manifest import Manifest
 from transforms.core.model import Segment
 from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.publishing import target
 from transforms.publishing.target import SHARED
+from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, work_folder
 from transforms.storage.retry import storing
 from transforms.work.store import Store
@@ -163,7 +163,7 @@ class SharedRun:
 
     def _check_seen(self, manifest: Manifest | None) -> None:
         """Raises WorkerError where the target's disk is not the submitter's."""
-        if not self.shared or files.exists(self.store.folder):
+        if not self.shared or storage(self.store.folder).exists():
             return
         if manifest is not None and _is_of(manifest, self.token):
             # The run has ended, and its work was removed.
@@ -196,11 +196,11 @@ class SharedRun:
         job = f"{self.token}-{submission}"
         path = self._seen(job)
         try:
-            state = files.read_bytes(path).decode()
+            state = storage(path).read_bytes().decode()
         except FileNotFoundError:
             state = target.at(self.directory).state()
         store = self.begin(overwrite=overwrite, job=job)
-        files.write_file(path, state.encode(), attempts=store.attempts)
+        storage(path).write_file(state.encode(), attempts=store.attempts)
         return Seen(state, job)
 
     def _seen(self, job: str) -> str:
@@ -212,7 +212,7 @@ class SharedRun:
         Args:
           job: of the submission; see `Seen`.
         """
-        return not files.exists(self._seen(job))
+        return not storage(self._seen(job)).exists()
 
     def open_plan(self, plan: str) -> Store:
         """Returns the store of all that a plan decides; any attempt at it may open it.

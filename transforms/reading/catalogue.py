@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.schema import Feature
 from transforms.errors import DamageError, SpecError, nearest
 from transforms.formats.tfrecord_files.typed_rows import Edition
 from transforms.reading.positions import Longs
 from transforms.reading.records import replaced
 from transforms.reading.rows import by_id, class_names
+from transforms.storage.files import storage
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -176,7 +176,7 @@ class Catalogue:
         # Loaded where a catalogue is read: Parquet takes 0.1 s.
         import pyarrow.parquet as pq
 
-        source = files.mapped(self._paths[part])
+        source = storage(self._paths[part]).mapped()
         try:
             return pq.ParquetFile(source, page_checksum_verification=True)
         except (pa.ArrowException, OSError, UnicodeError) as error:

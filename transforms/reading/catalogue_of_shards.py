@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.catalogue import (
     OWN_COLUMNS,
     catalogue_schema,
@@ -24,6 +23,7 @@ from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.rows import by_id, class_names
 from transforms.storage.drafts import CountedSink
+from transforms.storage.files import storage
 
 # Each column of a batch takes some 50 us, however few rows the batch has. So large
 # records are decoded together, until they are as many or as long as this.
@@ -51,7 +51,7 @@ def write_catalogue(
       shards: of the split, in order, with their records.
       features: the columns, as `catalogue_features` returns them, with the class names
         of labels as vocabularies.
-      attempts: a folder for temporary files; see `files.create`.
+      attempts: a folder for temporary files; see `StoredPath.create`.
 
     Raises:
       OSError, StorageError: a shard cannot be read, or a part not be written.
@@ -92,7 +92,7 @@ def write_parts(
     for index, shards in enumerate(ranges):
         name = part_file(split, index, len(ranges))
         rows = itertools.chain.from_iterable(map(rows_of, range(*shards)))
-        with files.create(path_of(name), attempts=attempts) as sink:
+        with storage(path_of(name)).create(attempts=attempts) as sink:
             counted = CountedSink(sink)
             write_part(counted, rows, schema, classes)
         facts.append(FileFacts(name, counted.tell(), counted.crc32c))
@@ -117,7 +117,7 @@ def rows_of_shard(
       ExampleError: a record does not hold what a feature must.
     """
     rows = by_id(features)
-    with files.opened(path) as file:
+    with storage(path).opened() as file:
         reader = TFRecordReader(file, allow_empty=True)
         for payloads in _together(reader.batches()):
             plain = reader.compression is Compression.NONE

@@ -9,9 +9,9 @@ import weakref
 
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.regular_files import open_regular
 from transforms.errors import SourceError, source_error
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 
 # A lock for each process: one that another thread holds in the middle of a fork is
@@ -123,7 +123,7 @@ class Folder:
         if not self.is_remote:
             return self.opened(name).size
         try:
-            return files.size_of(self.place(name))
+            return storage(self.place(name)).size_of()
         except OSError as error:
             raise _unreadable(self.place(name), error) from error
 
@@ -149,7 +149,7 @@ class Folder:
         """Returns a part of a file; less where it is shorter. Raises SourceError."""
         try:
             if self.is_remote:
-                return files.read_range(self.place(name), start, stop)
+                return storage(self.place(name)).read_range(start, stop)
             file = self.open.get(name) or self.opened(name)
             data = os.pread(file.descriptor, stop - start, start)
             return data if len(data) == stop - start else _pread(file, start, stop)

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
 from transforms.core import this_worker
 from transforms.core.image.policy import ImagePolicy, prepare_image, too_many_bytes
 from transforms.core.model import Reason
@@ -32,9 +31,10 @@ from transforms.core.segment import STAMP_COLUMN
 from transforms.errors import SpecError, bounded
 from transforms.shards import decoders
 from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
+from transforms.storage import entries
 from transforms.storage.entries import TooLargeError
+from transforms.storage.files import CONNECTIONS, storage
 from transforms.storage.paths import is_remote, plain, spellings, without_access
-from transforms.storage.read_ahead import CONNECTIONS
 from transforms.storage.visibility import unseen
 
 # Of what the rows of a chunk have beside their images; boxes may be many.
@@ -211,12 +211,12 @@ def load_image(
         try:
             data, found = _read(value, root, policy.max_bytes)
         except TooLargeError as large:
-            if stamp and files.stamp(large.size, large.modified_ns) != stamp:
+            if stamp and entries.stamp(large.size, large.modified_ns) != stamp:
                 return LoadedImage(b"", Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
             return LoadedImage(b"", too_many_bytes(large.size, policy.max_bytes))
         except FileNotFoundError:
             # A link that was dangling when it was listed has no time of its own.
-            missing = stamp in (0, files.stamp(0, 0))
+            missing = stamp in (0, entries.stamp(0, 0))
             reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
             tried = without_access(_full_path(value, root))
             fault = Fault(reason, bounded(f"there is no file {tried!r}"))
@@ -257,17 +257,17 @@ def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
     if "://" in path:
         path = plain(path)
         if is_remote(path):
-            return files.read_stamped(path, limit)[0], 0
+            return storage(path).read_stamped(limit)[0], 0
     full = _full_path(path, root)
     if this_worker.is_elsewhere() and (never := unseen(full)):
         raise never
     try:
-        return files.read_stamped(full, limit)
+        return storage(full).read_stamped(limit)
     except FileNotFoundError:
         for spelling in spellings(path)[1:]:
             other = os.path.join(root, spelling)
-            if files.exists(other):
-                return files.read_stamped(other, limit)
+            if storage(other).exists():
+                return storage(other).read_stamped(limit)
         if never := unseen(full, root):
             raise never from None
         raise

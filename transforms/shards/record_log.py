@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.catalogue import (
     PART_RECORDS,
     catalogue_schema,
@@ -40,6 +39,7 @@ from transforms.core.tfrecord.record_index import (
 from transforms.shards.allocation import return_freed_memory
 from transforms.shards.shard_job import ShardLayout
 from transforms.storage.drafts import CountedSink
+from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
 from transforms.work.store import Store
 
@@ -302,7 +302,7 @@ def write_catalogue_part(
 
     def work() -> FileFacts:
         store.announce(name)
-        with files.create(path, attempts=store.attempts) as sink:
+        with storage(path).create(attempts=store.attempts) as sink:
             counted = CountedSink(sink)
             write_part(counted, batches(), schema, names)
             store.check_goes_on()

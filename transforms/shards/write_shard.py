@@ -11,7 +11,6 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.manifest import FileFacts
 from transforms.core.model import ShardFile
 from transforms.core.naming import ShardName
@@ -25,6 +24,8 @@ from transforms.shards.image_rows import store_fingerprints
 from transforms.shards.record_log import EncodedShard, RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask, repeated_keys
 from transforms.shards.shard_records import Written, write_images, write_rows
+from transforms.storage.drafts import Draft, discarded_on_error, written
+from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
 from transforms.work.receipts import ShardDone
 from transforms.work.store import Store
@@ -43,7 +44,7 @@ class ShardDraft:
       write_again: writes the shard once more, by itself, as `write_shard`.
     """
 
-    files: Sequence[files.Draft]
+    files: Sequence[Draft]
     content: "_Content"
     write_again: Callable[[], ShardDone]
 
@@ -60,8 +61,8 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
 
     def work() -> _Content:
         store.announce(os.path.basename(path))
-        draft = files.draft(path, attempts=store.attempts)
-        with files.written(draft):
+        draft = storage(path).draft(attempts=store.attempts)
+        with written(draft):
             content = _write_once(task, job, draft, None)
             # Last look before the file gets its name: a stopped run must put nothing
             # more.
@@ -73,7 +74,7 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         for name, data in content.indexes.items():
             store.announce(name)
             place = os.path.join(store.dataset, name)
-            files.write_file(place, memoryview(data), attempts=store.attempts)
+            storage(place).write_file(memoryview(data), attempts=store.attempts)
     return _finished([content], store)[0]
 
 
@@ -119,23 +120,23 @@ def _drafted(
 ) -> ShardDraft:
     path = _path_of(task, job)
     job.store.announce(os.path.basename(path))
-    draft = files.draft(path, attempts=job.store.attempts)
+    draft = storage(path).draft(attempts=job.store.attempts)
     with contextlib.ExitStack() as drafts:
-        drafts.enter_context(files.discarded_on_error(draft))
+        drafts.enter_context(discarded_on_error(draft))
         written = _write_once(task, job, draft, encoded)
         beside = [
-            drafts.enter_context(files.discarded_on_error(_index(name, data, job)))
+            drafts.enter_context(discarded_on_error(_index(name, data, job)))
             for name, data in written.indexes.items()
         ]
     again = functools.partial(write_shard, task, job)
     return ShardDraft([draft, *beside], written, again)
 
 
-def _index(name: str, data: pa.Buffer, job: ShardJob) -> files.Draft:
+def _index(name: str, data: pa.Buffer, job: ShardJob) -> Draft:
     job.store.announce(name)
     path = os.path.join(job.store.dataset, name)
-    draft = files.draft(path, attempts=job.store.attempts)
-    with files.discarded_on_error(draft):
+    draft = storage(path).draft(attempts=job.store.attempts)
+    with discarded_on_error(draft):
         draft.write(memoryview(data))
     return draft
 
@@ -163,7 +164,7 @@ class _Content(NamedTuple):
 
 
 def _write_once(
-    task: ShardTask, job: ShardJob, file: files.Draft, encoded: EncodedShard | None
+    task: ShardTask, job: ShardJob, file: Draft, encoded: EncodedShard | None
 ) -> _Content:
     layout, store, key = job.layout, job.store, task.key
     split, number = key

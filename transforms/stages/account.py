@@ -4,7 +4,6 @@ import collections
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from transforms import files
 from transforms.core.manifest import (
     Account,
     FeatureFacts,
@@ -34,6 +33,7 @@ from transforms.errors import (
 )
 from transforms.publishing import target
 from transforms.stages.job_plan import Publication
+from transforms.storage.files import storage
 from transforms.work.reject_files import leave_rejects
 from transforms.work.store import Store
 
@@ -204,7 +204,7 @@ def check_account(
         leave_rejects(logs, path, attempts=store.attempts)
     # An error that a worker raises arrives as text only, so the account goes to a file.
     data = json.dumps(account_facts(account, path)).encode()
-    files.write_file(store.account, data, attempts=store.attempts)
+    storage(store.account).write_file(data, attempts=store.attempts)
     if is_empty and not account.rejected:
         gone = []
         if account.skipped:

@@ -12,7 +12,6 @@ from typing import Any
 import apache_beam as beam
 import google_crc32c
 
-from transforms import files
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
@@ -51,6 +50,7 @@ from transforms.sidecars.render import render_sidecars
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
 from transforms.storage import folders
+from transforms.storage.files import storage
 from transforms.storage.retry import storing
 from transforms.work.reject_files import remove_left, write_rejects
 from transforms.work.store import Store, crc32c_of
@@ -193,7 +193,7 @@ def commit_dataset(
     if workers:
         run["worker_versions"] = workers
     if publication.new_lock:
-        lock = files.read_bytes(publication.new_lock)
+        lock = storage(publication.new_lock).read_bytes()
         run["split_lock"] = hashlib.sha256(lock).hexdigest()
     manifest = dataclasses.replace(
         manifest, files=tuple(named), run=run, derived=derived
@@ -208,7 +208,7 @@ def commit_dataset(
     if publication.keeps_work:
         used = sorted({fact.input_digest for fact in sums.placed})
         data = json.dumps(used).encode()
-        files.write_file(store.used, data, attempts=store.attempts)
+        storage(store.used).write_file(data, attempts=store.attempts)
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
     if not _is_there(manifest, publication):
@@ -294,7 +294,7 @@ def _warnings(sums: Sums) -> list[str]:
 
 def _already_done(publication: Publication, store: Store) -> str | None:
     """Returns the digest when an earlier attempt of this very job has published."""
-    if not store.placed and files.is_folder(store.dataset):
+    if not store.placed and storage(store.dataset).is_folder():
         return None
     try:
         manifest = target.read_manifest(publication.directory)
@@ -321,13 +321,13 @@ def _is_there(manifest: Manifest, publication: Publication) -> bool:
 def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
     path = os.path.join(store.dataset, name)
     store.announce(name)
-    files.write_file(path, data, attempts=store.attempts)
+    storage(path).write_file(data, attempts=store.attempts)
     return FileFacts(name, len(data), google_crc32c.value(data))
 
 
 def _clear_folder(store: Store, manifest: Manifest) -> None:
     """Removes finished files of earlier runs that are no part of this dataset."""
-    names = files.names_with(store.dataset, DERIVED_FOLDERS)
+    names = storage(store.dataset).names_with(DERIVED_FOLDERS)
     for name in sorted(set(names) - set(manifest.file_names)):
         store.remove_file(os.path.join(store.dataset, name))
     for name in DERIVED_FOLDERS:
@@ -345,7 +345,7 @@ def _check_shards(store: Store, shards: Sequence[ShardFile]) -> None:
         if crc != shard.crc32c:
             if not store.placed:
                 # The next run must not take it over.
-                files.remove_file(path)
+                storage(path).remove_file()
             raise DamageError(
                 f"A shard must read as it was written; {shard.name!r} has the "
                 f"checksum {crc:08x} and not {shard.crc32c:08x}. Nothing was "
@@ -360,7 +360,7 @@ def _check_folder(folder: str, manifest: Manifest) -> None:
     found = {
         entry.path: entry.size
         for inner in {"", *map(os.path.dirname, named)}
-        for entry in files.entries_in(os.path.join(folder, inner).rstrip("/"), folder)
+        for entry in storage(os.path.join(folder, inner).rstrip("/")).entries_in(folder)
         if entry.path != MANIFEST_NAME
     }
     if named != found:

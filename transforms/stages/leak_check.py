@@ -11,7 +11,6 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 
-from transforms import files
 from transforms.core import segment
 from transforms.core.placing.leakage import (
     Fingerprints,
@@ -27,6 +26,7 @@ from transforms.core.placing.placement import UInt64s, usual_order
 from transforms.core.placing.splitting import Assignments
 from transforms.shards.placeless_rows import repeated_key
 from transforms.stages.job_plan import JobPlan, LeakRule, PlanInput, Stage
+from transforms.storage.files import storage
 from transforms.work.split_tables import (
     NEW_LOCK,
     missing_keys,
@@ -235,7 +235,7 @@ def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
     splits: dict[bytes, set[str]] = collections.defaultdict(set)
     for place in places:
         try:
-            data = files.read_bytes(os.path.join(root, place.origin))
+            data = storage(os.path.join(root, place.origin)).read_bytes()
         except OSError:
             return None
         splits[hashlib.sha256(data).digest()].add(place.split)

@@ -10,7 +10,6 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from transforms import files
 from transforms.core.model import (
     PlaceFacts,
     ReadFacts,
@@ -25,6 +24,7 @@ from transforms.rows.row_identity import RowRule
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
+from transforms.storage.files import sizes_of
 from transforms.work.rejects import RejectGatherer
 
 FACTS: Final = "facts"
@@ -74,9 +74,7 @@ class _StoreRows(beam.DoFn):
     def start_bundle(self) -> None:
         self.word = secrets.token_hex(_WORD_BYTES)
         self.rejects: RejectGatherer | None = None
-        self.spool = Spool(
-            self.word, self.rule, self._put, files.sizes_of, self._reject
-        )
+        self.spool = Spool(self.word, self.rule, self._put, sizes_of, self._reject)
 
     def process(self, element: Any) -> None:
         self.spool.add(element)

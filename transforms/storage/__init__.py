@@ -1,5 +1,7 @@
-"""What the file layer is built on; the rest of the library uses `transforms.files`.
+"""The one file layer: `storage(path)` of `files.py` says what can be done with a path.
 
+protocol.py       that, for disks and stores alike
+local.py          files of this machine
 paths.py          paths of this machine and of stores; parameters taken off
 retry.py          what is tried again, and what the errors of stores mean
 folders.py        changes of names on this machine, and the swap of two folders

@@ -7,7 +7,7 @@ import os
 import unicodedata
 from typing import IO, Literal
 
-# What has a name: see `transforms.files.standing`.
+# What has a name: see `StoredPath.standing`.
 Standing = Literal["", "file", "folder", "other"]
 
 

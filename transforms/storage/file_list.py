@@ -3,7 +3,7 @@
     path      binary  relative to the root, as the file system has it
     size      int64   bytes
     modified  int64   time of modification, nanoseconds since the epoch
-    hidden    bool    whether the file is not read; see `transforms.files.list_tree`
+    hidden    bool    whether the file is not read; see `StoredPath.list_tree`
 
 A `FileList` gives its batches to what works on columns, and its entries one by one to
 what does not.

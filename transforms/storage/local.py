@@ -21,23 +21,25 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from transforms.core.regular_files import open_regular, open_stream, open_with_status
-from transforms.errors import BusyError, TargetError, source_error
+from transforms.errors import BusyError, TargetError
 from transforms.storage import folders
-from transforms.storage.drafts import Draft, written
+from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
     HIDDEN_STARTS,
     FileEntry,
+    Look,
     Standing,
     TooLargeError,
     is_hidden,
     stamp,
     stamp_of,
 )
-from transforms.storage.paths import relative
+from transforms.storage.paths import is_remote, relative
+from transforms.storage.protocol import StoredPath
 from transforms.storage.retry import is_transient, persistently
 
 if TYPE_CHECKING:
@@ -54,6 +56,13 @@ _PIECES = 1024
 # blocks of memory of its size, and a virtual machine's host takes back free ones of 2
 # MB: each of their pages is then a fault, which costs three times as much as the copy.
 _WRITE_BYTES = 1 << 18
+# What file systems say that link no files, or not these two.
+_NO_LINKS = frozenset(
+    (
+        *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS),
+        *(errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTSUP),
+    )
+)
 # Names of a folder are passed on in groups of this size.
 _NAMES_AT_ONCE = 1 << 14
 # A file of unknown length is read in pieces of this size.
@@ -66,32 +75,45 @@ _attempts = itertools.count()
 _listed: collections.deque[int] = collections.deque([0], maxlen=1)
 
 
-class LocalStorage:
-    """Files that the operating system can open by name.
+class LocalPath(StoredPath):
+    """A path that the operating system can open by name."""
 
-    The methods do what the functions of `transforms.files` say.
-    """
+    __slots__ = ()
 
-    def standing(self, path: str) -> Standing:
-        status = folders.status_of(path, followed=True)
+    def standing(self) -> Standing:
+        status = folders.status_of(self.path, followed=True)
         if status is None:
             # A link that leads nowhere.
-            return "other" if self.exists(path) else ""
+            return "other" if self.exists() else ""
         if stat.S_ISDIR(status.st_mode):
             return "folder"
         return "file" if stat.S_ISREG(status.st_mode) else "other"
 
-    def exists(self, path: str) -> bool:
-        return folders.status_of(path) is not None
+    def exists(self) -> bool:
+        return folders.status_of(self.path) is not None
 
-    def is_pattern(self, path: str) -> bool:
-        return not os.path.lexists(path) and any(c in path for c in "*?[")
+    def is_inside(self, folder: str) -> bool:
+        path, folder = os.path.realpath(self.path), os.path.realpath(folder)
+        return os.path.commonpath([path, folder]) == folder
 
-    def expand(self, pattern: str) -> list[str]:
-        found = glob.glob(pattern, recursive=True)
+    def look(self) -> Look:
+        if not self.is_file():
+            return Look()
+        status = os.stat(self.path)
+        return Look(f"{status.st_size}-{status.st_mtime_ns}")
+
+    def size_of(self) -> int:
+        return persistently(lambda: os.stat(self.path).st_size, path=self.path)
+
+    def stat_entry(self, root: str) -> FileEntry:
+        status = os.stat(self.path)
+        return FileEntry(relative(self.path, root), status.st_size, status.st_mtime_ns)
+
+    def expand(self) -> list[str]:
+        found = glob.glob(self.path, recursive=True)
         return sorted((p for p in found if not os.path.isdir(p)), key=os.fsencode)
 
-    def list_tree(self, root: str) -> "FileList":
+    def _listed(self) -> "FileList":
         # Here, because what only checks files is to start without Arrow.
         from transforms.storage.file_list import FileLister
 
@@ -101,66 +123,46 @@ class LocalStorage:
         pending = [(b"", "")]
         while pending:
             _, folder = heapq.heappop(pending)
-            full = os.path.join(root, folder) if folder else root
-            try:
-                below = persistently(
-                    functools.partial(_scan, full, folder, seen, found)
-                )
-            except OSError as error:
-                raise source_error(
-                    f"Every folder of the source must be readable; {full!r} is not: "
-                    f"{error.strerror}.",
-                    error,
-                ) from error
+            full = os.path.join(self.path, folder) if folder else self.path
+            scan = functools.partial(_scan, full, folder, seen, found)
+            below = persistently(scan)
             _listed.append(found.count)
             for path in below:
                 heapq.heappush(pending, (os.fsencode(path), path))
         return found.files()
 
-    def names_in(self, folder: str) -> list[str]:
-        return persistently(lambda: os.listdir(folder), path=folder)
+    def _names(self) -> list[str]:
+        return persistently(lambda: os.listdir(self.path), path=self.path)
 
-    def entries_in(self, folder: str, root: str) -> list[FileEntry]:
-        names = sorted(self.names_in(folder), key=os.fsencode)
-        paths = [os.path.join(folder, name) for name in names]
+    def entries_in(self, root: str) -> list[FileEntry]:
+        paths = [os.path.join(self.path, name) for name in self.names_in()]
         return [
-            self.stat_entry(path, root)
+            LocalPath(path).stat_entry(root)
             if os.path.exists(path)
             else FileEntry(relative(path, root), 0, 0)
             for path in paths
             if not os.path.isdir(path)
         ]
 
-    def stat_entry(self, path: str, root: str) -> FileEntry:
-        status = os.stat(path)
-        return FileEntry(relative(path, root), status.st_size, status.st_mtime_ns)
+    def open_unbuffered(self) -> io.RawIOBase:
+        return io.FileIO(self.path, opener=open_stream)
 
-    def size_of(self, path: str) -> int:
-        return persistently(lambda: os.stat(path).st_size, path=path)
+    def _open_input(self) -> io.BufferedReader:
+        opened = functools.partial(
+            _PersistentFile, self.path, "rb", opener=open_regular
+        )
+        return io.BufferedReader(persistently(opened, path=self.path))
 
-    def sizes_of(self, paths: Iterable[str]) -> dict[str, int]:
-        sizes = {}
-        for path in paths:
-            with contextlib.suppress(OSError):
-                sizes[path] = self.size_of(path)
-        return sizes
-
-    def open_unbuffered(self, path: str) -> io.RawIOBase:
-        return io.FileIO(path, opener=open_stream)
-
-    def open_input(self, path: str) -> io.BufferedReader:
-        opened = functools.partial(_PersistentFile, path, "rb", opener=open_regular)
-        return io.BufferedReader(persistently(opened, path=path))
-
-    def mapped(self, path: str) -> "pa.NativeFile":
+    def mapped(self) -> "pa.NativeFile":
         # Here, because what only checks files is to start without Arrow.
         import pyarrow as pa
 
         # Arrow opens the file by its name.
-        os.close(open_regular(path, os.O_RDONLY))
-        return pa.memory_map(path)
+        os.close(open_regular(self.path, os.O_RDONLY))
+        return pa.memory_map(self.path)
 
-    def read_stamped(self, path: str, limit: int | None) -> tuple[bytes, int]:
+    def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
+        path = self.path
         try:
             # Nearly always the first attempt is the only one, and images are many.
             return _read_stamped(path, limit)
@@ -169,30 +171,36 @@ class LocalStorage:
                 raise
         return persistently(functools.partial(_read_stamped, path, limit), path=path)
 
-    def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
-        work = functools.partial(_read_range, path, start, stop)
-        return persistently(work, path=path)
+    def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
+        work = functools.partial(_read_range, self.path, start, stop)
+        return persistently(work, path=self.path)
 
-    def draft(self, path: str, *, attempts: str, durable: bool) -> Draft:
-        return _LocalDraft(path, attempts, durable=durable)
+    def draft(self, *, attempts: str, durable: bool = True) -> Draft:
+        return _LocalDraft(self.path, attempts, durable=durable)
 
-    def write_file(
-        self,
-        path: str,
-        pieces: Sequence[bytes | memoryview],
-        *,
-        attempts: str,
-        durable: bool,
+    def _write(
+        self, pieces: Sequence[bytes | memoryview], attempts: str, durable: bool
     ) -> None:
-
         def once() -> None:
-            with written(self.draft(path, attempts=attempts, durable=durable)) as file:
+            with self.create(attempts=attempts, durable=durable) as file:
                 for piece in pieces:
                     file.write(piece)
 
-        persistently(once, path=path)
+        persistently(once, path=self.path)
 
-    def remove_file(self, path: str, *, below: str) -> None:
+    def copy_to(self, target: str) -> bool:
+        if is_remote(target):
+            return False
+        try:
+            os.link(self.path, target)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        return True
+
+    def remove_file(self, *, below: str = "") -> None:
+        path = self.path
         with (
             contextlib.suppress(FileNotFoundError),
             _name_below(path, below) as (name, folder),
@@ -205,21 +213,17 @@ class LocalStorage:
                 path=path,
             )
 
-    def remove_tree(self, path: str, *, below: str) -> None:
+    def remove_tree(self, *, below: str = "") -> None:
         with (
             contextlib.suppress(FileNotFoundError),
-            _name_below(path, below) as (name, folder),
+            _name_below(self.path, below) as (name, folder),
         ):
             # A stopped run may just be making one more file there.
             work = functools.partial(shutil.rmtree, name, dir_fd=folder)
-            persistently(work, path=path, also={errno.ENOTEMPTY})
+            persistently(work, path=self.path, also={errno.ENOTEMPTY})
 
-    def sync_directory(self, path: str) -> None:
-        persistently(functools.partial(_sync_directory, path), path=path)
-
-    def is_inside(self, path: str, folder: str) -> bool:
-        path, folder = os.path.realpath(path), os.path.realpath(folder)
-        return os.path.commonpath([path, folder]) == folder
+    def sync_directory(self) -> None:
+        persistently(functools.partial(_sync_directory, self.path), path=self.path)
 
 
 def listed_so_far() -> int:

@@ -10,7 +10,6 @@ them of one object. An object appears when its upload is complete; a file is fir
 finished and read back in a temporary file of this machine.
 """
 
-import concurrent.futures
 import contextlib
 import datetime
 import errno
@@ -19,32 +18,28 @@ import io
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import google_crc32c
 
 from transforms.core.manifest import is_data_folder
-from transforms.errors import (
-    DamageError,
-    RaceError,
-    SpecError,
-    StorageError,
-    source_error,
-)
+from transforms.errors import DamageError, RaceError, StorageError
 from transforms.storage import arrow, buckets
 from transforms.storage.buckets import HDFS, bucket_of
 from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
     FileEntry,
     Found,
+    Look,
     OvertakenError,
     Standing,
     TooLargeError,
     stamp,
 )
+from transforms.storage.files import read_ahead
 from transforms.storage.paths import is_remote, relative, split_remote
-from transforms.storage.read_ahead import CONNECTIONS, read_ahead
+from transforms.storage.protocol import StoredPath
 from transforms.storage.retry import asked
 
 if TYPE_CHECKING:
@@ -52,6 +47,7 @@ if TYPE_CHECKING:
 
     from transforms.storage.file_list import FileList
 
+_Result = TypeVar("_Result")
 # Reads of an open file fetch at least this much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
@@ -68,129 +64,113 @@ _remembered: dict[str, tuple[Found, bytes]] = {}
 _held: dict[str, tuple[bytes, int]] = {}
 
 
-class RemoteStorage:
-    """Files by paths with a scheme; folders are prefixes where a store has none.
+class RemotePath(StoredPath):
+    """A path with a scheme; folders are prefixes where a store has none."""
 
-    The methods do what the functions of `transforms.files` say.
-    """
+    __slots__ = ()
 
-    def exists(self, path: str) -> bool:
-        return arrow.look(path) is not None
-
-    def is_pattern(self, path: str) -> bool:
-        return any(c in path for c in "*?[") and not self.exists(path)
-
-    def size_of(self, path: str) -> int:
-        return self.stat_entry(path, "").size
-
-    def sizes_of(self, paths: Iterable[str]) -> dict[str, int]:
-        def ask(path: str) -> int | None:
-            try:
-                return self.size_of(path)
-            except (OSError, SpecError):
-                return None
-
-        named = list(paths)
-        # Each waits for a round trip and hardly needs this machine.
-        with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
-            found = zip(named, pool.map(ask, named), strict=True)
-            return {path: size for path, size in found if size is not None}
-
-    def standing(self, path: str) -> Standing:
-        found = arrow.look(path)
+    def standing(self) -> Standing:
+        found = arrow.look(self.path)
         if found is None:
             return ""
         return "folder" if found.is_folder else "file"
 
-    def expand(self, pattern: str) -> list[str]:
-        return arrow.expand(pattern)
+    def exists(self) -> bool:
+        return arrow.look(self.path) is not None
 
-    def list_tree(self, root: str) -> "FileList":
-        try:
-            return arrow.list_below(root)
-        except OSError as error:
-            raise source_error(
-                f"Every folder of the source must be readable; {root!r} is not: "
-                f"{error.strerror}.",
-                error,
-            ) from error
+    def is_inside(self, folder: str) -> bool:
+        return f"{self.path}/".startswith(f"{folder.rstrip('/')}/")
 
-    def names_in(self, folder: str) -> list[str]:
-        return [os.path.basename(found.path) for found in arrow.look_in(folder)]
+    def look(self) -> Look:
+        return self._asked(bucket_of(self.path).look)
 
-    def entries_in(self, folder: str, root: str) -> list[FileEntry]:
+    def size_of(self) -> int:
+        return self.stat_entry("").size
+
+    def stat_entry(self, root: str) -> FileEntry:
+        found = arrow.look(self.path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        return FileEntry(relative(self.path, root), found.size, found.modified_ns)
+
+    def expand(self) -> list[str]:
+        return arrow.expand(self.path)
+
+    def _listed(self) -> "FileList":
+        return arrow.list_below(self.path)
+
+    def _names(self) -> list[str]:
+        return [os.path.basename(found.path) for found in arrow.look_in(self.path)]
+
+    def entries_in(self, root: str) -> list[FileEntry]:
         return [
             FileEntry(relative(found.path, root), found.size, found.modified_ns)
-            for found in arrow.look_in(folder)
+            for found in arrow.look_in(self.path)
             if not found.is_folder
         ]
 
-    def stat_entry(self, path: str, root: str) -> FileEntry:
-        found = arrow.look(path)
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return FileEntry(relative(path, root), found.size, found.modified_ns)
+    def open_unbuffered(self) -> io.RawIOBase:
+        return RemoteFile(self.path)
 
-    def open_unbuffered(self, path: str) -> io.RawIOBase:
-        return RemoteFile(path)
-
-    def open_input(self, path: str) -> io.BufferedReader:
+    def _open_input(self) -> io.BufferedReader:
         """Of small reads, many are one request."""
-        return io.BufferedReader(RemoteFile(path), _FETCH_BYTES)
+        return io.BufferedReader(RemoteFile(self.path), _FETCH_BYTES)
 
-    def fetched(self, sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
-        return fetched(sizes, limit)
-
-    def mapped(self, path: str) -> "pa.NativeFile":
-        """The whole file is fetched."""
+    def mapped(self) -> "pa.NativeFile":
         import pyarrow as pa
 
-        return pa.BufferReader(_bytes_of(path))
+        return pa.BufferReader(_bytes_of(self.path))
 
-    def read_stamped(self, path: str, limit: int | None) -> tuple[bytes, int]:
-        data, modified_ns = _read_all(path, limit)
+    def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
+        data, modified_ns = _read_all(self.path, limit)
         return data, stamp(len(data), modified_ns)
 
-    def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
-        is_simple = start < stop and path not in _held
-        if is_simple and (found := _read_at_once(path, (start, stop))):
+    def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
+        is_simple = start < stop and self.path not in _held
+        if is_simple and (found := _read_at_once(self.path, (start, stop))):
             return found[0], stamp(*found[1:])
-        with RemoteFile(path) as file:
+        with RemoteFile(self.path) as file:
             return file.read_range(start, stop), file.stamp
 
-    def draft(self, path: str, *, attempts: str, durable: bool) -> Draft:
-        """`attempts` matters where files are renamed, as in HDFS."""
-        return RemoteDraft(path, attempts)
+    def draft(self, *, attempts: str, durable: bool = True) -> Draft:
+        return RemoteDraft(self.path, attempts)
 
-    def write_file(
-        self,
-        path: str,
-        pieces: Sequence[bytes | memoryview],
-        *,
-        attempts: str,
-        durable: bool,
+    def _write(
+        self, pieces: Sequence[bytes | memoryview], attempts: str, durable: bool
     ) -> None:
         data = b"".join(pieces)
-        bucket, key = bucket_of(path, attempts), split_remote(path)[1]
-        if is_frozen(path):
-            put_new = functools.partial(bucket.put, key, data, "")
-            _put_once(path, google_crc32c.value(data), put_new)
-        else:
-            asked(path, lambda: bucket.put(key, data))
+        version = "" if is_frozen(self.path) else None
+        bucket = bucket_of(self.path, attempts)
+        put = functools.partial(self._asked, bucket.put, data, version)
+        _put(self.path, google_crc32c.value(data), put)
 
-    def remove_file(self, path: str, *, below: str) -> None:
-        bucket, key = bucket_of(path), split_remote(path)[1]
-        asked(path, lambda: bucket.remove(key))
+    def put_if(self, data: bytes, version: str, *, attempts: str = "") -> None:
+        self._asked(bucket_of(self.path, attempts).put, data, version)
 
-    def remove_tree(self, path: str, *, below: str) -> None:
-        bucket, key = bucket_of(path), split_remote(path)[1]
-        asked(path, lambda: bucket.remove_below(key))
+    def copy_to(self, target: str) -> bool:
+        (place, _), (new_place, new_key) = map(split_remote, (self.path, target))
+        if place != new_place or place.startswith(HDFS):
+            return False
+        if is_frozen(target) and arrow.look(target) is not None:
+            # Another run of the same job has put it; only its bytes say whether it is
+            # equal.
+            return False
+        self._asked(bucket_of(target).copy, new_key)
+        return True
 
-    def sync_directory(self, path: str) -> None:
-        """Does nothing: what a store has confirmed is durable."""
+    def remove_file(self, *, below: str = "") -> None:
+        self._asked(bucket_of(self.path).remove)
 
-    def is_inside(self, path: str, folder: str) -> bool:
-        return f"{path}/".startswith(f"{folder.rstrip('/')}/")
+    def remove_tree(self, *, below: str = "") -> None:
+        self._asked(bucket_of(self.path).remove_below)
+
+    def sync_directory(self) -> None:
+        """Does nothing."""
+
+    def _asked(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Calls a method of the bucket with the key and more, as `asked`."""
+        key = split_remote(self.path)[1]
+        return asked(self.path, functools.partial(work, key, *arguments))
 
 
 def _read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
@@ -277,7 +257,7 @@ def _modified_ns(file: Any, path: str) -> int:
 
 
 def fetched(sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
-    """Fetches small files ahead, side by side; see `transforms.files.fetched`."""
+    """Fetches small files ahead, side by side; see `files.fetched`."""
 
     def fetch(file: tuple[str, int]) -> tuple[bytes, int] | None:
         path, size = file
@@ -486,35 +466,32 @@ class RemoteDraft:
     def publish(self) -> None:
         """Uploads the file."""
         with self._open:
-            self._upload()
-
-    def _upload(self) -> None:
-        bucket = bucket_of(self.path, self._attempts)
-        put = functools.partial(bucket.put_file, split_remote(self.path)[1], self._name)
-        if is_frozen(self.path):
-            put_new = functools.partial(put, new=True)
-            _put_once(self.path, self._crc32c, put_new)
-        else:
-            asked(self.path, put)
+            bucket, key = (
+                bucket_of(self.path, self._attempts),
+                split_remote(self.path)[1],
+            )
+            new = is_frozen(self.path)
+            put = functools.partial(bucket.put_file, key, self._name, new=new)
+            _put(self.path, self._crc32c, functools.partial(asked, self.path, put))
 
     def discard(self) -> None:
         """Forgets the file."""
         self._open.close()
 
 
-def _put_once(path: str, crc32c: int, put_new: Callable[[], None]) -> None:
-    """Writes a file that is never replaced; one there must be equal.
+def _put(path: str, crc32c: int, put: Callable[[], None]) -> None:
+    """Writes a file; where one is there that is never replaced, it must be equal.
 
     Args:
       path: the final name.
       crc32c: of the content.
-      put_new: writes it on the condition that nothing is there.
+      put: writes it; if `is_frozen`, on the condition that nothing is there.
 
     Raises:
       RaceError: a file is there with other bytes.
     """
     with contextlib.suppress(OvertakenError):
-        asked(path, put_new)
+        put()
         return
     found = 0
     with RemoteFile(path) as file:

@@ -30,7 +30,7 @@ from transforms.storage.buckets import (
     age_of,
 )
 from transforms.storage.entries import Look, OvertakenError
-from transforms.storage.read_ahead import CONNECTIONS
+from transforms.storage.files import CONNECTIONS
 from transforms.storage.retry import of_status, reason_of
 
 if TYPE_CHECKING:
@@ -245,24 +245,17 @@ class S3Bucket(Bucket):
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Bucket`."""
-        condition = {"IfNoneMatch": "*"} if new else {}
-        with (
-            self.naming_missing(),
-            s3_errors(self.path(key)),
-            open(local, "rb") as file,
-        ):
+        with open(local, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size <= PART_BYTES:
-                self._client.put_object(
-                    Bucket=self._bucket, Key=key, Body=file.read(), **condition
-                )
-            else:
-                self._put_parts(key, file.fileno(), size, condition)
+                self.put(key, file.read(), "" if new else None)
+                return
+            with self.naming_missing(), s3_errors(self.path(key)):
+                self._put_parts(key, file.fileno(), size, new=new)
 
-    def _put_parts(
-        self, key: str, file: int, size: int, condition: Mapping[str, str]
-    ) -> None:
+    def _put_parts(self, key: str, file: int, size: int, *, new: bool) -> None:
         """Uploads a large file in parts, a few at a time; boto3 knows no condition."""
+        condition = {"IfNoneMatch": "*"} if new else {}
         named = {"Bucket": self._bucket, "Key": key}
         upload = self._client.create_multipart_upload(**named)["UploadId"]
 

@@ -16,10 +16,10 @@ import apache_beam as beam
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
 
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import SourceError, source_error
+from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, plain
 from transforms.tfrecord.parameters import (
     COMPRESSIONS,
@@ -195,7 +195,7 @@ class _ReadFile(beam.DoFn):
 
     def process(self, file: _File) -> Iterator[Any]:
         path, stated = file.path, file.stated
-        with files.opened(path) as stream:
+        with storage(path).opened() as stream:
             reader = TFRecordReader(
                 stream, compression=self.compression, allow_empty=True
             )
@@ -255,7 +255,7 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
         if shards is not None:
             return shards
         found = _expand(pattern)
-        is_folder = not found and files.is_folder(pattern)
+        is_folder = not found and storage(pattern).is_folder()
     except OSError as error:
         raise source_error(
             f"{pattern}: cannot be listed: {error.strerror or error}.", error
@@ -277,25 +277,25 @@ def _matching(pattern: str, *, validate: bool) -> list[_File]:
 
 
 def _expand(pattern: str) -> list[str]:
-    if not files.is_pattern(pattern):
-        return [pattern] if files.is_file(pattern) else []
+    if not storage(pattern).is_pattern():
+        return [pattern] if storage(pattern).is_file() else []
     if is_remote(pattern):
-        return files.expand(pattern)
+        return storage(pattern).expand()
     # Leading folders that exist as they are written are no patterns.
     parts = pattern.split("/")
     heads = list(itertools.accumulate(parts, lambda head, part: f"{head}/{part}"))
     existing = [n for n, head in enumerate(heads) if os.path.isdir(head or "/")]
     literal = next((n for n, at in enumerate(existing) if n != at), len(existing))
     head = glob.escape("/".join([*parts[:literal], ""]))
-    return files.expand(head + "/".join(parts[literal:]))
+    return storage(head + "/".join(parts[literal:])).expand()
 
 
 def _shards_of(folder: str) -> list[_File] | None:
     """Returns the shards of the dataset in a folder; None where there is none."""
     path = os.path.join(folder, MANIFEST_NAME)
-    if not files.is_file(path):
+    if not storage(path).is_file():
         return None
-    manifest = Manifest.from_bytes(files.read_bytes(path), path)
+    manifest = Manifest.from_bytes(storage(path).read_bytes(), path)
     return [
         _File(manifest.path(folder, shard.file), shard)
         for split in manifest.splits

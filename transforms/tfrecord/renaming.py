@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.tfrecord import FileFacts, verify_file
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import (
@@ -36,6 +35,8 @@ from transforms.errors import (
     TFRecordError,
 )
 from transforms.publishing.own_folder import OwnFolder
+from transforms.storage.files import storage
+from transforms.storage.local import rename
 from transforms.storage.paths import WORK_SUFFIX
 from transforms.storage.retry import persistently
 from transforms.work.store import Store
@@ -175,9 +176,9 @@ def publish(
             finished = _finished(shards, plan, target)
         try:
             for path, name in finished:
-                files.rename(path, name)
+                rename(path, name)
             if finished:
-                files.sync_directory(target.directory)
+                storage(target.directory).sync_directory()
         except (OSError, StorageError) as error:
             raise _unwritten(
                 target,

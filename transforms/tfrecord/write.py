@@ -25,7 +25,6 @@ from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.transforms.window import GlobalWindows
 
-from transforms import files
 from transforms.core import segment
 from transforms.core.model import Segment
 from transforms.core.placing.placement import shard_of_keys
@@ -34,10 +33,14 @@ from transforms.core.tfrecord import FileFacts, TFRecordWriter
 from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES, OVERHEAD_BYTES
 from transforms.errors import EncodingError, SpecError, StorageError
 from transforms.storage.drafts import (
+    Draft,
     discard_all,
+    discarded_on_error,
     most_drafts,
     publish_together,
+    written,
 )
+from transforms.storage.files import storage
 from transforms.storage.retry import persistently
 from transforms.tfrecord.parameters import (
     check_coder,
@@ -283,7 +286,7 @@ def _plan_shards(
     parts = max(1, -(-stored // (shards * _PART_BYTES)))
     with abandoning(target):
         check_target(target, [(index, shards) for index in range(shards)])
-        if files.exists(target.hidden):
+        if storage(target.hidden).exists():
             with target.own.held():
                 target.own.remove_runs(but=target.run)
     return WritePlan(shards, parts, records, payload_bytes)
@@ -333,7 +336,7 @@ class _WriteFile(beam.DoFn):
 
     def setup(self) -> None:
         # Files that are written and do not have their names yet.
-        self.group: list[tuple[WrittenShard, Sequence[Segment], files.Draft]] = []
+        self.group: list[tuple[WrittenShard, Sequence[Segment], Draft]] = []
 
     def start_bundle(self) -> None:
         self._discard()
@@ -380,16 +383,16 @@ class _WriteFile(beam.DoFn):
 
 def _draft_file(
     target: Target, index: int, segments: Iterable[Segment]
-) -> tuple[files.Draft, FileFacts]:
+) -> tuple[Draft, FileFacts]:
     """Writes a file that does not get its name yet."""
     store = target.make_work()
-    draft = files.draft(target.finished(index), attempts=store.attempts)
+    draft = storage(target.finished(index)).draft(attempts=store.attempts)
     parts: dict[int, list[Segment]] = {}
     for each in segments:
         if each.rows:
             parts.setdefault(each.start, []).append(each)
     with (
-        files.discarded_on_error(draft),
+        discarded_on_error(draft),
         TFRecordWriter(draft, compression=target.compression) as writer,
     ):
         for part in sorted(parts):
@@ -400,5 +403,5 @@ def _draft_file(
 
 def _write_file(target: Target, index: int, segments: Iterable[Segment]) -> None:
     draft, _ = _draft_file(target, index, segments)
-    with files.written(draft):
+    with written(draft):
         pass

@@ -30,7 +30,6 @@ from typing import Any
 
 import google_crc32c
 
-from transforms import files
 from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import (
     Block,
@@ -43,6 +42,7 @@ from transforms.core.model import (
     ShardKey,
 )
 from transforms.core.placing.leakage import Fingerprints
+from transforms.storage.files import storage
 from transforms.work.store import Store, crc32c_of
 
 # The fastest. Of a block that has a segment for each of thousands of shards, the fields
@@ -225,11 +225,13 @@ def count_finished(store: Store) -> tuple[int, int]:
 
 def keep_for_next(store: Store) -> None:
     """Removes all of a published job but the finished blocks that it has used."""
-    _prune(store, json.loads(files.read_bytes(store.used)))
-    for name in files.names_in(store.folder):
+    _prune(store, json.loads(storage(store.used).read_bytes()))
+    for name in storage(store.folder).names_in():
         path = os.path.join(store.folder, name)
         if path not in (store.receipts, store.segments, store.rejects):
-            remove = store.remove_tree if files.is_folder(path) else store.remove_file
+            remove = (
+                store.remove_tree if storage(path).is_folder() else store.remove_file
+            )
             remove(path)
 
 
@@ -237,7 +239,7 @@ def _prune(store: Store, used: Sequence[str]) -> None:
     """Removes the receipts and segments of blocks whose input digests are not used."""
     keep = frozenset(used)
     named: set[str] = set()
-    for name in files.names_in(store.receipts):
+    for name in storage(store.receipts).names_in():
         stem, _, kind = name.rpartition(".")
         if kind == "blocks":
             continue
@@ -249,7 +251,7 @@ def _prune(store: Store, used: Sequence[str]) -> None:
     for folder in (store.segments, store.rejects):
         # An object store has no empty folders.
         with contextlib.suppress(FileNotFoundError):
-            for name in files.names_in(folder):
+            for name in storage(folder).names_in():
                 if name not in named:
                     store.remove_file(os.path.join(folder, name))
 
@@ -270,7 +272,7 @@ def _find(store: Store, name: str, kind: Any) -> Any:
 def _names(store: Store) -> list[str]:
     """Returns the names of all receipts."""
     try:
-        return files.names_in(store.receipts)
+        return storage(store.receipts).names_in()
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -286,13 +288,13 @@ def _write(store: Store, name: str, text: bytes) -> None:
     path = os.path.join(store.receipts, name)
     packed = zlib.compress(text, _COMPRESSION)
     data = b"%08x " % google_crc32c.value(packed) + packed
-    files.write_file(path, data, attempts=store.attempts, durable=False)
+    storage(path).write_file(data, attempts=store.attempts, durable=False)
 
 
 def _read(store: Store, name: str) -> bytes | None:
     """Returns the facts of a receipt as text; None where it is damaged, or gone."""
     try:
-        data = files.read_bytes(os.path.join(store.receipts, name))
+        data = storage(os.path.join(store.receipts, name)).read_bytes()
         stated, _, packed = data.partition(b" ")
         is_whole = stated == b"%08x" % google_crc32c.value(packed)
         return zlib.decompress(packed) if is_whole else None
@@ -326,7 +328,7 @@ def _in(folder: str, path: str) -> str:
 def _is_as_written(path: str, crc32c: int, start: int = 0, size: int = -1) -> bool:
     """Whether bytes of a file, by default all of them, have a checksum."""
     try:
-        stop = files.size_of(path) if size < 0 else start + size
+        stop = storage(path).size_of() if size < 0 else start + size
         return crc32c_of(path, start, stop) == crc32c
     except OSError:
         return False

@@ -26,7 +26,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.manifest import REJECTS_NAME, FileFacts
 from transforms.core.model import RejectLog
 from transforms.core.tfrecord.compression import is_frame_header
@@ -34,6 +33,7 @@ from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import StorageError, TargetError
 from transforms.storage import folders
 from transforms.storage.drafts import CountedSink
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently
 from transforms.storage.row_spool import SortedRun, in_order, merge_runs
@@ -125,7 +125,7 @@ def _is_left(path: str) -> bool | None:
         if status is not None and not stat.S_ISREG(status.st_mode):
             return False
     try:
-        with files.open_input(path) as file:
+        with storage(path).open_input() as file:
             head = file.read(_HEAD_BYTES)
     except FileNotFoundError:
         return None
@@ -156,7 +156,7 @@ def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> Non
     """
     folder, name = os.path.split(path)
     if (items := items_beside(path)) in check_left(path):
-        files.remove_file(items)
+        storage(items).remove_file()
     names, item_names = [name], [items_beside(name)]
     write = functools.partial(_write_all, logs, folder, names, item_names, attempts)
     persistently(write, path=folder)
@@ -187,7 +187,7 @@ def remove_left(path: str) -> None:
     """
     with contextlib.suppress(OSError, StorageError, TargetError):
         for each in check_left(path):
-            files.remove_file(each)
+            storage(each).remove_file()
 
 
 def items_beside(path: str) -> str:
@@ -246,7 +246,9 @@ class _Parts:
             path = os.path.join(self._folder, self._names[len(self.facts)])
             self._opened = self._stack.enter_context(contextlib.ExitStack())
             self._sink = CountedSink(
-                self._opened.enter_context(files.create(path, attempts=self._attempts))
+                self._opened.enter_context(
+                    storage(path).create(attempts=self._attempts)
+                )
             )
         self._sink.write(data)
         self._written += len(data)

@@ -31,11 +31,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.errors import StorageError, bounded
 from transforms.storage.drafts import CountedSink
+from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
 
 PIECE_SCHEMA = pa.schema(
@@ -178,7 +178,7 @@ class RejectGatherer:
             # What cannot be removed goes with the folder of attempts.
             with contextlib.suppress(OSError, StorageError):
                 for path in self._written:
-                    files.remove_file(path)
+                    storage(path).remove_file()
         if error is None and self._runs:
             self.log = RejectLog(
                 counts=dict(sorted(self._counts.items())),
@@ -239,7 +239,7 @@ class RejectGatherer:
         """Writes the end of the log to a file of this attempt."""
         name = f"{os.getpid()}-{secrets.token_hex(8)}.rejects"
         path = os.path.join(self._attempts, name)
-        files.write_file(path, *self._held, attempts=self._attempts, durable=False)
+        storage(path).write_file(*self._held, attempts=self._attempts, durable=False)
         self._written.append(path)
         self._held = []
 
@@ -252,7 +252,7 @@ class RejectGatherer:
             persistently(lambda: self._join(held), path=self._path)
 
     def _join(self, held: Sequence[bytes]) -> None:
-        with files.create(self._path, attempts=self._attempts, durable=False) as file:
+        with storage(self._path).create(attempts=self._attempts, durable=False) as file:
             log = CountedSink(file)
             for data in itertools.chain(*map(_pieces_of, self._written), held):
                 log.write(data)
@@ -260,9 +260,9 @@ class RejectGatherer:
 
 
 def _pieces_of(path: str) -> Iterator[bytes]:
-    size = files.size_of(path)
+    size = storage(path).size_of()
     for start in range(0, size, _COPIED_BYTES):
-        yield files.read_range(path, start, min(start + _COPIED_BYTES, size))
+        yield storage(path).read_range(start, min(start + _COPIED_BYTES, size))
 
 
 def _key(source: str, row: int) -> bytes:
@@ -307,7 +307,7 @@ def read_log(log: RejectLog, offset: int, size: int) -> bytes:
     """
     if not log.path:
         return log.payload[offset : offset + size]
-    return files.read_range(log.path, offset, offset + size)
+    return storage(log.path).read_range(offset, offset + size)
 
 
 def read_lines(log: RejectLog) -> Iterator[bytes]:

@@ -21,14 +21,13 @@ import re
 import threading
 import time
 
-from transforms import files
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError
 from transforms.storage import folders
 from transforms.storage.buckets import bucket_of
 from transforms.storage.entries import FileEntry, OvertakenError
+from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, split_remote
-from transforms.work.versions import put_if, version_of
 
 WORKER = ".worker"
 FAILURE = ".failure"
@@ -81,10 +80,10 @@ class Reports:
 
     def end(self) -> None:
         """Removes all reports of the run; from then on no worker can add any."""
-        files.remove_file(self.submitter)
+        storage(self.submitter).remove_file()
         for left in range(_REMOVALS)[::-1]:
             try:
-                files.remove_tree(self.folder)
+                storage(self.folder).remove_tree()
             except OSError:
                 if not left:
                     raise
@@ -101,7 +100,7 @@ class Reports:
           OSError, StorageError: the store does not answer.
         """
         if not is_remote(self.folder):
-            return files.is_file(self.submitter)
+            return storage(self.submitter).is_file()
         key = split_remote(self.submitter)[1]
         return bucket_of(self.folder).look(key).version != ""
 
@@ -133,9 +132,9 @@ class Reports:
             if not is_remote(path):
                 os.utime(path)
                 return True
-            version = version_of(path)
+            version = storage(path).look().version
             if version:
-                put_if(path, data, version)
+                storage(path).put_if(data, version)
         except (FileNotFoundError, OvertakenError):
             return False
         return version != ""
@@ -179,7 +178,7 @@ class Reports:
           OSError, StorageError: the store does not answer.
         """
         try:
-            found = files.entries_in(self.folder, self.folder)
+            found = storage(self.folder).entries_in(self.folder)
         except FileNotFoundError:
             return []
         return sorted(found, key=lambda entry: entry.path)
@@ -190,11 +189,11 @@ class Reports:
         Raises:
           OSError, StorageError: it cannot be read.
         """
-        data = files.read_bytes(os.path.join(self.folder, name))
+        data = storage(os.path.join(self.folder, name)).read_bytes()
         return data.decode("utf-8", "replace")
 
     def _write(self, path: str, data: bytes) -> None:
-        files.write_file(path, data, attempts=self.attempts, durable=False)
+        storage(path).write_file(data, attempts=self.attempts, durable=False)
 
 
 class FailureReports(logging.Handler):

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import check_split_name, usual_order
 from transforms.core.placing.splitting import Assignments
@@ -28,6 +27,7 @@ from transforms.errors import (
     SpecError,
     source_error,
 )
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, is_remote
 
 # Where the next lock is in the work folder until the dataset is published.
@@ -45,7 +45,7 @@ def write_table(table: pa.Table, path: str, *, attempts: str) -> None:
     whole = table.combine_chunks()
     with pa.ipc.new_file(sink, whole.schema) as writer:
         writer.write_table(whole)
-    with files.create(path, attempts=attempts) as file:
+    with storage(path).create(attempts=attempts) as file:
         file.write(memoryview(sink.getvalue()))
 
 
@@ -56,7 +56,7 @@ def open_table(path: str) -> pa.Table:
       SpecError: the file cannot be read as one.
     """
     try:
-        return pa.ipc.open_file(files.mapped(path)).read_all()
+        return pa.ipc.open_file(storage(path).mapped()).read_all()
     except (OSError, pa.ArrowException) as error:
         raise SpecError(
             f"The split lock must be a file that an earlier run wrote, or not exist; "
@@ -82,12 +82,12 @@ def install_lock(written: str, path: str) -> None:
     folder = os.path.dirname(absolute(path))
     try:
         with (
-            files.open_input(written) as source,
-            files.create(path, attempts=folder) as file,
+            storage(written).open_input() as source,
+            storage(path).create(attempts=folder) as file,
         ):
             while piece := source.read(8 << 20):
                 file.write(piece)
-        files.sync_directory(folder)
+        storage(folder).sync_directory()
     except OSError as error:
         failure = CommitError(
             f"The dataset was published, but its split lock {path!r} could not be "
@@ -189,7 +189,7 @@ def _opened(path: str) -> "str | pa.NativeFile":
     It unpacks some by their names.
     """
     if is_remote(path):
-        return files.mapped(path)
+        return storage(path).mapped()
     os.close(open_regular(path, os.O_RDONLY))
     return path
 

@@ -24,12 +24,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import google_crc32c
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import CommitError, DamageError, StorageError
 from transforms.storage import folders
+from transforms.storage.files import read_ahead, storage
+from transforms.storage.local import rename
 from transforms.storage.paths import Access, is_remote
-from transforms.storage.read_ahead import read_ahead
 from transforms.storage.retry import persistently
 from transforms.work.rejects import RejectGatherer
 from transforms.work.worker_check import WorkerRules, check_worker
@@ -132,11 +132,11 @@ class Store:
 
     def remove_file(self, path: str) -> None:
         """Removes a file below the folder; no link on the way there is followed."""
-        files.remove_file(path, below=self._beside_target)
+        storage(path).remove_file(below=self._beside_target)
 
     def remove_tree(self, path: str) -> None:
         """Removes a folder below the folder, or that; as `remove_file`."""
-        files.remove_tree(path, below=self._beside_target)
+        storage(path).remove_tree(below=self._beside_target)
 
     @property
     def _beside_target(self) -> str:
@@ -159,13 +159,13 @@ class Store:
 
     def make(self) -> None:
         """Makes the folders; they may exist, with what an earlier run has left."""
-        files.remove_file(self.account)
+        storage(self.account).remove_file()
         if self.placed:
             return
         self.remove_tree(self.attempts)
-        if not files.exists(self.dataset):
+        if not storage(self.dataset).exists():
             with contextlib.suppress(FileNotFoundError):
-                files.rename(self._abandoned, self.dataset)
+                rename(self._abandoned, self.dataset)
         for folder in (
             *(self.attempts, self.segments, self.rejects, self.receipts),
             self.dataset,
@@ -180,17 +180,17 @@ class Store:
         """
         if self.placed:
             _stopped.add(self.token)
-            files.write_file(self._abandoned, b"", attempts="")
+            storage(self._abandoned).write_file(b"", attempts="")
             return
         with contextlib.suppress(FileNotFoundError):
-            files.rename(self.dataset, self._abandoned)
+            rename(self.dataset, self._abandoned)
 
     @property
     def is_abandoned(self) -> bool:
         """Whether a run was stopped whose files are in their place already."""
         if not self.placed:
             return False
-        return self.token in _stopped or files.exists(self._abandoned)
+        return self.token in _stopped or storage(self._abandoned).exists()
 
     def check_goes_on(self) -> None:
         """Raises CommitError where the run was stopped, as far as this process knows.
@@ -228,7 +228,7 @@ class Store:
         try:
             yield
         except (FileNotFoundError, StorageError) as error:
-            if is_remote(self.folder) or files.exists(self.folder):
+            if is_remote(self.folder) or storage(self.folder).exists():
                 raise
             raise self.is_gone() from error
 
@@ -305,7 +305,7 @@ class Store:
 
         def write() -> None:
             # Not synced: what a power loss has damaged differs from its checksums.
-            files.write_file(path, *views, attempts=self.attempts, durable=False)
+            storage(path).write_file(*views, attempts=self.attempts, durable=False)
 
         with self.at_work():
             persistently(write, path=path)
@@ -359,7 +359,7 @@ def crc32c_of(path: str, start: int, stop: int) -> int:
     """Returns the checksum of bytes [start, stop) of a file; raises OSError."""
     crc = 0
     for first in range(start, stop, _CHECKED_BYTES):
-        data = files.read_range(path, first, min(first + _CHECKED_BYTES, stop))
+        data = storage(path).read_range(first, min(first + _CHECKED_BYTES, stop))
         crc = google_crc32c.extend(crc, data)
     return crc
 
@@ -413,7 +413,7 @@ def _read(
     first, last = segments[places[0]], segments[places[-1]]
     stop = last.offset + last.size
     path = os.path.join(folder, first.file)
-    data = pa.py_buffer(files.read_range(path, first.offset, stop))
+    data = pa.py_buffer(storage(path).read_range(first.offset, stop))
     messages = []
     for place in places:
         each = segments[place]

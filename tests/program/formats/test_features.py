@@ -23,8 +23,8 @@ from tests.support.declared_features import (
 from tests.support.image_sources import png
 from tests.support.outputs import contents, dataset, records
 from tests.support.runs import command, convert, refused
-from transforms import files
 from transforms.errors import RaceError, UsageError
+from transforms.storage.local import exclusive_lock
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -258,7 +258,7 @@ def test_two_runs_with_one_lock(
         make_spec({"source": str(source), "output": str(tmp_path / "out"), **more})
     )
     with (
-        files.exclusive_lock(str(tmp_path / ".lock.beam-tfrecord")),
+        exclusive_lock(str(tmp_path / ".lock.beam-tfrecord")),
         pytest.raises(RaceError, match=str(lock)),
     ):
         convert_plan(plan)

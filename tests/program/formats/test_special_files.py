@@ -17,9 +17,10 @@ from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.settings.spec import make_spec
 from tests.support import fork_server
 from tests.support.datasets import animals, write_dataset
-from transforms import files
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import InputError, SourceError
+from transforms.storage.files import storage
+from transforms.storage.local import LocalPath
 
 Folder = pathlib.Path
 
@@ -137,16 +138,18 @@ def test_every_way_to_open_a_file(
     """All functions of the file layer and of the reader raise an error."""
     special(tmp_path / "x")
     path = str(tmp_path / "x")
-    for opening in (
-        *(files.open_input, files.open_unbuffered, files.read_bytes, files.mapped),
-        lambda path: files.read_range(path, 0, 1),
-        lambda path: files.opened(path).__enter__(),
-        lambda path: next(iter(TFRecordReader(path))),
-    ):
+    file = storage(path)
+    openings: tuple[Callable[[], object], ...] = (
+        *(file.open_input, file.open_unbuffered, file.read_bytes, file.mapped),
+        lambda: file.read_range(0, 1),
+        lambda: file.opened().__enter__(),
+        lambda: next(iter(TFRecordReader(path))),
+    )
+    for opening in openings:
         with pytest.raises((OSError, SourceError)):
-            opening(path)
-    assert files.expand(str(tmp_path / "?")) == [path]
-    assert [entry.path for entry in files.entries_in(str(tmp_path), str(tmp_path))]
+            opening()
+    assert storage(str(tmp_path / "?")).expand() == [path]
+    assert [entry.path for entry in storage(str(tmp_path)).entries_in(str(tmp_path))]
 
 
 def test_arguments_from_a_pipe(place: Folder) -> None:
@@ -166,10 +169,10 @@ def test_arguments_from_a_pipe(place: Folder) -> None:
 def test_a_file_of_another_user(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a format is recognised by cannot be read: the source does not fit."""
 
-    def refuse(path: str) -> NoReturn:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
+    def refuse(path: LocalPath) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", path.path)
 
     spec = make_spec({"source": str(place / "t.csv"), "output": str(place / "out")})
-    monkeypatch.setattr(files, "open_input", refuse)
+    monkeypatch.setattr(LocalPath, "open_input", refuse)
     with pytest.raises(InputError, match=r"t\.csv' is not: Permission denied"):
         find_inputs(spec)

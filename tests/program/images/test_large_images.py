@@ -15,12 +15,13 @@ from tests.support.memory import LIMIT, converted
 from tests.support.outputs import first_values, rejects
 from tests.support.runs import convert
 from tests.support.stress import sizes
-from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.shards.image_loading import load_image
+from transforms.storage import entries
 from transforms.storage.entries import TooLargeError
+from transforms.storage.files import storage
 
 Folder = pathlib.Path
 
@@ -101,12 +102,13 @@ def test_a_size_at_the_limit_is_read(tmp_path: Folder) -> None:
     """As many bytes as the limit are read, one more are not."""
     path = tmp_path / "x"
     path.write_bytes(bytes(100))
-    assert len(files.read_stamped(str(path), 100)[0]) == 100
+    assert len(storage(str(path)).read_stamped(100)[0]) == 100
     with pytest.raises(TooLargeError) as caught:
-        files.read_stamped(str(path), 99)
+        storage(str(path)).read_stamped(99)
     error = caught.value
     assert (
-        files.stamp(error.size, error.modified_ns) == files.read_stamped(str(path))[1]
+        entries.stamp(error.size, error.modified_ns)
+        == storage(str(path)).read_stamped()[1]
     )
 
 
@@ -116,7 +118,7 @@ def test_a_file_that_grew_has_changed(tmp_path: Folder) -> None:
     policy = ImagePolicy(max_bytes=1000)
     path = "label/many.png"
     root = str(tmp_path / "in")
-    now = files.stat_entry(f"{root}/{path}", root).stamp
+    now = storage(f"{root}/{path}").stat_entry(root).stamp
     for stamp, reason in (
         (now, Reason.TOO_MANY_BYTES),
         (0, Reason.TOO_MANY_BYTES),

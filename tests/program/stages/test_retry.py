@@ -23,10 +23,10 @@ from tests.support.runs import command, convert, process, refused
 from tests.support.segments import IN_FILES
 from tests.support.sources import write_csv
 from tests.support.stress import sizes
-from transforms import files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
 from transforms.storage import local, retry
+from transforms.storage.files import storage
 from transforms.storage.retry import RetryPolicy, is_transient, persistently
 
 Folder = pathlib.Path
@@ -197,7 +197,7 @@ class TestFiles:
             readinto = now_and_then(io.FileIO.readinto, errno.EIO, 2)
 
         monkeypatch.setattr(io, "FileIO", Flaky)
-        with files.open_input(str(path)) as stream:
+        with storage(str(path)).open_input() as stream:
             found = stream.read(10)
             found += stream.readline()
             found += b"".join(iter(lambda: stream.read(999_999), b""))
@@ -209,11 +209,11 @@ class TestFiles:
         """No folder is listed in part or twice, none is taken for a file."""
         for number in range(30):
             write_csv(tmp_path / f"{number % 3}" / f"{number}.csv", "a", ["1"])
-        calm = list(files.list_tree(str(tmp_path)))
+        calm = list(storage(str(tmp_path)).list_tree())
         monkeypatch.setattr(os, "scandir", now_and_then(os.scandir, errno.EIO, 2))
         monkeypatch.setattr(os, "stat", now_and_then(os.stat, errno.ETIMEDOUT, 3))
-        assert list(files.list_tree(str(tmp_path))) == calm
-        assert files.size_of(str(tmp_path / "0" / "0.csv")) == calm[0].size
+        assert list(storage(str(tmp_path)).list_tree()) == calm
+        assert storage(str(tmp_path / "0" / "0.csv")).size_of() == calm[0].size
 
     @pytest.mark.parametrize("look", ["is_dir", "stat"])
     def test_an_entry_that_cannot_be_looked_at(
@@ -222,7 +222,7 @@ class TestFiles:
         """An entry's failure makes its folder be read again, not a file of size 0."""
         for name in ("a", "b", "c"):
             (tmp_path / name).write_bytes(name.encode())
-        calm = list(files.list_tree(str(tmp_path)))
+        calm = list(storage(str(tmp_path)).list_tree())
         failures = [OSError(errno.EIO, "x"), OSError(errno.EIO, "x")]
 
         class Entry:
@@ -242,7 +242,7 @@ class TestFiles:
 
         real = os.scandir
         monkeypatch.setattr(os, "scandir", scandir)
-        assert list(files.list_tree(str(tmp_path))) == calm
+        assert list(storage(str(tmp_path)).list_tree()) == calm
         assert failures == []
 
     def test_a_failed_sync_is_never_just_repeated(
@@ -259,7 +259,7 @@ class TestFiles:
             real(descriptor)
 
         monkeypatch.setattr(os, "fsync", fsync)
-        files.write_file(str(tmp_path / "f"), b"abc", attempts=str(tmp_path))
+        storage(str(tmp_path / "f")).write_file(b"abc", attempts=str(tmp_path))
         assert len(synced) == len(set(synced)) == 2
 
     def test_a_rename_whose_answer_was_lost(
@@ -276,7 +276,7 @@ class TestFiles:
 
         monkeypatch.setattr(os, "replace", replace)
         (tmp_path / "old").write_bytes(b"old")
-        files.write_file(str(tmp_path / "old"), b"new", attempts=str(tmp_path))
+        storage(str(tmp_path / "old")).write_file(b"new", attempts=str(tmp_path))
         assert (tmp_path / "old").read_bytes() == b"new"
         assert len(calls) == 1
 
@@ -301,7 +301,7 @@ class TestFiles:
         path.write_bytes(b"old")
         flaky_writes(monkeypatch, name, code, every=1)
         with pytest.raises(StorageError) as caught:
-            files.write_file(str(path), b"x" * 1234, attempts=str(tmp_path))
+            storage(str(path)).write_file(b"x" * 1234, attempts=str(tmp_path))
         message = str(caught.value)
         assert f"{str(path)!r} of 1,234 bytes" in message
         assert os.strerror(code) in message

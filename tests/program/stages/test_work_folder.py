@@ -15,10 +15,10 @@ from beam_pipeline.settings.spec import make_spec
 from tests.support.direct_run import forked, run_directly
 from tests.support.file_operations import failing_once, watched
 from tests.support.runs import command
-from transforms import files
 from transforms.errors import RaceError, TargetError
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders, retry
+from transforms.storage.files import storage
 from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
@@ -280,9 +280,9 @@ def test_deletions_follow_no_link_that_comes_meanwhile(
         own(parent).remove_run(RUN)
     path = str(hidden(parent) / RUN / "dataset" / "p")
     with pytest.raises(NotADirectoryError):
-        files.remove_file(path, below=str(parent))
+        storage(path).remove_file(below=str(parent))
     with pytest.raises(OSError, match="symbolic link"):
-        files.remove_tree(str(hidden(parent)), below=str(parent))
+        storage(str(hidden(parent))).remove_tree(below=str(parent))
     assert tree(mine) == before
 
 

@@ -22,7 +22,6 @@ from tests.support.idx import (
     rows_of,
     write,
 )
-from transforms import files
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
@@ -30,6 +29,7 @@ from transforms.formats.binary import IdxReader, idx_files
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
 from transforms.formats.table_source import TableSource
+from transforms.storage.entries import stamp_of
 
 
 @pytest.mark.parametrize("packed", [(a, b) for a in (0, 1) for b in (0, 1)])
@@ -130,7 +130,7 @@ def test_rows_through_a_source(tmp_path: pathlib.Path, packed: bool) -> None:
     images, labels = digits(50)
     made = write(tmp_path / "root", images, labels, packed=(packed, packed))
     with open(made.path, "rb") as opened:
-        stamp = files.stamp_of(opened)
+        stamp = stamp_of(opened)
     file = InputFile(made.origin, made.path, made.size, stamp=stamp)
     listing = tmp_path / "listing.arrow"
     table = InputFiles.of([file], root=str(tmp_path)).table

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms import files
 from transforms.core.model import Block, Skipped
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.files import FileEntry
 from transforms.formats import images
 from transforms.formats.choose_files import choose_files
 from transforms.formats.file_names import is_image_name
 from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader, Listing
 from transforms.formats.source import write_listing
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
+from transforms.storage.files import storage
 
 Folder = pathlib.Path
 
@@ -131,7 +131,9 @@ def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"x")
-    kept, skipped = choose_files(files.list_tree(str(tmp_path)), takes=is_image_name)
+    kept, skipped = choose_files(
+        storage(str(tmp_path)).list_tree(), takes=is_image_name
+    )
     listing = images.arrange(kept, skipped, root=str(tmp_path))
     assert column(listing, "path") == ["cat/1.jpg"]
     assert listing.labels == ("cat",)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from transforms.errors import InputError
-from transforms.files import FileEntry
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 
 

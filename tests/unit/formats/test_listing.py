@@ -5,9 +5,9 @@ import pathlib
 import pyarrow as pa
 import pytest
 
-from transforms import files
 from transforms.formats import source
 from transforms.formats.source import opened, write_listing
+from transforms.storage.local import LocalPath
 from transforms.storage.row_spool import BATCH_ROWS, RowSpool
 
 ROWS = 2 * BATCH_ROWS + 5
@@ -43,13 +43,13 @@ def test_a_listing_is_read_once(
     """Each further use costs a look at the file; another content is read again."""
     path = written(tmp_path / "listing", 0)
     reads = []
-    real = files.read_bytes
+    real = LocalPath.read_bytes
 
-    def read_bytes(name: str) -> bytes:
-        reads.append(name)
-        return real(name)
+    def read_bytes(path: LocalPath) -> bytes:
+        reads.append(path.path)
+        return real(path)
 
-    monkeypatch.setattr(files, "read_bytes", read_bytes)
+    monkeypatch.setattr(LocalPath, "read_bytes", read_bytes)
     for _ in range(3):
         with opened(path) as found:
             assert found.rows(0, 1)["number"].to_pylist() == [0]

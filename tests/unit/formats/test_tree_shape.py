@@ -8,11 +8,11 @@ from PIL import Image
 
 from tests.support.image_sources import encoded
 from transforms.errors import InputError
-from transforms.files import FileEntry
 from transforms.formats.choose_files import only_texts
 from transforms.formats.file_names import is_image_name
 from transforms.formats.images import arrange
 from transforms.formats.tree_shape import Surroundings
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList
 from transforms.storage.row_spool import BATCH_ROWS
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 
+from beam_pipeline.planning import image_columns
 from beam_pipeline.planning.image_columns import (
     first_local_image,
     image_shares,
     named_images,
 )
 from tests.support.image_sources import write_images
-from transforms import files
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.formats.table import InputFile, TableSample
 
@@ -120,7 +120,7 @@ def test_few_files_are_looked_for(
         asked.extend(paths)
         return {}
 
-    monkeypatch.setattr(files, "sizes_of", sizes_of)
+    monkeypatch.setattr(image_columns, "sizes_of", sizes_of)
     features = [Feature(name, Kind.TEXT) for name in "abc"]
     columns = {n: pa.array([f"{n}{i}.png" for i in range(10_000)]) for n in "abc"}
     image_shares(features, columns, [str(tmp_path)])

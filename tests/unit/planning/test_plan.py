@@ -16,10 +16,10 @@ from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import Row, animals, write_dataset
 from tests.support.plans import everything, write_numbers
 from tests.support.segments import IN_FILES, waiting
-from transforms import files
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage.file_list import FileList
+from transforms.storage.files import storage
 
 Folder = pathlib.Path
 MB = 1_000_000
@@ -124,7 +124,7 @@ def test_default_names(
     Where there is none, or it is that of a split, it is the output's.
     """
     monkeypatch.chdir(tmp_path)
-    assert default_name(source, files.standing(source), "out/sets") == name
+    assert default_name(source, storage(source).standing(), "out/sets") == name
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_the_name_of_an_output(output: str, name: str) -> None:
 def test_default_name_of_a_file_has_no_suffix(tmp_path: Folder) -> None:
     """`rows.csv` makes `rows`; a folder keeps its dots."""
     table = write_numbers(tmp_path / "rows.v2.csv")
-    assert default_name(str(table), files.standing(str(table)), "o") == "rows.v2"
+    assert default_name(str(table), storage(str(table)).standing(), "o") == "rows.v2"
     folder = tmp_path / "v1.0"
     folder.mkdir()
-    assert default_name(str(folder), files.standing(str(folder)), "o") == "v1.0"
+    assert default_name(str(folder), storage(str(folder)).standing(), "o") == "v1.0"
 
 
 def test_default_name_in_any_normal_form() -> None:

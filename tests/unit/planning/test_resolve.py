@@ -8,8 +8,8 @@ import pytest
 from beam_pipeline.planning.plan import make_plan, plan_source
 from beam_pipeline.planning.vocabularies import resolve
 from beam_pipeline.settings.spec import make_spec
-from transforms import files
 from transforms.core.schema import Kind
+from transforms.storage.local import LocalPath
 
 Folder = pathlib.Path
 Reads = collections.Counter[str]
@@ -19,13 +19,13 @@ Reads = collections.Counter[str]
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     """Counts how often each file is read whole, by its name."""
     found: Reads = collections.Counter()
-    real = files.read_stamped
+    real = LocalPath.read_stamped
 
-    def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
-        found[pathlib.Path(path).name] += 1
+    def read_stamped(path: LocalPath, limit: int | None = None) -> tuple[bytes, int]:
+        found[pathlib.Path(path.path).name] += 1
         return real(path, limit)
 
-    monkeypatch.setattr(files, "read_stamped", read_stamped)
+    monkeypatch.setattr(LocalPath, "read_stamped", read_stamped)
     return found
 
 
@@ -63,15 +63,15 @@ def test_a_file_that_changes_meanwhile_gives_one_plan(
         }
     )
     before = make_plan(spec)
-    real = files.read_stamped
+    real = LocalPath.read_stamped
 
-    def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
+    def read_stamped(path: LocalPath, limit: int | None = None) -> tuple[bytes, int]:
         found = real(path, limit)
-        if path == str(names):
+        if path.path == str(names):
             names.write_text("b\na\n")
         return found
 
-    monkeypatch.setattr(files, "read_stamped", read_stamped)
+    monkeypatch.setattr(LocalPath, "read_stamped", read_stamped)
     after = make_plan(spec)
     assert after.planned.schema == before.planned.schema
     assert after.request.settings == before.request.settings

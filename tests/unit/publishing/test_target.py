@@ -18,7 +18,6 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import animals, seen_at, write_dataset
 from tests.support.file_operations import CHANGES, failing_once
-from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
@@ -30,6 +29,7 @@ from transforms.errors import (
 )
 from transforms.publishing import local, target
 from transforms.storage import folders, retry
+from transforms.storage.files import storage
 from transforms.storage.paths import work_folder
 
 Folder = pathlib.Path
@@ -562,7 +562,7 @@ def test_any_name_can_be_a_target(tmp_path: Folder, name: str) -> None:
         wanted = contents(folder)
         local.publish(str(folder), str(directory), seen=seen)
         assert contents(directory) == wanted
-        files.remove_tree(work_folder(str(directory)))
+        storage(work_folder(str(directory))).remove_tree()
     assert os.listdir(tmp_path) == [name]
 
 

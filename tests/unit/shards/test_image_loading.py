@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from tests.support.drawn_images import picture, saved
-from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason
 from transforms.core.placing.shard_rows import ShardRows
@@ -19,6 +18,7 @@ from transforms.core.segment import STAMP_COLUMN
 from transforms.shards import image_loading
 from transforms.shards.image_loading import ImageLoader, load_image
 from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
+from transforms.storage.files import storage
 
 _IMAGE = Feature("image", Kind.IMAGE)
 _FEATURES = (_IMAGE, Feature("views", Kind.IMAGE, shape=(None,)))
@@ -34,7 +34,7 @@ def _rows(folder: Path, count: int) -> ShardRows:
         path = folder / f"{number}.jpg"
         data = saved(picture(height=8 + number % 5, width=9), "JPEG")
         path.write_bytes(data[:-2] if number % 7 == 3 else data)
-        stamps.append(files.stat_entry(str(path), str(folder)).stamp)
+        stamps.append(storage(str(path)).stat_entry(str(folder)).stamp)
         if number % 11 == 5:
             path.unlink()
         names.append(None if number % 13 == 8 else path.name)
@@ -143,7 +143,7 @@ def _tree(folder: Path) -> tuple[list[str], list[int]]:
             name = f"é{number}.jpg"
         path = folder / name
         path.write_bytes(data)
-        stamp = files.stat_entry(str(path), str(folder)).stamp
+        stamp = storage(str(path)).stat_entry(str(folder)).stamp
         if kind == 9:
             # As a table may say it: in the other Unicode form.
             name = f"e\u0301{number}.jpg"
@@ -214,7 +214,7 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read(
     """Its stamp is another one than when it was listed."""
     path = tmp_path / "a.jpg"
     path.write_bytes(_DATA)
-    stamp = files.stat_entry(str(path), str(tmp_path)).stamp
+    stamp = storage(str(path)).stat_entry(str(tmp_path)).stamp
     real = os.read
 
     def read(descriptor: int, size: int) -> bytes:

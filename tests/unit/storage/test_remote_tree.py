@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.flat_store import FlatStore, install
-from transforms import files
+from transforms.storage.entries import is_hidden
+from transforms.storage.files import storage
 
 NAMES = st.sampled_from(["a", "b", "", ".git", "é", "x.jpg", "__MACOSX"])
 
@@ -26,7 +27,7 @@ class Store(FlatStore):
 def listed(store: Store, root: str) -> list[tuple[str, int, str]]:
     with pytest.MonkeyPatch.context() as patch:
         install(store, patch)
-        found = files.list_tree(f"s3://{root}")
+        found = storage(f"s3://{root}").list_tree()
         return [(entry.path, entry.size, entry.skipped) for entry in found]
 
 
@@ -38,7 +39,7 @@ def test_every_object_is_listed(keys: list[str]) -> None:
     wanted = {}
     for key, size in store.sizes.items():
         parts = key.split("/")
-        hidden = [n for n, part in enumerate(parts) if files.is_hidden(part)]
+        hidden = [n for n, part in enumerate(parts) if is_hidden(part)]
         if hidden:
             wanted["/".join(parts[: hidden[0] + 1])] = (0, "hidden")
         else:

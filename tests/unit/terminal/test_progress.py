@@ -21,8 +21,9 @@ from beam_pipeline.commands.progress import (
 from beam_pipeline.planning.plan import Plan
 from tests.support import plans
 from tests.support.segments import IN_FILES, IN_MEMORY
-from transforms import files
 from transforms.storage import local
+from transforms.storage.files import storage
+from transforms.storage.local import listed_so_far
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -289,11 +290,11 @@ def test_files_are_counted_while_they_are_listed(
     seen = []
 
     def watched(*arguments: Any) -> Any:
-        seen.append(files.listed_so_far())
+        seen.append(listed_so_far())
         return scan(*arguments)
 
     scan = local._scan
     monkeypatch.setattr(local, "_scan", watched)
-    assert len(files.list_tree(str(tmp_path / "in"))) == 3
+    assert len(storage(str(tmp_path / "in")).list_tree()) == 3
     assert seen[1:] == [0, 1, 2]
-    assert files.listed_so_far() == 3
+    assert listed_so_far() == 3

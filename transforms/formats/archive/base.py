@@ -9,7 +9,6 @@ from typing import BinaryIO, ClassVar, Generic, Protocol, TypeVar
 
 from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Block, Skipped
-from transforms.files import size_of
 from transforms.formats.archive.members import (
     ArchiveListing,
     is_sequential,
@@ -19,6 +18,7 @@ from transforms.formats.archive.members import (
 from transforms.formats.archive.model import Found, Member, bounded_image
 from transforms.formats.file_names import is_image_name
 from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
+from transforms.storage.files import storage
 
 # A block of an archive that can be read at any place, and a piece of any block.
 _MAX_BLOCK_ROWS = 4096
@@ -114,7 +114,7 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
         skipped: collections.Counter[str] = collections.Counter()
         piece: list[_Row] = []
         start, size = block.start, 0
-        whole = size_of(file.path) if is_sequential(file.path) else 0
+        whole = storage(file.path).size_of() if is_sequential(file.path) else 0
 
         def part() -> Block:
             count = len(piece)

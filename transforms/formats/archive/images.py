@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.files import FileEntry
 from transforms.formats.archive.base import RowArchive
 from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import (
@@ -55,6 +54,7 @@ from transforms.formats.table import (
     rejection_of,
 )
 from transforms.formats.tree_shape import Surroundings, check_tree
+from transforms.storage.entries import FileEntry
 from transforms.storage.file_list import FileList, FileLister
 
 _SAMPLE_ROWS = 512

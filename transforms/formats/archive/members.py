@@ -17,7 +17,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from transforms import files
 from transforms.core.model import Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError, bounded
 from transforms.formats.archive.member_list import MemberList, identity_of, repeated
@@ -41,6 +40,7 @@ from transforms.formats.archive.tar import (
     is_header,
 )
 from transforms.formats.archive.zip import MemberError, list_zip, zip_chunks
+from transforms.storage.files import storage
 
 __all__ = [
     "ArchiveKind",
@@ -288,7 +288,7 @@ def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveLi
       OSError: it cannot be read, or has another stamp.
       DamageError, InputError: see `list_members`.
     """
-    with files.open_input(path, stamp=stamp) as file:
+    with storage(path).open_input(stamp=stamp) as file:
         kind = kind_of(file, origin)
         members = list_members(file, origin, name_encoding=encoding)
         return ArchiveListing(kind.is_sequential, members)
@@ -296,5 +296,5 @@ def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveLi
 
 def is_sequential(path: str) -> bool:
     """Whether members of an archive can only be reached through those before them."""
-    with files.open_input(path) as file:
+    with storage(path).open_input() as file:
         return kind_of(file, path).is_sequential

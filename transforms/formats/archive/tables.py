@@ -24,7 +24,6 @@ from typing import IO, ClassVar, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.base import ArchiveReaderBase
@@ -54,6 +53,8 @@ from transforms.formats.table import (
     TableSample,
     file_notes,
 )
+from transforms.storage.entries import stamp_of
+from transforms.storage.files import storage
 
 _BLOCK_BYTES = 16 << 20
 # Members of a block, and those of them that are held in memory together.
@@ -205,7 +206,7 @@ class ArchiveTables(ArchiveReaderBase):
 
     def _run(self, archive: SourceFile, block: Block) -> Iterator[_Memory]:
         """Yields the members of a run."""
-        size = files.size_of(archive.path)
+        size = storage(archive.path).size_of()
         for member in _by_origin(self._known(archive))[block.start : block.stop]:
             position = block.position + min(member.offset, size)
             yield self._member_file(archive, member, position)
@@ -561,7 +562,7 @@ def _in_memory(
         for chunk in chunks:
             _write(file, chunk)
             size += len(chunk)
-        stamp = files.stamp_of(file.fileno())
+        stamp = stamp_of(file.fileno())
         yield _MemberInMemory(origin, path, size, position, stamp=stamp)
 
 
@@ -581,7 +582,7 @@ def _archive_of(file: SourceFile, block: Block) -> SourceFile:
       OSError: it is gone.
     """
     path, origin = file.path, file.origin
-    while not files.is_file(path):
+    while not storage(path).is_file():
         path, origin = os.path.dirname(path), os.path.dirname(origin)
         if not origin:
             raise FileNotFoundError(errno.ENOENT, "No such file", file.path)

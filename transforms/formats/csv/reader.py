@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, Self
 
-from transforms import files
 from transforms.core.model import Block
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import HEAD_BYTES, CsvDialect, sep_line
@@ -43,8 +42,8 @@ from transforms.formats.whole_files import (
     is_packed,
     open_unpacked,
 )
+from transforms.storage.files import read_ahead, storage
 from transforms.storage.paths import is_remote
-from transforms.storage.read_ahead import read_ahead
 
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20
@@ -257,7 +256,7 @@ class CsvReader(TableReader):
         if not is_packed(file.path):
             # Pass the buffer directly: a local variable would keep it alive.
             yield read_raw(
-                files.read_range(file.path, block.start, block.stop, stamp=stamp),
+                storage(file.path).read_range(block.start, block.stop, stamp=stamp),
                 block,
                 self._dialect_for(file),
                 self.names,
@@ -308,7 +307,7 @@ class CsvReader(TableReader):
         if not may_join(file.size, dialect):
             return file, dialect, None
         try:
-            return file, dialect, files.read_bytes(file.path, stamp=file.stamp)
+            return file, dialect, storage(file.path).read_bytes(stamp=file.stamp)
         except OSError as error:
             raise unreadable(file.path, error) from error
 
@@ -354,7 +353,7 @@ def _opened(file: InputFile) -> Any:
     """Opens a file; a small one is read at once, which a store does in one request."""
     if file.size > SMALL_BYTES:
         return file.open()
-    return io.BytesIO(files.read_bytes(file.path, stamp=file.stamp))
+    return io.BytesIO(storage(file.path).read_bytes(stamp=file.stamp))
 
 
 def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:

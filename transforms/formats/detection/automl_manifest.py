@@ -23,12 +23,12 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from transforms import files
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name
 from transforms.formats.whole_files import is_packed, kept_in_memory, open_unpacked
+from transforms.storage.files import storage
 
 # A million rows, about; their Python objects take sixteen times that.
 MAX_BYTES = 64 << 20
@@ -172,7 +172,7 @@ def load_manifest(path: str, stamp: int) -> Manifest:
                 content += part
             data = bytes(content)
     else:
-        data = files.read_bytes(path, stamp=stamp)
+        data = storage(path).read_bytes(stamp=stamp)
     if len(data) > MAX_BYTES:
         raise InputError(
             f"An AutoML manifest is parsed as a whole, up to {MAX_BYTES:,} bytes; "

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
 from transforms.core.reasons import Fault, Reason
@@ -27,6 +26,7 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
 from transforms.formats.table import RawRows, SourceFile, TableSample
 from transforms.storage.entries import TooLargeError
+from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 from transforms.storage.visibility import unseen
 
@@ -204,7 +204,7 @@ def size_of_image(
     for spelling in spellings(path):
         try:
             full = os.path.join(root, spelling)
-            data, _ = files.read_stamped(full, policy.max_bytes)
+            data, _ = storage(full).read_stamped(policy.max_bytes)
         except FileNotFoundError:
             continue
         except TooLargeError as large:

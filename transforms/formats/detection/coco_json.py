@@ -37,11 +37,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from transforms import files
 from transforms.core.arrays import numpy_mask
 from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 from transforms.formats.whole_files import kept_in_memory
+from transforms.storage.files import storage
 
 _IMAGE = {
     "id": pa.int64(),
@@ -169,7 +169,7 @@ def load_coco(path: str, stamp: int) -> CocoFile:
     """
     try:
         try:
-            with files.open_input(path, stamp=stamp) as file:
+            with storage(path).open_input(stamp=stamp) as file:
                 counted = _Counted(file)
                 lists = _parse_columns(counted)
         except (pa.ArrowInvalid, UnicodeDecodeError):
@@ -197,7 +197,7 @@ def load_coco(path: str, stamp: int) -> CocoFile:
 
 
 def _whole(path: str, stamp: int) -> bytes:
-    data = files.read_bytes(path, stamp=stamp)
+    data = storage(path).read_bytes(stamp=stamp)
     if len(data) > _MAX_BYTES:
         raise InputError(
             f"COCO JSON that Arrow does not take is parsed as a whole, up to "

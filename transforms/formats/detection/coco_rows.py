@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.arrays import numpy_mask
 from transforms.core.boxes import (
     BoxFault,
@@ -25,6 +24,7 @@ from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import Judged, Mask, Numbers, root_of
 from transforms.formats.detection.coco_json import CocoFile
 from transforms.formats.table import InputFile
+from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 
 # Faults of annotations in addition to those of `BoxFault`, well above its numbers.
@@ -201,7 +201,7 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
 
 
 def _exists(folder: str, name: str) -> bool:
-    return any(files.exists(os.path.join(folder, each)) for each in spellings(name))
+    return any(storage(os.path.join(folder, each)).exists() for each in spellings(name))
 
 
 def _image_folders(origin: str) -> list[str]:

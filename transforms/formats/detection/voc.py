@@ -30,7 +30,6 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from transforms import files as storage
 from transforms.core.boxes import BoxPolicy
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
@@ -69,6 +68,7 @@ from transforms.formats.table import (
     rejecter,
     rejection_of,
 )
+from transforms.storage.files import storage
 from transforms.storage.visibility import unseen
 
 SPLIT_COLUMN = "image set"
@@ -290,7 +290,7 @@ class _Loaded:
 
 def _load(file: SourceFile) -> _Loaded:
     try:
-        data, stamp = storage.read_stamped(file.path)
+        data, stamp = storage(file.path).read_stamped()
     except FileNotFoundError:
         if never_seen := unseen(file.path):
             raise never_seen from None
@@ -315,9 +315,9 @@ def _mask_notes(files: Sequence[SourceFile]) -> tuple[str, ...]:
         return ()
     above = posixpath.dirname(posixpath.dirname(files[0].origin))
     folder = posixpath.join(root_of(files[0]), above, "SegmentationClass")
-    if not storage.is_folder(folder):
+    if not storage(folder).is_folder():
         return ()
-    count = sum(map(is_image_name, storage.names_in(folder)))
+    count = sum(map(is_image_name, storage(folder).names_in()))
     what = f"{count:,} class mask{'s' if count > 1 else ''} in {folder!r:.80} left out"
     return (f"{what}: only boxes are read",) if count else ()
 

@@ -38,11 +38,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.boxes import BoxFault, BoxForm, check_boxes, describe
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import Judged
+from transforms.storage.entries import stamp_of
+from transforms.storage.files import storage
 
 IS_CVAT = "CVAT XML, perhaps, which is not read; export COCO or YOLO from CVAT"
 """Of a file whose root is `<annotations>`."""
@@ -318,7 +319,7 @@ def image_path(root: str, origin: str, filename: str, images_root: str = "") -> 
     for name in names:
         for place in places:
             path = posixpath.join(place, name)
-            if files.exists(os.path.join(root, path)):
+            if storage(os.path.join(root, path)).exists():
                 return path
     return posixpath.join(places[0], names[0])
 
@@ -342,8 +343,8 @@ def image_sets(root: str, folder: str) -> Mapping[str, str] | None:
     for name in (*_SETS, "trainval"):
         path = os.path.join(main, f"{name}.txt")
         try:
-            with files.open_input(path) as file:
-                stamps.append((name, files.stamp_of(file)))
+            with storage(path).open_input() as file:
+                stamps.append((name, stamp_of(file)))
         except (FileNotFoundError, NotADirectoryError):
             continue
     return _read_sets(main, tuple(stamps)) if folder and stamps else None
@@ -356,7 +357,7 @@ def _read_sets(main: str, stamps: tuple[tuple[str, int], ...]) -> Mapping[str, s
     for name, _ in stamps:
         path = os.path.join(main, f"{name}.txt")
         try:
-            ids = files.read_bytes(path).decode("utf-8-sig").split("\n")
+            ids = storage(path).read_bytes().decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise InputError(f"Lists of ids must be UTF-8; {path!r} is not.") from error
         for line in ids:

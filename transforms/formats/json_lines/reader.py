@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from transforms import files
 from transforms.core.model import Block, Rejection
 from transforms.errors import ConservationError, InputError
 from transforms.formats.columnar.arrow_batches import (
@@ -49,6 +48,7 @@ from transforms.formats.table import (
     unreadable,
 )
 from transforms.formats.whole_files import begins_packed, is_packed, open_unpacked
+from transforms.storage.files import storage
 
 # Places at which a larger source is sampled, and the most files of a smaller one that
 # are looked into: each takes 2 ms.
@@ -167,7 +167,7 @@ class JsonLinesReader(TableReader):
         """Yields the rows of a block; those of a compressed file in pieces."""
         if not is_packed(file.path):
             stamp = block.stamp
-            data = files.read_range(file.path, block.start, block.stop, stamp=stamp)
+            data = storage(file.path).read_range(block.start, block.stop, stamp=stamp)
             yield self._raw(data, block, columns)
             return
         used = 0
@@ -244,7 +244,7 @@ class JsonLinesReader(TableReader):
 
 def _content(file: InputFile) -> bytes:
     try:
-        return files.read_bytes(file.path, stamp=file.stamp)
+        return storage(file.path).read_bytes(stamp=file.stamp)
     except OSError as error:
         raise unreadable(file.path, error) from error
 

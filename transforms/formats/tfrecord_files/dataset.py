@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from transforms import files
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
 from transforms.core.nesting import parse_json
@@ -23,6 +22,7 @@ from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile, SourceFile
 from transforms.formats.whole_files import kept_in_memory
+from transforms.storage.files import storage
 
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
@@ -102,7 +102,7 @@ def _read(path: str, _stamp: int) -> Dataset | None:
     """
     # The stamp is not compared: a changed manifest still describes the folder, and
     # must not be mistaken for one that is absent.
-    data = files.read_bytes(path)
+    data = storage(path).read_bytes()
     folder, name = os.path.split(path)
     if name == MANIFEST_NAME:
         if not _FORMAT.search(data[:1024]):
@@ -164,7 +164,7 @@ def _of_tfds(folder: str, info: _Json) -> Dataset:
             shards[name] = (length, None)
             stems[_NUMBERS.sub("#", name)] = split["name"]
     try:
-        data = files.read_bytes(os.path.join(folder, _FEATURES_NAME))
+        data = storage(os.path.join(folder, _FEATURES_NAME)).read_bytes()
     except OSError:
         return Dataset("", (), tuple(stems.items()), shards)
     features = parse_json(data)["featuresDict"]["features"]
@@ -226,7 +226,7 @@ def _class_names(folder: str, name: str, count: int) -> tuple[str, ...]:
     """Returns the names of a label's classes; none unless all are known."""
     file = f"{name.replace('/', '.')}.labels.txt"
     try:
-        text = files.read_bytes(os.path.join(folder, file)).decode()
+        text = storage(os.path.join(folder, file)).read_bytes().decode()
     except (OSError, UnicodeDecodeError):
         return ()
     lines = [line.strip() for line in text.splitlines()]
@@ -291,7 +291,7 @@ def check_stated(
 def check_all_there(folder: str, dataset: Dataset) -> None:
     """Raises InputError where a shard that is stated is not in the folder."""
     for name in dataset.shards or ():
-        if not files.exists(os.path.join(folder, name)):
+        if not storage(os.path.join(folder, name)).exists():
             raise InputError(
                 f"every shard that is stated beside a dataset must be there; {folder} "
                 f"has no {name}. Fetch it, or convert the dataset again."
@@ -347,7 +347,7 @@ def label_maps_beside(inputs: Sequence[InputFile]) -> dict[int, str]:
     for folder in dict.fromkeys(os.path.dirname(file.path) for file in inputs):
         path = os.path.join(folder, LABEL_MAP_NAME)
         try:
-            found = parse_label_map(files.read_bytes(path))
+            found = parse_label_map(storage(path).read_bytes())
         except FileNotFoundError:
             continue
         except (OSError, SpecError) as error:

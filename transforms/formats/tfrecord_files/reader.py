@@ -24,7 +24,6 @@ from typing import BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
@@ -76,6 +75,7 @@ from transforms.formats.tfrecord_files.features import (
     raw_type,
     record_types,
 )
+from transforms.storage.files import storage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class TFRecordFiles(TableReader):
             if compression_of(stream, file.path) is not Compression.NONE:
                 yield from self._unpacked(file, block, stream, columns)
                 return
-        data = files.read_range(file.path, block.start, block.stop, stamp=block.stamp)
+        data = storage(file.path).read_range(block.start, block.stop, stamp=block.stamp)
         payloads = payloads_between(data, file.path, block.start, block.first_row)
         yield self.raw(block, payloads.part(0, block.rows), columns)
 

@@ -29,7 +29,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.arrays import numpy_mask
 from transforms.core.example.record_kind import check_kind
 from transforms.core.manifest import Manifest
@@ -49,6 +48,7 @@ from transforms.formats.tfrecord_files.columns import decode
 from transforms.formats.tfrecord_files.cut import in_pieces
 from transforms.formats.tfrecord_files.dataset import check_stated
 from transforms.formats.tfrecord_files.features import Composed, composed, record_types
+from transforms.storage.files import storage
 
 _Longs = npt.NDArray[np.int64]
 
@@ -339,7 +339,7 @@ class Edition:
         if not self.manifest:
             return ""
         try:
-            data = files.read_bytes(self.manifest)
+            data = storage(self.manifest).read_bytes()
             digest = Manifest.from_bytes(data, self.manifest).digest
         except FileNotFoundError:
             return "its manifest is gone"
@@ -362,7 +362,7 @@ def read_shard(
       ExampleError: a record does not hold what a feature must.
     """
     try:
-        with files.opened(shard.path) as file:
+        with storage(shard.path).opened() as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if shard.bytes not in (None, size) and edition.replacement():

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms import files
 from transforms.core.model import Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
@@ -20,6 +19,7 @@ from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.table import InputFile, RawRows
 from transforms.formats.table_source import TableSource
+from transforms.storage import entries
 
 
 def zstd(data: bytes) -> bytes:
@@ -32,7 +32,7 @@ PACKERS = {".gz": gzip.compress, ".zst": zstd}
 def stored(path: Path, data: bytes) -> InputFile:
     path.write_bytes(data)
     status = os.stat(path)
-    stamp = files.stamp(status.st_size, status.st_mtime_ns)
+    stamp = entries.stamp(status.st_size, status.st_mtime_ns)
     return InputFile(path.name, str(path), len(data), stamp=stamp)
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from transforms import files
 from transforms.core.model import Reason
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import CsvDialect
@@ -21,6 +20,7 @@ from transforms.formats.csv.reader import CsvReader
 from transforms.formats.csv.sample import SampleInput, sample_blocks
 from transforms.formats.raw_rows import gathered
 from transforms.formats.table import InputFile, RawRows, TableReader
+from transforms.storage.entries import stamp_of
 
 NAMES = ("a", "b")
 READER = CsvReader(names=NAMES, named_in="0.csv")
@@ -63,7 +63,7 @@ def written(folder: str, datas: Sequence[bytes]) -> list[InputFile]:
         path = pathlib.Path(folder, f"{number:03}.csv")
         path.write_bytes(data)
         with open(path, "rb") as file:
-            stamp = files.stamp_of(file)
+            stamp = stamp_of(file)
         out.append(InputFile(path.name, str(path), len(data), position, stamp=stamp))
         position += len(data)
     return out

@@ -14,7 +14,6 @@ import pytest
 
 from tests.support import datasets
 from tests.support.table_reading import listed, read_all, rows_of, source_of
-from transforms import files
 from transforms.core.example import messages
 from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
@@ -23,6 +22,7 @@ from transforms.errors import InputError, SourceError, TFRecordError
 from transforms.formats.tfrecord_files import reader as tfrecord_files
 from transforms.formats.tfrecord_files.dataset import Dataset, known_features
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
+from transforms.storage.local import LocalPath
 
 
 def example(**features: Any) -> bytes:
@@ -321,13 +321,13 @@ def test_the_metadata_of_a_dataset_is_read_once(
     datasets.write_dataset(tmp_path, splits)
     names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
     read: list[str] = []
-    read_stamped = files.read_stamped
+    read_stamped = LocalPath.read_stamped
 
-    def noted(path: str, limit: int | None = None) -> tuple[bytes, int]:
-        read.append(pathlib.Path(path).name)
+    def noted(path: LocalPath, limit: int | None = None) -> tuple[bytes, int]:
+        read.append(pathlib.Path(path.path).name)
         return read_stamped(path, limit)
 
-    monkeypatch.setattr(files, "read_stamped", noted)
+    monkeypatch.setattr(LocalPath, "read_stamped", noted)
     listing = listed(tmp_path, names)
     reader = TFRecordFiles().plan(listing).reader
     for file in listing:

@@ -1,0 +1,346 @@
+"""One protocol for disks and stores: what can be done with a path.
+
+A file is written under a temporary name of its own attempt, flushed, synced and then
+renamed, so that a name that exists is a whole file; in a store it is uploaded. What
+fails in passing is tried again. Nothing here expands a pattern on behalf of a write or
+a delete: names reach the operating system as they are, whatever `*`, `[` or `?` they
+hold.
+"""
+
+import abc
+import contextlib
+import errno
+import io
+import os
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from transforms.errors import source_error
+from transforms.storage.drafts import Draft, Sink, written
+from transforms.storage.entries import (
+    FileEntry,
+    Look,
+    OvertakenError,
+    Standing,
+    changed,
+    stamp_of,
+)
+from transforms.storage.retry import storing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from transforms.storage.file_list import FileList
+
+
+class StoredPath(abc.ABC):
+    """A path, whatever it is of: a file, a folder, or nothing yet.
+
+    Attributes:
+      path: as it was given.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @abc.abstractmethod
+    def standing(self) -> Standing:
+        """Returns the kind of what has this name, links followed; "" for nothing."""
+
+    @abc.abstractmethod
+    def exists(self) -> bool:
+        """Whether anything has this name, even a dangling link."""
+
+    def is_file(self) -> bool:
+        """Whether a file has this name, or a link to one."""
+        return self.standing() == "file"
+
+    def is_folder(self) -> bool:
+        """Whether a folder has this name; in a store, whether anything is below it."""
+        return self.standing() == "folder"
+
+    @abc.abstractmethod
+    def is_inside(self, folder: str) -> bool:
+        """Whether this is the folder or is below it, links resolved."""
+
+    @abc.abstractmethod
+    def look(self) -> Look:
+        """Returns the version and the age of a file; see `put_if`."""
+
+    @abc.abstractmethod
+    def size_of(self) -> int:
+        """Returns the size of a file in bytes."""
+
+    @abc.abstractmethod
+    def stat_entry(self, root: str) -> FileEntry:
+        """Returns the entry of a file that is below `root`; raises OSError."""
+
+    def is_pattern(self) -> bool:
+        """Whether the path is a glob; the literal name of an existing file is none."""
+        return any(c in self.path for c in "*?[") and not self.exists()
+
+    @abc.abstractmethod
+    def expand(self) -> list[str]:
+        """Returns the files that a glob names, in byte order.
+
+        What is no file and no folder is listed too, so that reading it is an error.
+        """
+
+    def list_tree(self) -> "FileList":
+        """Returns every file below the path, in the byte order of their paths.
+
+        Names that start with '.' or '__MACOSX' and the like are listed as skipped, so
+        that every file is accounted for; hidden folders are not entered but counted as
+        one entry. Links to folders are followed once.
+
+        Raises:
+          SourceError: the folder or one below it cannot be read.
+          StorageError: nor could it when it was tried again.
+        """
+        try:
+            return self._listed()
+        except OSError as error:
+            raise source_error(
+                f"Every folder of the source must be readable; "
+                f"{error.filename or self.path!r} is not: {error.strerror}.",
+                error,
+            ) from error
+
+    @abc.abstractmethod
+    def _listed(self) -> "FileList":
+        """As `list_tree`; raises OSError."""
+
+    def names_in(self) -> list[str]:
+        """Returns the names of what is in a folder, in byte order; raises OSError."""
+        return sorted(self._names(), key=os.fsencode)
+
+    @abc.abstractmethod
+    def _names(self) -> Sequence[str]:
+        """As `names_in`, in any order."""
+
+    def names_with(self, inner: Collection[str]) -> list[str]:
+        """Returns the names here; of some folders, what is in those instead.
+
+        That is, `index/a.u64` for the file `a.u64` in the folder `index`, if that is
+        one of `inner`. An empty one of those gives no name. A link to a folder counts
+        as itself.
+
+        Raises OSError as `names_in`.
+        """
+        names = self.names_in()
+        found = [name for name in names if name not in inner]
+        for name in names:
+            if name not in inner:
+                continue
+            below = type(self)(os.path.join(self.path, name))
+            if os.path.islink(below.path) or not below.is_folder():
+                found.append(name)
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                found += [f"{name}/{each}" for each in below.names_in()]
+        return sorted(found, key=os.fsencode)
+
+    @abc.abstractmethod
+    def entries_in(self, root: str) -> list[FileEntry]:
+        """Returns the files here, not those below, as `expand`; raises OSError.
+
+        A link that leads nowhere has no size.
+        """
+
+    @abc.abstractmethod
+    def open_unbuffered(self) -> io.RawIOBase:
+        """Opens a file for large reads without a copy; raises OSError."""
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Gives a file for large reads, as `open_unbuffered`.
+
+        Raises:
+          SourceError: it cannot be opened.
+        """
+        try:
+            file = self.open_unbuffered()
+        except OSError as error:
+            raise source_error(
+                f"{self.path}: cannot be opened: {error.strerror or error}.", error
+            ) from error
+        with file:
+            yield cast(BinaryIO, file)
+
+    @abc.abstractmethod
+    def mapped(self) -> "pa.NativeFile":
+        """Returns a file to be read at any place, mapped into memory; raises OSError.
+
+        Of a store, the whole file is fetched.
+        """
+
+    def open_input(self, *, stamp: int = 0) -> io.BufferedReader:
+        """Opens a file for reading from any place.
+
+        Raises:
+          OSError: also when it has another stamp than a `stamp` given.
+        """
+        file = self._open_input()
+        if stamp and stamp_of(file) != stamp:
+            file.close()
+            raise changed(self.path)
+        return file
+
+    @abc.abstractmethod
+    def _open_input(self) -> io.BufferedReader:
+        """As `open_input`."""
+
+    def read_bytes(self, *, stamp: int = 0) -> bytes:
+        """Returns a whole file.
+
+        Raises:
+          OSError: also when it has another stamp than a `stamp` given.
+        """
+        data, found = self.read_stamped()
+        if stamp and found != stamp:
+            raise changed(self.path)
+        return data
+
+    @abc.abstractmethod
+    def read_stamped(self, limit: int | None = None) -> tuple[bytes, int]:
+        """Returns a whole file and its stamp.
+
+        Raises:
+          OSError: it cannot be read.
+          TooLargeError: it has more bytes than `limit`, and was not read.
+        """
+
+    def read_range(self, start: int, stop: int, *, stamp: int = 0) -> bytes:
+        """Returns bytes [start, stop) of a file.
+
+        Raises:
+          OSError: also when it is shorter, or has another stamp than a `stamp` given.
+        """
+        data, found = self._read_range(start, stop)
+        if stamp and found != stamp:
+            raise changed(self.path)
+        if len(data) < stop - start:
+            raise OSError(errno.EIO, "the file is shorter than it was", self.path)
+        return data
+
+    @abc.abstractmethod
+    def _read_range(self, start: int, stop: int) -> tuple[bytes, int]:
+        """Returns bytes of a file, fewer where it is shorter, and its stamp."""
+
+    def create(
+        self, *, attempts: str, durable: bool = True
+    ) -> contextlib.AbstractContextManager[Sink]:
+        """Writes a file that appears under this name only when it is whole.
+
+        Args:
+          attempts: a folder on the same file system for the temporary file; without
+            meaning in an object store, where one is uploaded.
+          durable: sync the data before the rename.
+
+        Raises:
+          OSError: nothing has appeared, and the temporary file is gone. Where the error
+            is transient all of it may be done again.
+          StorageError: the temporary file could not be made, or not be renamed, though
+            it was tried again.
+        """
+        return written(self.draft(attempts=attempts, durable=durable))
+
+    @abc.abstractmethod
+    def draft(self, *, attempts: str, durable: bool = True) -> Draft:
+        """Returns a file to write to, which gets this name when it is published.
+
+        Args:
+          attempts, durable: see `create`.
+
+        Raises:
+          StorageError: the temporary file could not be made, though it was tried again.
+        """
+
+    def write_file(
+        self, *pieces: bytes | memoryview, attempts: str, durable: bool = True
+    ) -> None:
+        """Writes a file from bytes in memory, with retries.
+
+        Args:
+          pieces: the content.
+          attempts, durable: see `create`.
+
+        Raises:
+          StorageError: it could not be written; nothing has appeared.
+        """
+        size = sum(memoryview(piece).nbytes for piece in pieces)
+        with storing(self.path, size=size):
+            self._write(pieces, attempts, durable)
+
+    @abc.abstractmethod
+    def _write(
+        self, pieces: Sequence[bytes | memoryview], attempts: str, durable: bool
+    ) -> None:
+        """As `write_file`; raises OSError, too."""
+
+    def put_if(self, data: bytes, version: str, *, attempts: str = "") -> None:
+        """Writes a file on the condition that it still has a version.
+
+        In an object store, the store decides which of two writers wins; elsewhere both
+        may write that look at the same moment.
+
+        Args:
+          data: the new content.
+          version: as `look` has given it; "" means that the file must not exist.
+          attempts: see `create`.
+
+        Raises:
+          OvertakenError: it has another version; nothing was written.
+        """
+        if self.look().version != version:
+            raise OvertakenError(self.path)
+        self.write_file(data, attempts=attempts)
+
+    @abc.abstractmethod
+    def copy_to(self, target: str) -> bool:
+        """Gives a file another name, too; in an object store, makes the store copy it.
+
+        On a disk both names are those of one file (a hard link).
+
+        Args:
+          target: the name, which is not taken.
+
+        Returns:
+          Whether it was done; else nothing has changed, and the bytes must be copied:
+          the two are on different file systems, say.
+
+        Raises:
+          OSError: the file cannot be found, or the store cannot copy it.
+        """
+
+    @abc.abstractmethod
+    def remove_file(self, *, below: str = "") -> None:
+        """Removes exactly this file; it may be gone already.
+
+        Args:
+          below: a folder above it; no link on the way from there is followed.
+        """
+
+    @abc.abstractmethod
+    def remove_tree(self, *, below: str = "") -> None:
+        """Removes exactly this folder and all below it; it may be gone already.
+
+        Links in it are removed and not followed; a link to a folder is an error.
+
+        Args:
+          below: see `remove_file`.
+        """
+
+    @abc.abstractmethod
+    def sync_directory(self) -> None:
+        """Makes the names in a folder survive a power loss.
+
+        Other than that of a file, a failed sync of a folder is repeated: names go
+        through the file system's journal, and one whose journal has failed takes no
+        further sync. What a store has confirmed is durable.
+
+        Raises:
+          StorageError: it failed each time.
+        """
