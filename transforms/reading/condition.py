@@ -1,14 +1,13 @@
 """Conditions over columns of records, and which records meet one.
 
-A condition is made of terms, each a whole-array operation over Arrow columns. Logic has
-three values, as in SQL: a comparison with a missing value is unknown (null); `and`,
-`or` and `not` make of it what they can. `transforms.reading.condition_text` makes
-conditions of texts.
+A condition is an Arrow expression. Logic has three values, as in SQL: a comparison with
+a missing value is unknown (null); `and`, `or` and `not` make of it what they can.
+`transforms.reading.condition_text` makes conditions of texts.
 """
 
 import dataclasses
-import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -26,22 +25,6 @@ from transforms.reading.positions import Longs
 from transforms.reading.records import Records
 from transforms.reading.rows import by_id, first_misfit
 
-# By name: a column in the form that `Condition.mask` gives it.
-Columns = Mapping[str, pa.Array]
-Term = Callable[[Columns], pa.BooleanArray]
-"""Tells for each row whether a part of a condition holds; null where it is unknown."""
-
-SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-"""An operator for the sides swapped."""
-_COMPARE: Mapping[str, Callable[..., Any]] = {
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-    "==": pc.equal,
-    "!=": pc.not_equal,
-}
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
 LITERALS = {
     Kind.INT64: "a number",
     Kind.FLOAT: "a number",
@@ -51,6 +34,15 @@ LITERALS = {
     Kind.TIMESTAMP: "text in ISO 8601, as '2024-05-01T12:00:00Z'",
 }
 """Kinds whose values can be compared with a literal, and how one is written."""
+Sign = Callable[[Any, Any], Any]
+SWAPPED = {
+    operator.lt: operator.gt,
+    operator.le: operator.ge,
+    operator.gt: operator.lt,
+    operator.ge: operator.le,
+}
+INT64 = range(-(2**63), 2**63)
+UNKNOWN = pa.scalar(None, pa.bool_())
 _TOGETHER = 4_096
 
 
@@ -59,15 +51,14 @@ class Condition:
     """A condition that was parsed and checked.
 
     Attributes:
-      text: as the user wrote it.
       columns: the features that it needs, each once.
+      expression: over their columns; labels as ids, timestamps as int64.
     """
 
-    text: str
     columns: tuple[str, ...]
+    expression: pc.Expression
     _features: Mapping[str, Feature]
     _classes: Mapping[str, Sequence[str]]
-    _term: Term
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Tells for each of n rows whether the condition holds.
@@ -79,8 +70,20 @@ class Condition:
         Returns:
           n values; null where a missing value leaves it unknown.
         """
-        columns = {name: self._column(batch, name) for name in self.columns}
-        return self._term(columns)
+        # Loaded where a condition is evaluated.
+        from pyarrow import acero
+
+        rows = pa.table({name: self._column(batch, name) for name in self.columns})
+        plan = acero.Declaration.from_sequence(
+            [
+                acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
+                acero.Declaration(
+                    "project", acero.ProjectNodeOptions([self.expression], ["holds"])
+                ),
+            ]
+        )
+        # One thread keeps the order of the rows.
+        return plan.to_table(use_threads=False).column(0).combine_chunks()
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         feature, column = self._features[name], batch.column(name)
@@ -92,22 +95,16 @@ class Condition:
             column = column.dictionary_decode()
         if feature.kind is Kind.TIMESTAMP and pa.types.is_timestamp(column.type):
             return column.cast(pa.timestamp(feature.unit or "s")).cast(pa.int64())
-        if feature.kind is Kind.BOOL:
-            return column.cast(pa.bool_())
-        return column
+        return column.cast(pa.bool_()) if feature.kind is Kind.BOOL else column
 
 
 def _class_ids(column: pa.Array, names: Sequence[str]) -> pa.Array:
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     if pa.types.is_dictionary(column.type):
-        ids = pc.index_in(column.dictionary, value_set=_names(names, column.dictionary))
-        return ids.cast(pa.int64()).take(column.indices)
-    return pc.index_in(column, value_set=_names(names, column)).cast(pa.int64())
-
-
-def _names(names: Sequence[str], like: pa.Array) -> pa.Array:
-    return pa.array(names, like.type)
+        return _class_ids(column.dictionary, names).take(column.indices)
+    known = pa.array(names, column.type)
+    return pc.index_in(column, value_set=known).cast(pa.int64())
 
 
 def is_single(feature: Feature) -> bool:
@@ -115,145 +112,91 @@ def is_single(feature: Feature) -> bool:
     return not feature.shape and feature.kind in LITERALS
 
 
-def flag(name: str) -> Term:
-    """A feature that is true or false itself."""
-    return lambda columns: columns[name]
+def joined(
+    both: Callable[[Any, Any], Any], terms: Sequence[pc.Expression]
+) -> pc.Expression:
+    """Returns terms joined by an operator, nested as little as they can be."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return both(joined(both, terms[:half]), joined(both, terms[half:]))
 
 
-def is_missing(name: str) -> Term:
-    """`name is None`: never unknown."""
-    return lambda columns: pc.is_null(columns[name])
+def type_of(feature: Feature) -> pa.DataType:
+    """Returns the type of the column of a feature."""
+    types = {Kind.FLOAT: pa.float32(), Kind.BOOL: pa.bool_(), Kind.TEXT: pa.string()}
+    return types.get(feature.kind, pa.int64())
 
 
-def all_of(terms: Sequence[Term]) -> Term:
-    """Terms joined by `and`: false where any is; else unknown where any is."""
-    return lambda columns: functools.reduce(
-        pc.and_kleene, (term(columns) for term in terms)
-    )
+def compared(feature: Feature, sign: Sign, value: Any) -> pc.Expression:
+    """Returns a comparison of a feature with a literal; numbers are not rounded."""
+    holds: bool | None = None
+    if feature.kind is Kind.FLOAT:
+        sign, value, holds = _for_float32(sign, value)
+    elif feature.kind in (Kind.INT64, Kind.TIMESTAMP):
+        sign, value, holds = _for_int64(sign, value)
+    field = pc.field(feature.name)
+    if holds is None:
+        return sign(field, pa.scalar(value, type_of(feature)))
+    return pc.if_else(field.is_valid(), pa.scalar(holds), UNKNOWN)
 
 
-def any_of(terms: Sequence[Term]) -> Term:
-    """Terms joined by `or`: true where any is; else unknown where any is."""
-    return lambda columns: functools.reduce(
-        pc.or_kleene, (term(columns) for term in terms)
-    )
+# An operator and a value; or what a comparison with any value of the type gives.
+_Exact = tuple[Sign, Any, bool | None]
 
 
-def inverted(term: Term) -> Term:
-    """A term turned round; unknown stays unknown."""
-    return lambda columns: pc.invert(term(columns))
+def _for_int64(sign: Sign, value: int | float | Fraction) -> _Exact:
+    """Returns a comparison of an int64 with any number as one with an int64."""
+    # Infinity, too, is beyond all of them.
+    value = max(min(value, 2**64), -(2**64))
+    if sign in (operator.eq, operator.ne):
+        is_one = value == math.floor(value) and math.floor(value) in INT64
+        return sign, math.floor(value), None if is_one else sign is operator.ne
+    up = sign in (operator.lt, operator.ge)
+    limit = math.ceil(value) if up else math.floor(value)
+    below = sign in (operator.lt, operator.le)
+    return sign, limit, None if limit in INT64 else (limit > 0) == below
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Compared:
-    """A term: a feature compared with one value."""
-
-    name: str
-    operator: str
-    value: Any
-
-    def __call__(self, columns: Columns) -> pa.BooleanArray:
-        """Unknown where the value is missing."""
-        column = columns[self.name]
-        return _COMPARE[self.operator](column, pa.scalar(self.value, column.type))
-
-
-def _constant(name: str, holds: bool) -> Term:
-    """A comparison that has one result for all values: `3 < 10.5e30`."""
-    return lambda columns: _where_known(pa.scalar(holds), columns[name])
-
-
-def one_of(name: str, values: Sequence[Any]) -> Term:
-    """A feature that has one of some values."""
-
-    def term(columns: Columns) -> pa.BooleanArray:
-        column = columns[name]
-        known = pa.array(values, column.type)
-        return _where_known(pc.is_in(column, value_set=known), column)
-
-    return term
-
-
-def compared_columns(first: str, operator: str, second: str) -> Term:
-    """Two features compared with one another."""
-
-    def term(columns: Columns) -> pa.BooleanArray:
-        left, right, sign = columns[first], columns[second], operator
-        if left.type == right.type:
-            return _COMPARE[sign](left, right)
-        if pa.types.is_integer(right.type):
-            left, right, sign = right, left, SWAPPED[sign]
-        compared = pa.array(_exactly_compared(_numbers(left), sign, _numbers(right)))
-        return _where_known(_where_known(compared, left), right)
-
-    return term
-
-
-def _where_known(
-    results: pa.BooleanArray | pa.BooleanScalar, column: pa.Array
-) -> pa.BooleanArray:
-    """Returns results, unknown where the value of a column is missing."""
-    return pc.if_else(pc.is_valid(column), results, pa.scalar(None, pa.bool_()))
-
-
-def integer_comparison(name: str, op: str, value: int | float | Fraction) -> Term:
-    """Returns a comparison of an int64 feature with any number, without rounding."""
-    if isinstance(value, float) and math.isinf(value):
-        floor = ceil = 2**64 if value > 0 else -(2**64)
-        is_whole = False
-    else:
-        floor, ceil = math.floor(value), math.ceil(value)
-        is_whole = floor == ceil and _LEAST <= floor <= _GREATEST
-    if op in ("==", "!="):
-        return Compared(name, op, floor) if is_whole else _constant(name, op == "!=")
-    limit = floor if op in ("<=", ">") else ceil
-    if _LEAST <= limit <= _GREATEST:
-        return Compared(name, op, limit)
-    return _constant(name, (limit > 0) == (op in ("<", "<=")))
-
-
-def float32_comparison(name: str, op: str, value: int | float) -> Term:
-    """Returns a comparison of a float32 feature with a number.
+def _for_float32(sign: Sign, value: int | float) -> _Exact:
+    """Returns a comparison of a float32 with a number as one with a float32.
 
     A float is rounded to float32, as the stored values were; an int is exact.
     """
     with np.errstate(over="ignore"):
         rounded = float(np.float32(value))
     if isinstance(value, float) or rounded == value:
-        return Compared(name, op, rounded)
-    if op in ("==", "!="):
-        return _constant(name, op == "!=")
+        return sign, rounded, None
+    if sign in (operator.eq, operator.ne):
+        return sign, rounded, sign is operator.ne
     # No float32 is between the value and its rounding.
+    below = sign in (operator.lt, operator.le)
     if rounded > value:
-        return Compared(name, "<" if op in ("<", "<=") else ">=", rounded)
-    return Compared(name, "<=" if op in ("<", "<=") else ">", rounded)
+        return operator.lt if below else operator.ge, rounded, None
+    return operator.le if below else operator.gt, rounded, None
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    return np.asarray(column.fill_null(0))
-
-
-def _exactly_compared(
-    integers: npt.NDArray[np.int64], op: str, floats: npt.NDArray[np.floating[Any]]
-) -> npt.NDArray[np.bool_]:
-    """Compares n int64 with n floats; an int64 is not rounded to a float."""
-    wide = floats.astype(np.float64)
-    nan = np.isnan(wide)
-    # The least int64 that is not below the float; 2**63 is above all of them.
-    up = np.ceil(np.where(nan, 0, wide))
+def exactly_compared(
+    integer: pc.Expression, sign: Sign, number: pc.Expression
+) -> pc.Expression:
+    """Compares int64s with float32s; an int64 is not rounded to a float."""
+    # Each float32 from -2**63 to below 2**63 has a whole number that is not below it.
+    wide = number.cast(pa.float64())
+    up = pc.ceil(wide)
     above, below = up >= 2.0**63, up < -(2.0**63)
-    whole = np.where(above | below, 0, up).astype(np.int64)
-    less = above | (~below & (integers < whole))
-    equal = ~above & ~below & (integers == whole) & (up == wide)
+    whole = up.cast(pa.int64(), safe=False)
+    less = above | (~below & (integer < whole))
+    equal = ~above & ~below & (integer == whole) & (up == wide)
     results = {
-        "<": less,
-        "<=": less | equal,
-        "==": equal,
-        "!=": ~equal,
-        ">": ~(less | equal),
-        ">=": ~less,
+        operator.lt: less,
+        operator.le: less | equal,
+        operator.eq: equal,
+        operator.ne: ~equal,
+        operator.gt: ~(less | equal),
+        operator.ge: ~less,
     }
-    return np.where(nan, op == "!=", results[op])
+    found = pc.if_else(pc.is_nan(wide), pa.scalar(sign is operator.ne), results[sign])
+    return pc.if_else(integer.is_valid() & number.is_valid(), found, UNKNOWN)
 
 
 def matching(

@@ -134,64 +134,67 @@ def test_columns_are_those_that_are_named() -> None:
     text = "title == 'label' and (`image/width` > 1 or title is None)"
     found = parse_condition(text, FEATURES, CLASSES)
     assert found.columns == ("title", "image/width")
-    assert found.text == text
 
 
 @pytest.mark.parametrize(
-    ("text", "character", "named"),
+    ("text", "part", "named"),
     [
-        ("", 1, ""),
-        ("hight > 3", 1, "'height'"),
-        ("label != dog", 10, "'dog'"),
-        ("height > 3 and `image/hight` > 3", 16, "'image/width'"),
-        ("`größe` > 3\u2003and ä > 1", 17, "'ä'"),
-        ("\u2003`größe` > 3 3", 14, ""),
-        ("label == 'dgo'", 10, "'cat', 'dog', 'ewe'$"),
-        ("label in ('cat', 'dogs')", 18, " 'dog'$"),
-        ("bare == 'dog'", 9, "'bare'"),
-        ("label < 'dog'", 9, "'label'"),
-        ("image/width > 3", 1, "backticks"),
-        ("image.width > 3", 1, "backticks"),
-        ("height == None", 11, "'is None'"),
-        ("height is 3", 11, "=="),
-        ("height == '3'", 11, "'height'.* number$"),
-        ("height == True", 11, "'height'.* number$"),
-        ("title == 3", 10, "'title'.* text"),
-        ("flag == 1", 9, "'flag'.* True or False$"),
-        ("taken > 2024", 9, "'taken'.* ISO 8601"),
-        ("taken > 'yesterday'", 9, "'yesterday'.* ISO 8601"),
-        ("taken > added", 9, "'taken'.* 'added'.* unit"),
-        ("height > title", 10, "'height'.* 'title'.* kind"),
-        ("height", 1, "'height'"),
-        ("3", 1, "literal"),
-        ("1 < 2", 1, "literals"),
-        ("sizes > 3", 1, "'sizes'.* None"),
-        ("boxes == 3", 1, "'boxes'.* None"),
-        ("sizes in (1, 2)", 10, "'sizes'.* None"),
-        ("'dog' in label", 1, "literal"),
-        ("height in 3", 11, "'in'"),
-        ("height in (1, None)", 15, "'is None'"),
-        ("height = 3", 8, "=="),
-        ("height > 3 # tall", 12, "comment"),
-        ("`height > 3", 1, "backtick"),
-        ("height > 9223372036854775808", 10, r"-2\*\*63"),
-        ("__import__('os').system('true')", 1, "functions"),
-        ("height > __import__('os')", 10, "functions"),
-        ("(lambda: 1)()", 1, "functions"),
-        ("[height for height in ()]", 1, "ListComp"),
-        ("(x := 3) > 1", 2, "defined"),
-        ("f'{height}' == title", 1, "formatted"),
-        ("height > 1 if flag else flag", 1, "IfExp"),
-        ("height > 1; flag", 11, ""),
-        ("height > '\ud800'", 11, "surrogate"),
-        ("a" * (1 << 20) + "a", 1, "1,048,576"),
+        ("", "", ""),
+        ("hight > 3", "hight", "'height'"),
+        ("label != dog", "dog", "'dog'"),
+        ("height > 3 and `image/hight` > 3", "`image/hight`", "'image/width'"),
+        ("`größe` > 3\u2003and ä > 1", "ä", "'ä'"),
+        ("\u2003`größe` > 3 3", "3", ""),
+        ("label == 'dgo'", "'dgo'", "'cat', 'dog', 'ewe'$"),
+        ("label in ('cat', 'dogs')", "'dogs'", " 'dog'$"),
+        ("bare == 'dog'", "'dog'", "'bare'"),
+        ("label < 'dog'", "'dog'", "'label'"),
+        ("image/width > 3", "image/width", "backticks"),
+        ("image.width > 3", "image.width", "backticks"),
+        ("height == None", "None", "'is None'"),
+        ("height is 3", "3", "=="),
+        ("height == '3'", "'3'", "'height'.* number$"),
+        ("height == True", "True", "'height'.* number$"),
+        ("title == 3", "3", "'title'.* text"),
+        ("flag == 1", "1", "'flag'.* True or False$"),
+        ("taken > 2024", "2024", "'taken'.* ISO 8601"),
+        ("taken > 'yesterday'", "'yesterday'", "'yesterday'.* ISO 8601"),
+        ("taken > added", "added", "'taken'.* 'added'.* unit"),
+        ("height > title", "title", "'height'.* 'title'.* kind"),
+        ("height", "height", "'height'"),
+        ("3", "3", "literal"),
+        ("1 < 2", "", "literals"),
+        ("sizes > 3", "sizes", "'sizes'.* None"),
+        ("boxes == 3", "boxes", "'boxes'.* None"),
+        ("sizes in (1, 2)", "sizes", "'sizes'.* None"),
+        ("'dog' in label", "'dog'", "literal"),
+        ("height in 3", "3", "'in'"),
+        ("height in (1, None)", "None", "'is None'"),
+        ("height = 3", "= 3", "=="),
+        ("height > 3 # tall", "", "comment"),
+        ("`height > 3", "", "backtick"),
+        ("height > 9223372036854775808", "9223372036854775808", r"-2\*\*63"),
+        (
+            "__import__('os').system('true')",
+            "__import__('os').system('true')",
+            "functions",
+        ),
+        ("height > __import__('os')", "__import__('os')", "functions"),
+        ("(lambda: 1)()", "(lambda: 1)()", "functions"),
+        ("[height for height in ()]", "[height for height in ()]", "ListComp"),
+        ("(x := 3) > 1", "x := 3", "defined"),
+        ("f'{height}' == title", "f'{height}'", "formatted"),
+        ("height > 1 if flag else flag", "height > 1 if flag else flag", "IfExp"),
+        ("height > 1; flag", "; flag", ""),
+        ("height > '\ud800'", "", "surrogate"),
+        ("a" * (1 << 20) + "a", "", "1,048,576"),
     ],
 )
-def test_what_is_refused(text: str, character: int, named: str) -> None:
-    """With the place, and what is at fault there; never more than 1 KiB."""
-    place = rf"^condition, character {character} \(at .*\): "
+def test_what_is_refused(text: str, part: str, named: str) -> None:
+    """With the part that is at fault; never more than 1 KiB."""
+    place = f" at {re.escape(repr(part))}" if part else ""
     with pytest.raises(
-        SpecError, match=re.compile(f"{place}.*{named}", re.S)
+        SpecError, match=re.compile(f"^condition .*:.*{place}.*{named}", re.S)
     ) as raised:
         parse_condition(text, FEATURES, CLASSES)
     assert len(str(raised.value).encode()) <= MAX_MESSAGE_BYTES
@@ -209,7 +212,7 @@ def test_what_is_refused(text: str, character: int, named: str) -> None:
 )
 def test_what_python_cannot_parse_is_refused(text: str) -> None:
     """A text on which Python's own parser gives up is an error of the condition."""
-    with pytest.raises(SpecError, match=r"^condition, character") as raised:
+    with pytest.raises(SpecError, match=r"^condition ") as raised:
         parse_condition(text, FEATURES, CLASSES)
     assert len(str(raised.value).encode()) <= MAX_MESSAGE_BYTES
 

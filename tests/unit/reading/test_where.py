@@ -89,7 +89,7 @@ def test_conditions_of_conditions(train: View) -> None:
         ("animal == 'hog'", "'dog'"),
         ("animals == 'dog'", "'animal'"),
         ("__import__('os')", "called"),
-        ("id > ", "character"),
+        ("id > ", "Python cannot parse it"),
     ],
 )
 def test_what_is_no_condition(train: View, condition: str, said: str) -> None:
