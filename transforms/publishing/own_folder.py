@@ -24,7 +24,9 @@ from collections.abc import Iterator
 
 from transforms.errors import StorageError, TargetError, first_few
 from transforms.storage import folders
+from transforms.storage.entries import is_hidden
 from transforms.storage.files import storage
+from transforms.storage.local import exclusive_lock
 from transforms.storage.retry import persistently
 
 _LOCK = "lock"
@@ -125,7 +127,7 @@ class OwnFolder:
             while True:
                 self.make()
                 try:
-                    stack.enter_context(storage(lock).exclusive_lock())
+                    stack.enter_context(exclusive_lock(lock))
                     break
                 except FileNotFoundError:
                     # A run that has just ended has removed the folder in between.
@@ -214,7 +216,7 @@ class OwnFolder:
         names = sorted(os.listdir(descriptor), key=os.fsencode)
         if _MARKER not in names:
             # What is hidden may be the system's.
-            foreign = [n for n in names if n != _LOCK and not storage(n).is_hidden()]
+            foreign = [n for n in names if n != _LOCK and not is_hidden(n)]
             if foreign:
                 shown = first_few([*map(repr, foreign)], _SHOWN)
                 raise TargetError(
