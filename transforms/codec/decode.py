@@ -126,23 +126,21 @@ def _dicts(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 def _untyped_rows(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
     """Returns the features that each record has; a list where not one value."""
-    batch = PayloadBatch.of(payloads)
     # Columns of a few values take longer than the records one by one.
-    found = read_columns(batch) if len(payloads) >= _FEW else None
-    if found is None or found.untyped:
+    found = read_columns(PayloadBatch.of(payloads)) if len(payloads) >= _FEW else None
+    if found is None or found.untyped or found.errors:
         return [_untyped(data, index) for index, data in enumerate(payloads)]
     rows: list[dict[str, Any]] = [{} for _ in payloads]
-    for name, column in found.features.items():
-        values = column.values(batch.data).to_pylist()
-        if column.counts is not None:
-            stops = np.cumsum(column.counts).tolist()
-            lists = [values[a:b] for a, b in itertools.pairwise([0, *stops])]
-            values = [each[0] if len(each) == 1 else each for each in lists]
-        having = rows if column.rows is None else map(rows.__getitem__, column.rows)
-        for row, value in zip(having, values, strict=True):
-            row[name] = value
-    for place in found.odd.tolist():
-        rows[place] = _untyped(payloads[place], place)
+    for name, columns in found.features.items():
+        for column in columns.values():
+            values = column.values.to_pylist()
+            if column.counts is not None:
+                stops = np.cumsum(column.counts).tolist()
+                lists = [values[a:b] for a, b in itertools.pairwise([0, *stops])]
+                values = [each[0] if len(each) == 1 else each for each in lists]
+            having = rows if column.rows is None else map(rows.__getitem__, column.rows)
+            for row, value in zip(having, values, strict=True):
+                row[name] = value
     return rows
 
 

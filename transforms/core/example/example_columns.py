@@ -1,12 +1,14 @@
-"""Serialised Examples to the values of each feature, with whole-array operations.
+"""Serialised Examples to the values of each feature.
 
-Records whose features are in one order are decoded together, whichever of them each
-record lacks; a batch seldom has records of more than one or two orders. The few records
-that no order fits are named, for protobuf to read.
+Records whose features are in one order are decoded together, with whole-array
+operations, whichever of them each record lacks; a batch seldom has records of more than
+one or two orders. protobuf reads the few records that no order fits, one by one.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +23,22 @@ from transforms.core.example.example_layout import (
 )
 from transforms.core.example.example_values import (
     Longs,
+    Mask,
     PaddedBytes,
     gathered,
     read_values,
     split_bytes,
 )
+from transforms.core.example.messages import message
 from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import ExampleError
+
+VALUE_TYPES = {
+    "int64_list": pa.int64(),
+    "float_list": pa.float32(),
+    "bytes_list": pa.large_binary(),
+}
+"""The type of single values, by their list in the message."""
 
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
 # Fewer records are read faster by protobuf.
@@ -46,27 +58,37 @@ class FeatureColumn:
     """The values of one feature in n records.
 
     Attributes:
-      kind: the list's field in the message.
       rows: int64 array of m: the records that have it, ascending; None: all n.
       counts: int64 array of m: how many values each of those has; None: one each.
-      items: all values in order: int64 or float32; of bytes, where each starts and
-        stops.
+      values: all values in order: int64, float32 or large_binary.
     """
 
-    kind: str
     rows: Longs | None
     counts: Longs | None
-    items: Longs | tuple[Longs, Longs]
+    values: pa.Array
 
-    def values(self, data: bytes) -> pa.Array:
-        """Returns all values in order: int64, float32 or large_binary."""
-        if isinstance(self.items, tuple):
-            return gathered(data, *self.items)
-        return pa.array(self.items)
+    @property
+    def first(self) -> int:
+        """The first record that has it."""
+        return 0 if self.rows is None else int(self.rows[0])
 
-    def single(self, data: bytes, count: int) -> pa.Array:
+    def crowded(self) -> Iterator[tuple[int, int]]:
+        """Yields the records that have more than one value, and how many these are."""
+        if self.counts is not None:
+            several = np.flatnonzero(self.counts > 1)
+            rows = several if self.rows is None else self.rows[several]
+            yield from zip(rows.tolist(), self.counts[several].tolist(), strict=True)
+
+    def of_records(self, records: Longs, count: int) -> "FeatureColumn":
+        """Returns the column of some of `count` records as one of all of them."""
+        if len(records) == count:
+            return self
+        rows = records if self.rows is None else records[self.rows]
+        return dataclasses.replace(self, rows=rows)
+
+    def single(self, count: int) -> pa.Array:
         """Returns the first value of each of n records; null where there is none."""
-        values, rows, sizes = self.values(data), self.rows, self.counts
+        values, rows, sizes = self.values, self.rows, self.counts
         if sizes is not None:
             rows = np.arange(count) if rows is None else rows
             filled = sizes > 0
@@ -75,26 +97,26 @@ class FeatureColumn:
         if rows is None:
             return values
         valid = _bitmap(rows, count)
-        if isinstance(self.items, tuple):
+        if pa.types.is_large_binary(values.type):
             sizes = np.zeros(count + 1, np.int64)
             sizes[rows + 1] = np.diff(offsets_of(values))
             buffers = [valid, pa.py_buffer(np.cumsum(sizes)), values.buffers()[2]]
         else:
-            numbers = np.zeros(count, self.items.dtype)
-            numbers[rows] = raw_values(values)
+            given = raw_values(values)
+            numbers = np.zeros(count, given.dtype)
+            numbers[rows] = given
             buffers = [valid, pa.py_buffer(numbers)]
         return pa.Array.from_buffers(values.type, count, buffers)
 
-    def lists(self, data: bytes, count: int) -> pa.LargeListArray:
+    def lists(self, count: int) -> pa.LargeListArray:
         """Returns the values of n records as lists."""
         sizes = np.zeros(count + 1, np.int64)
         rows = np.arange(count) if self.rows is None else self.rows
         sizes[rows + 1] = 1 if self.counts is None else self.counts
-        values = self.values(data)
         valid = None if self.rows is None else _bitmap(rows, count)
         buffers = [valid, pa.py_buffer(np.cumsum(sizes))]
-        kind = pa.large_list(values.type)
-        return pa.Array.from_buffers(kind, count, buffers, children=[values])
+        kind = pa.large_list(self.values.type)
+        return pa.Array.from_buffers(kind, count, buffers, children=[self.values])
 
 
 def _bitmap(rows: Longs, count: int) -> pa.Buffer:
@@ -108,14 +130,23 @@ class ExampleColumns:
     """The features of n records.
 
     Attributes:
-      features: by name, in sorted order.
+      features: by name, in sorted order, and by the list of the message that its values
+        are in: one, unless records differ.
       untyped: features that have no type in some record, where they count as missing.
-      odd: int64 array, ascending: the records that are not among the features.
+      errors: by record, in order: what is no Example, and why.
+      odd: int64 array, ascending: the records that protobuf has read.
     """
 
-    features: Mapping[str, FeatureColumn]
+    features: Mapping[str, Mapping[str, FeatureColumn]]
     untyped: frozenset[str]
+    errors: Mapping[int, ExampleError]
     odd: Longs
+
+
+# A key in UTF-8, and the tag of its list.
+_Typed = tuple[bytes, int]
+# The columns of different records.
+_Parts = dict[_Typed, list[FeatureColumn]]
 
 
 def read_columns(
@@ -123,19 +154,19 @@ def read_columns(
     known: Mapping[str, str] | None = None,
     *,
     wanted: Collection[str] | None = None,
+    parse: Callable[[bytes], Any] = message,
 ) -> ExampleColumns:
-    """Returns the features of n records; those that are not regular are left out.
-
-    A record that is not left out has the values that protobuf reads.
+    """Returns the features of n records, with the values that protobuf reads.
 
     Args:
       payloads: n serialised Examples.
-      known: by name, the kind that a feature must have. Records with another are odd.
+      known: by name, the kind that most records have of a feature.
       wanted: the features to return; None: all.
+      parse: returns the message of a record that no order fits, or raises ExampleError.
     """
     tags = {name.encode(): _TAG_OF[kind] for name, kind in (known or {}).items()}
     count = len(payloads)
-    parts: dict[bytes, list[Spans]] = {}
+    parts: _Parts = {}
     untyped: set[bytes] = set()
     odd: list[Longs] = []
     left = np.arange(count)
@@ -154,26 +185,29 @@ def read_columns(
         starts, lengths = payloads.starts[left], payloads.lengths[left]
         fits, found, without_type = walk(padded, starts, lengths, layout)
         untyped |= without_type
-        is_all = len(left) == count and bool(fits.all())
-        kinds = {key: tag for key, tag in layout if tag is not None}
-        for key, spans in found.items():
-            if wanted is not None and key.decode() not in wanted:
-                continue
-            if not is_all:
-                spans = spans.placed(fits, left)
-            if len(spans):
-                parts.setdefault(key, []).append(spans)
-                tags[key] = kinds[key]
+        spans_of = {
+            (key, tag): found[key]
+            for key, tag in layout
+            if tag is not None
+            and key in found
+            and (wanted is None or key.decode() in wanted)
+        }
+        columns, bad = _decoded(padded, spans_of, fits)
+        odd.append(left[bad])
+        for (key, tag), column in columns.items():
+            tags[key] = tag
+            parts.setdefault((key, tag), []).append(column.of_records(left, count))
         before, left = len(left), left[~fits]
         if (before - len(left)) * _LEAST_SHARE < before:
             break
-    odd.append(left)
-    joined = {
-        key: (TAGS[tags[key]], Spans.joined(parts[key], count)) for key in sorted(parts)
-    }
-    features, rest = _decoded(padded, joined, np.unique(np.concatenate(odd)))
+    rest = np.unique(np.concatenate((*odd, left)))
+    errors = _parse(payloads, rest, parse, wanted, parts, untyped)
+    features: dict[str, dict[str, FeatureColumn]] = {}
+    for key, tag in sorted(parts):
+        column = _merged(parts[key, tag], count)
+        features.setdefault(key.decode(), {})[TAGS[tag]] = column
     names = frozenset(key.decode() for key in untyped)
-    return ExampleColumns(features, names, rest)
+    return ExampleColumns(features, names, errors, rest)
 
 
 def _spread(count: int) -> Longs:
@@ -183,22 +217,24 @@ def _spread(count: int) -> Longs:
 
 
 def _decoded(
-    padded: PaddedBytes, found: Mapping[bytes, tuple[str, Spans]], odd: Longs
-) -> tuple[dict[str, FeatureColumn], Longs]:
-    """Decodes the values; records that protobuf must decide become odd."""
-    features: dict[str, FeatureColumn] = {}
-    bad: list[Longs] = []
-    for key, (kind, spans) in found.items():
-        column, wrong = _column(padded, kind, spans)
-        features[key.decode()] = column
-        if len(wrong):
-            bad.append(wrong)
-    if not bad:
-        return features, odd
-    wrong = np.unique(np.concatenate(bad))
-    rest = {key: (kind, spans.without(wrong)) for key, (kind, spans) in found.items()}
-    rest = {key: each for key, each in rest.items() if len(each[1])}
-    return _decoded(padded, rest, np.union1d(odd, wrong))
+    padded: PaddedBytes, found: Mapping[_Typed, Spans], fits: Mask
+) -> tuple[dict[_Typed, FeatureColumn], Mask]:
+    """Returns the values of the records that fit, but for those returned as a mask.
+
+    These must be decided by protobuf.
+    """
+    bad = np.zeros(len(fits), np.bool_)
+    while True:
+        columns: dict[_Typed, FeatureColumn] = {}
+        good = fits & ~bad
+        everything, before = bool(good.all()), int(bad.sum())
+        for (key, tag), spans in found.items():
+            mine = spans if everything else spans.among(good)
+            if len(mine):
+                columns[key, tag], wrong = _column(padded, TAGS[tag], mine)
+                bad[wrong] = True
+        if int(bad.sum()) == before:
+            return columns, bad
 
 
 def _column(
@@ -206,28 +242,89 @@ def _column(
 ) -> tuple[FeatureColumn, Longs]:
     """Returns the values in the spans, and the records that protobuf must decide."""
     rows, starts, stops = spans.rows, spans.starts, spans.stops
+    if kind != "bytes_list":
+        numbers = read_values(padded, kind, starts, stops)
+        bad = numbers.bad if rows is None else rows[numbers.bad]
+        items = np.empty(0) if len(bad) else numbers.items
+        return FeatureColumn(rows, numbers.counts, pa.array(items)), bad
     if spans.lists is None:
-        if kind == "bytes_list":
-            return FeatureColumn(kind, rows, None, (starts, stops)), _NO_RECORDS
-        values = read_values(padded, kind, starts, stops)
-        bad = values.bad if rows is None else rows[values.bad]
-        return FeatureColumn(kind, rows, values.counts, values.items), bad
+        return FeatureColumn(
+            rows, None, gathered(padded.data, starts, stops)
+        ), _NO_RECORDS
     assert rows is not None  # records with lists are not among them
     at, *bounds = spans.lists
-    values = split_bytes(padded, *bounds)
-    if len(values.bad):
-        return FeatureColumn(kind, rows, None, (starts, stops)), at[values.bad]
-    assert values.counts is not None
-    # Single values and lists, in the order of their records.
-    begins, ends = values.items
-    order = np.argsort(np.concatenate((rows, at)))
-    counts = np.concatenate((np.ones(len(rows), np.int64), values.counts))[order]
-    places = np.argsort(
-        np.concatenate((rows, np.repeat(at, values.counts))), kind="stable"
+    texts = split_bytes(padded, *bounds)
+    if len(texts.bad):
+        return FeatureColumn(rows, None, pa.array([])), at[texts.bad]
+    single = FeatureColumn(rows, None, gathered(padded.data, starts, stops))
+    lists = FeatureColumn(at, texts.counts, gathered(padded.data, *texts.items))
+    return _merged([single, lists], -1), _NO_RECORDS
+
+
+def _parse(
+    payloads: PayloadBatch,
+    places: Longs,
+    parse: Callable[[bytes], Any],
+    wanted: Collection[str] | None,
+    parts: _Parts,
+    untyped: set[bytes],
+) -> dict[int, ExampleError]:
+    """Adds the values of the records at some places, which protobuf reads, to `parts`.
+
+    Returns the errors of those that it cannot read.
+    """
+    errors: dict[int, ExampleError] = {}
+    found: dict[_Typed, tuple[list[int], list[Sequence[Any]]]] = {}
+    for place in places.tolist():
+        try:
+            features = parse(payloads.payload(place)).features.feature
+        except ExampleError as error:
+            errors[place] = error
+            continue
+        for name in features if wanted is None else wanted:
+            if name not in features:
+                continue
+            feature = features[name]
+            kind = feature.WhichOneof("kind")
+            if kind is None:
+                untyped.add(name.encode())
+                continue
+            rows, lists = found.setdefault((name.encode(), _TAG_OF[kind]), ([], []))
+            rows.append(place)
+            # A slice of a repeated field is a list.
+            lists.append(getattr(feature, kind).value[:])
+    for (key, tag), (rows, lists) in found.items():
+        counts = np.fromiter(map(len, lists), np.int64, len(lists))
+        values = pa.array(itertools.chain(*lists), VALUE_TYPES[TAGS[tag]])
+        column = FeatureColumn(
+            np.array(rows), None if (counts == 1).all() else counts, values
+        )
+        parts.setdefault((key, tag), []).append(column)
+    return errors
+
+
+def _merged(parts: Sequence[FeatureColumn], count: int) -> FeatureColumn:
+    """Returns the columns of different records of `count` as that of all."""
+    if len(parts) == 1:
+        (only,) = parts
+        has_all = only.rows is not None and len(only.rows) == count
+        return dataclasses.replace(only, rows=None) if has_all else only
+    rows = [each.rows for each in parts if each.rows is not None]
+    places = np.concatenate(rows)
+    order = np.argsort(places, kind="stable")
+    sizes = np.concatenate(
+        [
+            np.ones(len(own), np.int64) if each.counts is None else each.counts
+            for own, each in zip(rows, parts, strict=True)
+        ]
     )
-    items = (
-        np.concatenate((starts, begins))[places],
-        np.concatenate((stops, ends))[places],
+    values = pa.concat_arrays([each.values for each in parts])
+    starts, sizes = (np.cumsum(sizes) - sizes)[order], sizes[order]
+    if np.any(np.diff(places) < 0):
+        within = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        values = values.take(pa.array(np.repeat(starts, sizes) + within))
+    return FeatureColumn(
+        None if len(places) == count else places[order],
+        None if all(each.counts is None for each in parts) else sizes,
+        values,
     )
-    all_rows = np.concatenate((rows, at))[order]
-    return FeatureColumn(kind, all_rows, counts, items), _NO_RECORDS

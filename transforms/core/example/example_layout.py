@@ -164,46 +164,15 @@ class Spans:
     def __len__(self) -> int:
         return len(self.starts) + (0 if self.lists is None else len(self.lists[0]))
 
-    def placed(self, fits: Mask, records: Longs) -> "Spans":
-        """Returns the spans of the records that fit, by other numbers for all."""
-        rows = np.arange(len(fits)) if self.rows is None else self.rows
-        kept = fits[rows]
+    def among(self, records: Mask) -> "Spans":
+        """Returns the spans of some records."""
+        rows = np.arange(len(records)) if self.rows is None else self.rows
+        kept = records[rows]
         lists = None
-        if self.lists is not None:
-            inside = fits[self.lists[0]]
+        if self.lists is not None and (inside := records[self.lists[0]]).any():
             at, starts, stops = (each[inside] for each in self.lists)
-            lists = (records[at], starts, stops) if len(at) else None
-        return Spans(records[rows[kept]], self.starts[kept], self.stops[kept], lists)
-
-    def without(self, records: Longs) -> "Spans":
-        """Returns the spans of all but some records."""
-        rows = np.arange(len(self.starts)) if self.rows is None else self.rows
-        last = int(rows[-1]) if len(rows) else 0
-        if self.lists is not None:
-            last = max(last, int(self.lists[0][-1]))
-        fits = np.ones(max(last, int(records[-1])) + 1, np.bool_)
-        fits[records] = False
-        return self.placed(fits, np.arange(len(fits)))
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Spans]", count: int) -> "Spans":
-        """Returns the spans of different records of `count` as those of all."""
-        if len(parts) == 1 and parts[0].rows is None:
-            return parts[0]
-        rows, starts, stops = _in_order([(p.rows, p.starts, p.stops) for p in parts])
-        lists = [part.lists for part in parts if part.lists is not None]
-        all_rows = None if len(rows) == count else rows
-        return cls(all_rows, starts, stops, _in_order(lists) if lists else None)
-
-
-def _in_order(parts: Sequence[Any]) -> tuple[Longs, Longs, Longs]:
-    """Returns rows, starts and stops of several parts in the rows' order."""
-    if len(parts) == 1:
-        rows, starts, stops = parts[0]
-        return rows, starts, stops
-    rows, starts, stops = (np.concatenate(each) for each in zip(*parts, strict=True))
-    order = np.argsort(rows, kind="stable")
-    return rows[order], starts[order], stops[order]
+            lists = at, starts, stops
+        return Spans(rows[kept], self.starts[kept], self.stops[kept], lists)
 
 
 def longest_key(layout: Layout) -> int:

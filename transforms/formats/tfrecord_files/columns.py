@@ -1,7 +1,6 @@
 """Decode tf.train.Examples to raw columns of known types.
 
-Regular records are decoded with whole-array operations; what is left goes through
-protobuf one by one, and is refused where it does not fit:
+Records that do not fit are refused:
 
 | in the record                   | column of single values | column of lists  |
 | ------------------------------- | ----------------------- | ---------------- |
@@ -14,7 +13,6 @@ protobuf one by one, and is refused where it does not fit:
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from transforms.core.example.example_columns import FeatureColumn, read_columns
+from transforms.core.example.example_columns import VALUE_TYPES, read_columns
 from transforms.core.example.messages import message
 from transforms.core.reasons import Fault, Reason
 from transforms.core.tfrecord.reader import PayloadBatch
@@ -31,12 +29,6 @@ from transforms.errors import ExampleError
 
 _Longs = npt.NDArray[np.int64]
 
-# Of the lists in the message: the type of a single value's column.
-VALUE_TYPES = {
-    "int64_list": pa.int64(),
-    "float_list": pa.float32(),
-    "bytes_list": pa.large_binary(),
-}
 _KINDS = {str(kind): name for name, kind in VALUE_TYPES.items()}
 
 
@@ -109,38 +101,19 @@ def combined(a: Learned, b: Learned) -> Learned:
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n payloads."""
     payloads = payloads.trimmed()
-    found = read_columns(payloads)
-    # In how many records each kind of a feature is, and the first of them.
-    seen: dict[tuple[str, str], list[int]] = {}
-    lists: set[str] = set()
-    for name, column in found.features.items():
-        seen[name, column.kind] = [len(payloads), 0]
-        if column.rows is not None:
-            seen[name, column.kind] = [len(column.rows), int(column.rows[0])]
-        if column.counts is not None:
-            lists.add(name)
-    unread, complaint = 0, ""
-    for place in found.odd.tolist():
-        try:
-            parsed = example(payloads.payload(place))
-        except ExampleError as error:
-            unread += 1
-            complaint = complaint or str(error)
-            continue
-        for name, feature in parsed.features.feature.items():
-            kind = feature.WhichOneof("kind")
-            if kind is None:
-                continue
-            counted = seen.setdefault((name, kind), [0, place])
-            counted[0] += 1
-            counted[1] = min(counted[1], place)
-            if len(getattr(feature, kind).value) != 1:
-                lists.add(name)
+    found = read_columns(payloads, parse=example)
     kinds: dict[str, dict[str, int]] = {}
-    # Of two kinds that are as frequent, the one found first counts.
-    for (name, kind), (rows, _) in sorted(seen.items(), key=lambda item: item[1][1]):
-        kinds.setdefault(name, {})[kind] = rows
-    return Learned(kinds, frozenset(lists), unread, complaint)
+    lists: set[str] = set()
+    for name, columns in found.features.items():
+        # Of two kinds that are as frequent, the one found first counts.
+        for kind in sorted(columns, key=lambda kind: columns[kind].first):
+            column = columns[kind]
+            rows = payloads if column.rows is None else column.rows
+            kinds.setdefault(name, {})[kind] = len(rows)
+            if column.counts is not None:
+                lists.add(name)
+    complaint = next(map(str, found.errors.values()), "")
+    return Learned(kinds, frozenset(lists), len(found.errors), complaint)
 
 
 def decode(payloads: PayloadBatch, types: Mapping[str, pa.DataType]) -> Decoded:
@@ -153,104 +126,42 @@ def decode(payloads: PayloadBatch, types: Mapping[str, pa.DataType]) -> Decoded:
     payloads = payloads.trimmed()
     count = len(payloads)
     known = {name: _kind_of(kind) for name, kind in types.items()}
-    found = read_columns(payloads, known, wanted=types)
-    refused: list[tuple[int, Reason, str]] = []
-    crowded = [
-        _crowded(column)
-        for name, column in found.features.items()
-        if not pa.types.is_list(types[name])
-    ]
-    odd = functools.reduce(np.union1d, crowded, found.odd)
-    columns = {
-        name: _column(payloads.data, count, found.features.get(name), kind)
-        for name, kind in types.items()
+    found = read_columns(payloads, known, wanted=types, parse=example)
+    faults = {
+        place: Fault(Reason.MALFORMED, str(error))
+        for place, error in found.errors.items()
     }
-    if not len(odd):
-        return Decoded(columns, np.arange(count), refused)
-    kept, others = _one_by_one(payloads, odd, types, refused)
-    source = np.arange(count)
-    source[odd] = -1
-    source[kept] = count + np.arange(len(kept))
-    places = np.flatnonzero(source >= 0)
-    taken = pa.array(source[places])
-    whole = {
-        name: pa.concat_arrays([column, others[name]]).take(taken)
-        for name, column in columns.items()
-    }
-    return Decoded(whole, places, refused)
-
-
-def _crowded(column: FeatureColumn) -> _Longs:
-    """Returns the records that have more than one value."""
-    if column.counts is None:
-        return np.empty(0, np.int64)
-    several = np.flatnonzero(column.counts > 1)
-    return several if column.rows is None else column.rows[several]
-
-
-def _column(
-    data: bytes, count: int, column: FeatureColumn | None, kind: pa.DataType
-) -> pa.Array:
-    """Returns the column of a feature; null where a record lacks it."""
-    if column is None:
-        return pa.nulls(count, kind)
-    if pa.types.is_list(kind):
-        return column.lists(data, count).cast(kind)
-    return column.single(data, count)
+    columns = {}
+    for name, kind in types.items():
+        columns[name] = pa.nulls(count, kind)
+        many = pa.types.is_list(kind)
+        for stored, column in found.features.get(name, {}).items():
+            if stored != known[name]:
+                message = (
+                    f"feature {name!r} holds a {stored}; the others hold a "
+                    f"{known[name]}"
+                )
+                places = np.arange(count) if column.rows is None else column.rows
+                for place in places.tolist():
+                    faults.setdefault(place, Fault(Reason.WRONG_TYPE, message))
+                continue
+            if many:
+                columns[name] = column.lists(count).cast(kind)
+                continue
+            columns[name] = column.single(count)
+            for place, number in column.crowded():
+                message = (
+                    f"feature {name!r} holds {number:,} values; the others hold one"
+                )
+                faults.setdefault(place, Fault(Reason.WRONG_SHAPE, message))
+    refused = [(place, *faults[place]) for place in sorted(faults)]
+    places = np.arange(count)
+    if refused:
+        places = np.delete(places, sorted(faults))
+        taken = pa.array(places)
+        columns = {name: column.take(taken) for name, column in columns.items()}
+    return Decoded(columns, places, refused)
 
 
 def _kind_of(kind: pa.DataType) -> str:
     return _KINDS[str(kind.value_type if pa.types.is_list(kind) else kind)]
-
-
-def _one_by_one(
-    payloads: PayloadBatch,
-    places: _Longs,
-    types: Mapping[str, pa.DataType],
-    refused: list[tuple[int, Reason, str]],
-) -> tuple[_Longs, dict[str, pa.Array]]:
-    """Returns the records at some places that fit; adds the others to `refused`."""
-    kept: list[int] = []
-    values: dict[str, list[Any]] = {name: [] for name in types}
-    wanted = [
-        (name, _kind_of(kind), pa.types.is_list(kind)) for name, kind in types.items()
-    ]
-    for place in places.tolist():
-        try:
-            features = example(payloads.payload(place)).features.feature
-        except ExampleError as error:
-            refused.append((place, Reason.MALFORMED, str(error)))
-            continue
-        row = []
-        for name, kind, many in wanted:
-            found = _found(features, name, kind, many=many)
-            if isinstance(found, Fault):
-                refused.append((place, *found))
-                break
-            row.append(found)
-        else:
-            kept.append(place)
-            for name, value in zip(values, row, strict=True):
-                values[name].append(value)
-    columns = {name: pa.array(values[name], kind) for name, kind in types.items()}
-    return np.array(kept, np.int64), columns
-
-
-def _found(features: Any, name: str, kind: str, *, many: bool) -> Any:
-    """Returns the value of a feature, its list of values, None, or what is wrong."""
-    if name not in features:
-        return None
-    feature = features[name]
-    found = feature.WhichOneof("kind")
-    if found is None:
-        return None
-    if found != kind:
-        message = f"feature {name!r} holds a {found}; the others hold a {kind}"
-        return Fault(Reason.WRONG_TYPE, message)
-    items = getattr(feature, kind).value[:]
-    if many:
-        return items
-    if len(items) > 1:
-        message = f"feature {name!r} holds {len(items):,} values; the others hold one"
-        return Fault(Reason.WRONG_SHAPE, message)
-    return items[0] if items else None

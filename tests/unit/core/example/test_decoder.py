@@ -22,7 +22,7 @@ from tests.support.examples import (
 )
 from transforms.core.example import example_columns
 from transforms.core.example.decoder import decode_examples
-from transforms.core.example.example_columns import read_columns
+from transforms.core.example.example_columns import ExampleColumns, read_columns
 from transforms.core.example.example_values import gathered
 from transforms.core.example.messages import Example, parse_example
 from transforms.core.example.record_kind import other_message
@@ -298,12 +298,15 @@ def few_records_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example_columns, "_LEAST_RECORDS", 1)
 
 
-def python_values(batch: PayloadBatch, name: str) -> list[list[object] | None]:
-    """Returns a feature's values by record; None where it is not, or is odd."""
-    column = read_columns(batch).features.get(name)
-    if column is None:
-        return [None] * len(batch)
-    return list(column.lists(batch.data, len(batch)).to_pylist())
+def python_values(
+    found: ExampleColumns, count: int, name: str
+) -> list[list[object] | None]:
+    """Returns a feature's values in n records; None where it is not."""
+    values: list[list[object] | None] = [None] * count
+    for column in found.features.get(name, {}).values():
+        for row, items in enumerate(column.lists(count).to_pylist()):
+            values[row] = values[row] if items is None else items
+    return values
 
 
 one_order = st.lists(
@@ -326,7 +329,7 @@ def test_any_features_may_be_missing(rows: list[Values], noise: random.Random) -
     assert list(found.features) == sorted(names)
     for name in names:
         expected = [row[name][1] if name in row else None for row in rows]
-        assert same({name: python_values(batch, name)}, {name: expected})
+        assert same({name: python_values(found, len(batch), name)}, {name: expected})
 
 
 def ordered(values: Values) -> bytes:
@@ -396,7 +399,7 @@ def test_orders_without_end_cost_a_bounded_search() -> None:
 
 
 def test_what_is_regular_is_what_protobuf_reads() -> None:
-    """Damage outside the values is odd; within them both see the same."""
+    """Each damaged record has protobuf's values, or its error."""
     noise = random.Random(11)
     matched = 0
     for number, text in ((3, b""), (-1, b"abc"), (300, b"x" * 130), (2**63 - 1, b"")):
@@ -418,9 +421,10 @@ def test_what_is_regular_is_what_protobuf_reads() -> None:
             payloads.append(bytes(changed))
         batch = PayloadBatch.of(payloads)
         found = read_columns(batch)
-        columns = {name: python_values(batch, name) for name in found.features}
-        regular = set(range(len(payloads))) - set(found.odd.tolist())
-        for index in regular:
+        columns = {
+            name: python_values(found, len(batch), name) for name in found.features
+        }
+        for index in set(range(len(payloads))) - found.errors.keys():
             matched += 1
             values = {
                 name: column[index]
