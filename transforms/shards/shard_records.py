@@ -11,7 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.encoder import ExampleEncoder, FramedPieces
+from transforms.core.example.encoder import (
+    AroundValues,
+    ExampleEncoder,
+    FramedPieces,
+)
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
@@ -197,7 +201,7 @@ def write_images(
         alone = images[0].name
     names = [feature.name for feature in images]
     small = record_schema(layout.schema, without=names if alone else [])
-    encoder = ExampleEncoder(small, split_at=alone)
+    encoder = AroundValues(small, alone) if alone else None
     placed = rows.without_values()
     loader = ImageLoader(rows, images, root=layout.root, policy=layout.image_policy)
     with _Behind(writer) as behind:
@@ -219,11 +223,9 @@ def write_images(
             columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)
             out.log.add_rows(placed, positions, columns.__getitem__)
-            if alone and loaded[0].are_single:
+            if encoder is not None and loaded[0].are_single:
                 records = pa.record_batch([columns[k] for k in small.names], small)
-                framed = encoder.frame_around(
-                    records, loaded[0].payloads, loaded[0].crcs
-                )
+                framed = encoder.frame(records, loaded[0].payloads, loaded[0].crcs)
                 out.log.add(framed.offsets, None, framed.payload_crcs)
                 behind.write_pieces(framed, records=len(chunk))
             else:

@@ -16,6 +16,8 @@ floats, the run is the result.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import add
 from typing import Literal
 
 import google_crc32c
@@ -24,10 +26,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.example.entry import Entry, Form, Kind
-from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
+from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, bytes_of
 from transforms.core.example.records import FloatColumns, Records, Step, steps_of
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
-from transforms.core.tfrecord.frame import OVERHEAD_BYTES, joined_crc
+from transforms.core.example.views import DataBuffers, join
+from transforms.core.tfrecord.frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    after_zeros,
+    joined_crc,
+    length_crcs,
+    mask_all,
+)
 from transforms.errors import EncodingError
 
 # One pass over the columns encodes a chunk: large enough to spread the cost of the
@@ -38,7 +49,7 @@ _CHUNK_BYTES = 1 << 24
 _COLUMN_BYTES = 1 << 13
 
 # What surrounds the entries of a record.
-_Around = Literal["example", "frame"]
+_Around = Literal["nothing", "example", "frame"]
 _Sizes = npt.NDArray[np.int64]
 
 
@@ -95,40 +106,24 @@ def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
 class ExampleEncoder:
     """Encodes record batches of one schema; keeps the prefixes between batches."""
 
-    def __init__(self, schema: pa.Schema, *, split_at: str | None = None) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         """Plans the encoding of a schema.
 
         Args:
           schema: the columns, one a feature; `payload.py` lists their types.
-          split_at: name of a bytes feature that is not in the schema, at whose place
-            `frame_around` puts values.
 
         Raises EncodingError: a tf.train.Example cannot hold a column's type, or two
         columns have the same name.
         """
         self._schema = schema
         self._signature = _signature(schema)
-        names = [*schema.names] if split_at is None else [*schema.names, split_at]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise EncodingError(
-                "the features of a tf.train.Example must have different names; found "
-                f"{twice!r} more than once; rename all but one of them"
-            )
+        _check_names(schema.names)
         # The order of texts is that of their UTF-8 bytes.
         self._columns = [
             (index, Column(field))
             for index, field in sorted(enumerate(schema), key=lambda each: each[1].name)
             if not pa.types.is_null(field.type)
         ]
-        self._entry: Entry | None = None
-        self._before = 0
-        self._split_at = split_at or ""
-        if split_at is not None:
-            self._entry = Entry(split_at, Kind.BYTES, Form.SINGLE)
-            place = split_at.encode()
-            others = (column.name.encode() for _, column in self._columns)
-            self._before = sum(name < place for name in others)
         self._row_bytes = OVERHEAD_BYTES + MAX_VARINT_BYTES
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
@@ -156,7 +151,6 @@ class ExampleEncoder:
         return steps_of(
             self._columns,
             self._schema,
-            bounds=set() if self._entry is None else {self._before},
             lacking=self._lacking,
         )
 
@@ -168,11 +162,7 @@ class ExampleEncoder:
         Raises EncodingError: the batch has another schema, or a tf.train.Example cannot
         hold a value; the message names feature and row.
         """
-        chunks = [
-            _binary_array(*self._record(chunk, start, "example").finish())
-            for start, chunk in self._chunks(batch)
-        ]
-        return _concatenated(chunks)
+        return self._binary_array(batch, "example")
 
     def encoded_bytes(self, batch: pa.RecordBatch) -> int:
         """Returns how many bytes `encode` gives for a batch, in all.
@@ -217,55 +207,25 @@ class ExampleEncoder:
             data, offsets = self._record(chunk, start, "frame").finish()
             yield Framed(data.slice(0, int(offsets[-1])), offsets)
 
-    def frame_around(
-        self,
-        batch: pa.RecordBatch,
-        values: Sequence[bytes | memoryview],
-        crcs: npt.NDArray[np.uint32],
-    ) -> FramedPieces:
-        """Returns n rows as TFRecord records, with the values of `split_at` in them.
+    def entries(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+        """Returns the entries of n Examples, without what is around them.
 
-            header | 0a T | entries | entry of `split_at`, up to its value   } a piece
-            value                                                            } a piece
-            entries | footer | the same of the next record                   } a piece
-
-        The values, encoded images for example, are not copied.
-
-        Args:
-          batch: n rows of the other features.
-          values: of `split_at` in each row.
-          crcs: CRC32C of each value.
-
-        Raises EncodingError as `encode` does; ValueError without `split_at`.
+        Raises EncodingError as `encode` does.
         """
-        if self._entry is None:
-            raise ValueError("frame_around needs an encoder made with split_at")
-        pieces: list[bytes | memoryview] = []
-        sizes = np.fromiter(map(len, values), np.int64, len(values))
-        lengths_of_records, payload_crcs = sizes.copy(), crcs.copy()
+        return self._binary_array(batch, "nothing")
+
+    def _binary_array(
+        self, batch: pa.RecordBatch, around: _Around
+    ) -> pa.LargeBinaryArray:
+        chunks = []
         for start, chunk in self._chunks(batch):
-            part = slice(start, start + chunk.num_rows)
-            record = self._record(chunk, start, "frame", sizes[part])
-            around, lengths, found = record.around(sizes[part], crcs[part])
-            lengths_of_records[part] += lengths
-            payload_crcs[part] = found
-            if pieces:
-                around[0] = bytes(pieces.pop()) + around[0]
-            for before, value in zip(around[:-1], values[part], strict=True):
-                pieces += (before, value)
-            pieces.append(around[-1])
-        every = np.empty(len(pieces), np.uint32)
-        every[::2] = [google_crc32c.value(piece) for piece in pieces[::2]]
-        every[1::2] = crcs
-        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        offsets = np.concatenate((np.zeros(1, np.int64), lengths_of_records.cumsum()))
-        return FramedPieces(
-            pieces,
-            int(offsets[-1]),
-            joined_crc(every, lengths),
-            offsets,
-            payload_crcs,
-        )
+            data, offsets = self._record(chunk, start, around).finish()
+            buffers = [None, pa.py_buffer(offsets), data]
+            count = chunk.num_rows
+            chunks.append(pa.Array.from_buffers(pa.large_binary(), count, buffers))
+        if len(chunks) == 1:
+            return chunks[0]
+        return pa.concat_arrays([pa.array([], pa.large_binary()), *chunks])
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
@@ -277,34 +237,25 @@ class ExampleEncoder:
                     f"expected {_described(self._signature)}; found "
                     f"{_described(found)}; cast the batch or make another encoder"
                 )
-        bounds = [max_bytes_before(batch.column(index)) for index in self._varying]
+        yield from self._split(batch, 0)
 
-        def bytes_before(row: int) -> int:
-            return row * self._row_bytes + sum(bound(row) for bound in bounds)
-
-        chunk_bytes = max(_CHUNK_BYTES, _COLUMN_BYTES * batch.num_columns)
-        start = 0
-        while start < batch.num_rows:
-            # Binary search for the last row within the limit; at least one row.
-            limit = bytes_before(start) + chunk_bytes
-            fits, stop = start + 1, min(start + _CHUNK_ROWS, batch.num_rows)
-            if bytes_before(stop) <= limit:
-                fits = stop
-            while fits + 1 < stop:
-                middle = (fits + stop) // 2
-                if bytes_before(middle) <= limit:
-                    fits = middle
-                else:
-                    stop = middle
-            yield start, batch.slice(start, fits - start)
-            start = fits
+    def _split(
+        self, rows: pa.RecordBatch, first: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        count = rows.num_rows
+        size = count * self._row_bytes
+        size += sum(bytes_of(rows.column(index)) for index in self._varying)
+        limit = max(_CHUNK_BYTES, _COLUMN_BYTES * rows.num_columns)
+        if count <= 1 or (count <= _CHUNK_ROWS and size <= 2 * limit):
+            if count:
+                yield first, rows
+            return
+        step = -(-count // max(-(-count // _CHUNK_ROWS), size // limit, 2))
+        for start in range(0, count, step):
+            yield from self._split(rows.slice(start, step), first + start)
 
     def _record(
-        self,
-        chunk: pa.RecordBatch,
-        first_row: int,
-        around: _Around,
-        left_out: _Sizes | None = None,
+        self, chunk: pa.RecordBatch, first_row: int, around: _Around
     ) -> Records:
         """Returns n >= 1 records, ready to be joined.
 
@@ -312,57 +263,139 @@ class ExampleEncoder:
           chunk: n rows.
           first_row: place of the first in its batch, for messages.
           around: what is put around the entries.
-          left_out: sizes of the values of `split_at`, which are not among the rows.
         """
         record = Records(chunk.num_rows)
-        place = 0
         for step in self._steps:
-            if left_out is not None and place == self._before:
-                assert self._entry is not None
-                record.leave_out(self._entry, left_out)
             if isinstance(step, FloatColumns):
                 if not step.add(chunk, record):
                     self._lacking.update(_lacking(chunk))
                     self._steps = self._new_steps()
-                    return self._record(chunk, first_row, around, left_out)
-                place += len(step)
+                    return self._record(chunk, first_row, around)
                 continue
             index, column = step
             payload = column.payload(chunk.column(index), first_row, record.buffers)
             if payload is not None:
                 record.add(column.entry, payload)
-            place += 1
-        if left_out is not None and place == self._before:
-            assert self._entry is not None
-            record.leave_out(self._entry, left_out)
         totals = record.totals
         largest = totals if isinstance(totals, int) else int(totals.max())
         if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
-            row = first_row + int(np.argmax(totals)) + 1
-            raise EncodingError(
-                f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} "
-                f"bytes; row {row} of the batch (counted from 1) takes {largest}; "
-                "leave a feature out, or keep large values in files"
-            )
-        record.surround(framed=around == "frame")
+            raise _too_large(first_row + int(np.argmax(totals)), largest)
+        if around != "nothing":
+            record.surround(framed=around == "frame")
         return record
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise EncodingError(
+            "the features of a tf.train.Example must have different names; found "
+            f"{twice!r} more than once; rename all but one of them"
+        )
+
+
+def _too_large(row: int, size: int) -> EncodingError:
+    return EncodingError(
+        f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} bytes; "
+        f"row {row + 1} of the batch (counted from 1) takes {size}; leave a feature "
+        "out, or keep large values in files"
+    )
+
+
+class AroundValues:
+    """Encodes rows with one feature of bytes whose values are not copied: images.
+
+    Args:
+      schema: the other features.
+      name: of the feature.
+
+    Raises EncodingError as `ExampleEncoder` does.
+    """
+
+    def __init__(self, schema: pa.Schema, name: str) -> None:
+        _check_names([*schema.names, name])
+        # The order of texts is that of their UTF-8 bytes.
+        before = [field for field in schema if field.name < name]
+        behind = [field for field in schema if field.name > name]
+        self._before = ExampleEncoder(pa.schema(before))
+        self._behind = ExampleEncoder(pa.schema(behind))
+        self._entry = Entry(name, Kind.BYTES, Form.SINGLE)
+
+    def frame(
+        self,
+        batch: pa.RecordBatch,
+        values: Sequence[bytes | memoryview],
+        crcs: npt.NDArray[np.uint32],
+    ) -> FramedPieces:
+        """Returns n rows as TFRecord records, each in three pieces.
+
+            header | 0a T | entries before | entry of the value, up to it
+            value
+            entries behind | footer
+
+        Args:
+          batch: n rows of the other features.
+          values: of the feature in each row.
+          crcs: CRC32C of each value.
+
+        Raises EncodingError as `ExampleEncoder.encode` does.
+        """
+        before, behind = (
+            encoder.entries(batch.select(encoder.schema.names)).to_pylist()
+            for encoder in (self._before, self._behind)
+        )
+        if not len(values):
+            return FramedPieces([], 0, 0, np.zeros(1, np.int64), crcs)
+        sizes = _lengths(values)
+        buffers = DataBuffers()
+        prefixes, _ = self._entry.views(sizes, int(sizes.max()), buffers)
+        heads = list(map(add, before, join(prefixes[:, None], buffers).to_pylist()))
+        wholes = _lengths(heads) + sizes + _lengths(behind)
+        if int(wholes.max()) + 1 + MAX_VARINT_BYTES > MAX_EXAMPLE_BYTES:
+            raise _too_large(int(wholes.argmax()), int(wholes.max()))
+        heads = [
+            b"\x0a" + varint(whole) + head
+            for whole, head in zip(wholes.tolist(), heads, strict=True)
+        ]
+        head_sizes, behind_sizes = _lengths(heads), _lengths(behind)
+        payload_crcs = _crcs(heads)
+        for part_crcs, part_sizes in ((crcs, sizes), (_crcs(behind), behind_sizes)):
+            payload_crcs = after_zeros(payload_crcs, part_sizes) ^ part_crcs
+        lengths = head_sizes + sizes + behind_sizes
+        headers = _rows(lengths.astype("<u8"), length_crcs(lengths))
+        fronts = list(map(add, headers, heads))
+        backs = list(map(add, behind, _rows(mask_all(payload_crcs))))
+        every = _crcs(fronts), crcs, _crcs(backs)
+        piece_sizes = head_sizes + HEADER_BYTES, sizes, behind_sizes + FOOTER_BYTES
+        ends = np.cumsum(lengths + OVERHEAD_BYTES)
+        return FramedPieces(
+            [*chain.from_iterable(zip(fronts, values, backs, strict=True))],
+            int(ends[-1]),
+            joined_crc(np.ravel(every, "F"), np.ravel(piece_sizes, "F")),
+            np.concatenate((np.zeros(1, np.int64), ends)),
+            payload_crcs,
+        )
+
+
+def _lengths(parts: Sequence[bytes | memoryview]) -> _Sizes:
+    return np.fromiter(map(len, parts), np.int64, len(parts))
+
+
+def _rows(*columns: npt.NDArray[np.unsignedinteger]) -> list[bytes]:
+    """Returns the bytes of n numbers of each column, one column after another."""
+    cells = [column.view(np.uint8).reshape(len(column), -1) for column in columns]
+    matrix = np.concatenate(cells, axis=1)
+    width, data = matrix.shape[1], matrix.tobytes()
+    return [data[at : at + width] for at in range(0, len(data), width)]
+
+
+def _crcs(parts: Sequence[bytes | memoryview]) -> npt.NDArray[np.uint32]:
+    return np.fromiter(map(google_crc32c.value, parts), np.uint32, len(parts))
 
 
 def _lacking(batch: pa.RecordBatch) -> list[int]:
     """Returns the indices of columns with missing values."""
     return [index for index, column in enumerate(batch.columns) if column.null_count]
-
-
-def _binary_array(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data], 0
-    )
-
-
-def _concatenated(chunks: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
-    if not chunks:
-        return pa.array([], pa.large_binary())
-    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
 def _signature(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

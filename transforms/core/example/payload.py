@@ -14,7 +14,6 @@ position of the records (`stores`). All others are n Arrow binary views.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,7 @@ from transforms.core.arrays import (
     raw_values,
 )
 from transforms.core.example.entry import Entry, Form, Kind, varint_stores
-from transforms.core.example.varint import MAX_VARINT_BYTES, Varints
+from transforms.core.example.varint import Varints
 from transforms.core.example.views import DataBuffers, Store, Words, join
 from transforms.errors import EncodingError
 
@@ -343,29 +342,13 @@ def _joined_rows(
     return ends.take(starts), joined.buffers()[2] or pa.py_buffer(b"")
 
 
-def max_bytes_before(array: pa.Array) -> Callable[[int], int]:
-    """Returns a function of i: a bound on the bytes that the rows before i encode to.
-
-    The contents of null slots count as well: the bound also limits the span of the
-    buffers that a chunk reads.
-    """
-    arrow_type = array.type
-    if pa.types.is_dictionary(arrow_type):
-        if not is_bytes(arrow_type.value_type) or not len(array.dictionary):
-            return lambda row: row * MAX_VARINT_BYTES
-        lengths = pc.fill_null(pc.binary_length(array.dictionary), 0)
-        taken = lengths.to_numpy().take(pc.fill_null(array.indices, 0).to_numpy())
-        sums = np.concatenate(([0], np.cumsum(taken, dtype=np.int64)))
-        return lambda row: int(sums[row]) + row * MAX_VARINT_BYTES
-    if is_bytes(arrow_type):
-        offsets = offsets_of(array)
-        return lambda row: int(offsets[row]) + row * MAX_VARINT_BYTES
-    if pa.types.is_fixed_size_list(arrow_type):
-        each, first = arrow_type.list_size, array.offset
-        values = max_bytes_before(array.values)
-        return lambda row: values((first + row) * each)
-    if is_list(arrow_type):
-        offsets = offsets_of(array)
-        values = max_bytes_before(array.values)
-        return lambda row: values(int(offsets[row]))
-    return lambda row: row * MAX_VARINT_BYTES
+def bytes_of(array: pa.Array) -> int:
+    """Returns the bytes of all values of a column, also of those in null slots."""
+    values = array.flatten() if is_list(array.type) else array
+    if not pa.types.is_dictionary(values.type):
+        return int(array.nbytes)
+    if not is_bytes(values.type.value_type) or not len(values.dictionary):
+        return 0
+    # A long value of a dictionary may be in many rows.
+    lengths = pc.binary_length(values.dictionary)
+    return pc.sum(lengths.take(values.indices)).as_py() or 0

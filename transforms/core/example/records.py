@@ -11,7 +11,6 @@ table takes. A column costs a fraction of a microsecond a chunk so, and some thi
 itself.
 """
 
-import itertools
 from collections.abc import Collection, Sequence
 
 import google_crc32c
@@ -37,7 +36,6 @@ from transforms.core.example.views import (
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
-    after_zeros,
     length_crcs,
     mask_all,
 )
@@ -62,7 +60,6 @@ class Records:
         self._fixed = 0
         self._varying: Sizes | None = None
         self._needs_footers = False
-        self._gap: Words | None = None
 
     @property
     def totals(self) -> Sizes | int:
@@ -90,12 +87,6 @@ class Records:
         elif payload.views is not None:
             self._append(payload.views, present)
 
-    def leave_out(self, entry: Entry, sizes: Sizes) -> None:
-        """Adds an entry of payloads of n sizes that others write; see `around`."""
-        self._gap = np.zeros((self._rows, 2), np.uint64)
-        smallest, largest = int(sizes.min()), int(sizes.max())
-        self.add(entry, Payload(smallest, largest, sizes, None, None, self._gap))
-
     def add_table(self, template: bytes, table: Table) -> None:
         """Adds neighbouring entries that every record has, of one size in all."""
         run = self._open_run(None)
@@ -119,9 +110,7 @@ class Records:
 
     def _frame(self, lengths: Sizes) -> None:
         """Puts the frame around records of n lengths, or one that all have."""
-        crcs = None
-        if self._gap is None:
-            crcs = record_crcs(self._parts, self._rows)
+        crcs = record_crcs(self._parts, self._rows)
         header: list[Store] = [(0, lengths.astype("<u8")), (8, length_crcs(lengths))]
         self._prepend(bytearray(HEADER_BYTES), header)
         last = self._open_run(None)
@@ -138,33 +127,6 @@ class Records:
             _write_footers(data, offsets)
         return data, offsets
 
-    def around(
-        self, sizes: Sizes, crcs: npt.NDArray[np.uint32]
-    ) -> tuple[list[bytes], Sizes, npt.NDArray[np.uint32]]:
-        """Returns the n + 1 pieces before, between and behind the payloads left out.
-
-        Also the bytes of each of the n records without those, and the CRC32C of each
-        whole payload of a record.
-
-        Args:
-          sizes: of the payloads.
-          crcs: CRC32C of each payload.
-        """
-        data, bounds = self._bounds()
-        starts = self._starts(bounds)
-        gap = [part is self._gap for part in self._parts].index(True)
-        gaps = bounds[gap :: len(self._parts)][: self._rows]
-        ends = starts[1:] - FOOTER_BYTES
-        whole = data.to_pybytes()
-        first = _crcs_of(whole, starts[:-1] + HEADER_BYTES, gaps)
-        last = _crcs_of(whole, gaps, ends)
-        found = after_zeros(after_zeros(first, sizes) ^ crcs, ends - gaps) ^ last
-        _store_footers(data, ends, found)
-        whole = data.to_pybytes()
-        cuts = [0, *gaps.tolist(), len(whole)]
-        pieces = [whole[start:stop] for start, stop in itertools.pairwise(cuts)]
-        return pieces, np.diff(starts), found
-
     def _joined(self) -> tuple[pa.Buffer, Sizes]:
         """Returns the bytes of the records and their n + 1 offsets."""
         rows, parts = self._rows, self._parts
@@ -174,22 +136,12 @@ class Records:
             matrix = parts[0].matrix(rows)
             width = matrix.shape[1]
             return pa.py_buffer(matrix), np.arange(rows + 1, dtype=np.int64) * width
-        data, bounds = self._bounds()
-        return data, self._starts(bounds)
-
-    def _bounds(self) -> tuple[pa.Buffer, Sizes]:
-        """Returns the bytes of the records, and the bounds of the m parts, m + 1."""
-        parts = self._parts
-        views = np.empty((self._rows, len(parts), 2), np.uint64)
+        views = np.empty((rows, len(parts), 2), np.uint64)
         for index, part in enumerate(parts):
             views[:, index] = self._views(part) if isinstance(part, Run) else part
         joined = join(views, self.buffers)
-        bounds = np.frombuffer(joined.buffers()[1], np.int64, views.size // 2 + 1)
-        return joined.buffers()[2], bounds
-
-    def _starts(self, bounds: Sizes) -> Sizes:
-        """Returns where each of n records starts, and the end."""
-        return bounds[:: len(self._parts)].copy()
+        bounds = np.frombuffer(joined.buffers()[1], np.int64, rows * len(parts) + 1)
+        return joined.buffers()[2], bounds[:: len(parts)].copy()
 
     def _views(self, run: Run) -> Words:
         """Returns the run of every row as views (n, 2), of size 0 where absent."""
@@ -277,23 +229,9 @@ def _write_footers(data: pa.Buffer, offsets: Sizes) -> None:
             object,
         )
     crcs = np.fromiter(map(google_crc32c.value, payloads.tolist()), np.uint32, count)
-    _store_footers(data, offsets[1:] - FOOTER_BYTES, crcs)
-
-
-def _store_footers(
-    data: pa.Buffer, places: Sizes, crcs: npt.NDArray[np.uint32]
-) -> None:
     # Overlapping words, one that begins at every byte: footers have any alignment.
     words = np.ndarray((data.size - 3,), "<u4", data, 0, (1,))
-    words[places] = mask_all(crcs)
-
-
-def _crcs_of(data: bytes, starts: Sizes, stops: Sizes) -> npt.NDArray[np.uint32]:
-    """Returns the CRC32C of each of n parts of `data`."""
-    value = google_crc32c.value
-    bounds = zip(starts.tolist(), stops.tolist(), strict=True)
-    crcs = (value(data[start:stop]) for start, stop in bounds)
-    return np.fromiter(crcs, np.uint32, len(starts))
+    words[offsets[1:] - FOOTER_BYTES] = mask_all(crcs)
 
 
 class FloatColumns:
@@ -335,7 +273,6 @@ def steps_of(
     columns: Sequence[Step],
     schema: pa.Schema,
     *,
-    bounds: Collection[int] = (),
     lacking: Collection[int] = (),
 ) -> list[Step | FloatColumns]:
     """Returns columns, with long runs of float32 columns as `FloatColumns`.
@@ -343,7 +280,6 @@ def steps_of(
     Args:
       columns: in the order of their entries.
       schema: of all columns.
-      bounds: positions in `columns` that no run crosses.
       lacking: indices in the schema of columns with missing values, which stay single.
     """
     types = schema.types
@@ -354,9 +290,7 @@ def steps_of(
         out.extend([FloatColumns(run)] if len(run) >= _LEAST_COLUMNS else run)
         run.clear()
 
-    for position, (index, column) in enumerate(columns):
-        if position in bounds:
-            end_run()
+    for index, column in columns:
         if types[index] == pa.float32() and index not in lacking:
             run.append((index, column))
         else:

@@ -25,6 +25,7 @@ from transforms.core.example import linear_crc as linear_crc_module
 from transforms.core.example import payload as payload_module
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.encoder import (
+    AroundValues,
     ExampleEncoder,
     encode_examples,
 )
@@ -103,9 +104,9 @@ def oracle(batch: pa.RecordBatch) -> list[bytes]:
     ]
 
 
-def assert_encodes(batch: pa.RecordBatch, split_at: Any = None) -> None:
+def assert_encodes(batch: pa.RecordBatch) -> None:
     """Compares all ways to encode a batch with the oracle."""
-    encoder = ExampleEncoder(batch.schema, split_at=split_at)
+    encoder = ExampleEncoder(batch.schema)
     expected = oracle(batch)
     encoded = encoder.encode(batch)
     encoded.validate(full=True)
@@ -288,8 +289,7 @@ def test_pieces_around_values_make_the_records(
     values = [value * scale for value in data.draw(short)]
     crcs = np.array([google_crc32c.value(value) for value in values], np.uint32)
     with mock.patch.object(encoder_module, "_CHUNK_ROWS", rows):
-        encoder = ExampleEncoder(batch.schema, split_at=name)
-        framed = encoder.frame_around(batch, values, crcs)
+        framed = AroundValues(batch.schema, name).frame(batch, values, crcs)
     whole = batch.append_column(name, pa.array(values, pa.binary()))
     expected = b"".join(frame(record) for record in oracle(whole))
     assert b"".join(framed.pieces) == expected
@@ -345,12 +345,12 @@ def test_no_rows_and_no_columns() -> None:
     bare = pa.record_batch({"a": [1, 2, 3]}).select([])
     assert bare.num_rows == 3
     assert_encodes(bare)
-    around = ExampleEncoder(bare.schema, split_at="x")
+    around = AroundValues(bare.schema, "x")
     crcs = np.zeros(3, np.uint32)
     (record,) = oracle(pa.record_batch({"x": [b""]}))
-    pieces = around.frame_around(bare, [b"", b"", b""], crcs).pieces
+    pieces = around.frame(bare, [b"", b"", b""], crcs).pieces
     assert b"".join(pieces) == frame(record) * 3
-    none = around.frame_around(bare.slice(0, 0), [], crcs[:0])
+    none = around.frame(bare.slice(0, 0), [], crcs[:0])
     assert (none.pieces, none.size, none.crc32c) == ([], 0, 0)
 
 
@@ -539,9 +539,9 @@ def test_an_example_over_the_limit_in_sum_names_its_row(
     with pytest.raises(EncodingError, match="row 2 of the batch"):
         ExampleEncoder(batch.schema).encode(batch)
     small = pa.record_batch({"a": ["x", "y"]})
-    encoder = ExampleEncoder(small.schema, split_at="image")
+    encoder = AroundValues(small.schema, "image")
     with pytest.raises(EncodingError, match="row 2 of the batch"):
-        encoder.frame_around(small, [b"", bytes(90)], np.zeros(2, np.uint32))
+        encoder.frame(small, [b"", bytes(90)], np.zeros(2, np.uint32))
     fits = pa.record_batch({"a": ["y" * 82]})
     (data,) = ExampleEncoder(fits.schema).encode(fits).to_pylist()
     assert len(data) <= 100
@@ -634,7 +634,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(EncodingError, match="'a' more than once"):
         ExampleEncoder(twice)
     with pytest.raises(EncodingError, match="'image' more than once"):
-        ExampleEncoder(pa.schema([("image", pa.int64())]), split_at="image")
+        AroundValues(pa.schema([("image", pa.int64())]), "image")
 
 
 def test_a_batch_of_another_schema_is_refused() -> None:
@@ -646,13 +646,6 @@ def test_a_batch_of_another_schema_is_refused() -> None:
     same = pa.schema([pa.field("a", pa.int64(), False)], metadata={"k": "v"})
     batch = pa.RecordBatch.from_pylist([{"a": 1}], same)
     assert encoder.encode(batch).to_pylist() == oracle(batch)
-
-
-def test_framing_around_values_needs_a_place() -> None:
-    """Without `split_at` there is no feature whose values they are."""
-    batch = pa.record_batch({"a": [1]})
-    with pytest.raises(ValueError, match="split_at"):
-        ExampleEncoder(batch.schema).frame_around(batch, [b""], np.zeros(1, np.uint32))
 
 
 def test_encoding_does_not_change_the_batch() -> None:
