@@ -15,7 +15,7 @@ from transforms.core.infer.typed import (
     is_named_like_images,
     without_ending,
 )
-from transforms.core.rows.scalars import is_image_struct
+from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name

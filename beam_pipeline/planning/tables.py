@@ -56,7 +56,7 @@ from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes, holds_images
-from transforms.core.rows.coerce import with_nulls, with_points
+from transforms.core.rows.text_cells import with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.file_runs import RunReader, RunSource

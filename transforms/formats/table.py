@@ -342,7 +342,7 @@ class RowReader:
     def giving_floats(self, names: tuple[str, ...]) -> Self:
         """Returns the reader that may give columns of text as float32.
 
-        Only where `transforms.core.rows.coerce` gives the same floats, and where no
+        Only where `transforms.core.rows.text_cells` gives the same floats, and where no
         rule counts or refuses any of them.
         """
         return self

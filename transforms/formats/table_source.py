@@ -30,11 +30,11 @@ from transforms.core.model import (
 )
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
-from transforms.core.rows.coerce import plain_doubles, with_nulls, with_points
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.rounding import roundings_of
+from transforms.core.rows.text_cells import plain_doubles, with_nulls, with_points
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
 from transforms.formats.file_names import split_of_stem

@@ -18,7 +18,7 @@ from transforms.core.arrays import is_list, rows_holding
 from transforms.core.example.decoder import decode_examples
 from transforms.core.reasons import Reason
 from transforms.core.rows.common_type import PYTHON, as_type, plain_type
-from transforms.core.rows.scalars import is_image_struct
+from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns

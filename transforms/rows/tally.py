@@ -23,7 +23,7 @@ from transforms.core.model import Fact, RejectLog, Segment
 from transforms.core.rows.common_type import PYTHON, wider_type
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumbers
 from transforms.core.rows.python_kinds import python_value
-from transforms.core.rows.scalars import is_image_struct
+from transforms.core.rows.typed_cells import is_image_struct
 from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.rows.row_identity import RowRule
 from transforms.rows.row_types import Refusals

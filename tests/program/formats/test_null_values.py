@@ -14,7 +14,7 @@ from tests.support.image_sources import png
 from tests.support.outputs import rejects, rows
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files
-from transforms.core.rows.coerce import with_nulls
+from transforms.core.rows.text_cells import with_nulls
 from transforms.core.schema import Kind
 from transforms.errors import SpecError
 from transforms.publishing import target

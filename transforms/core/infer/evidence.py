@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list
-from transforms.core.rows.coerce import trimmed
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
+from transforms.core.rows.text_cells import trimmed
 from transforms.core.schema import Feature, InexactIntegers, Kind
 
 # Cells of each piece that are counted: enough to find frequent texts, and cheap.

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import stored_offsets
-from transforms.core.rows.coerce import MISSING_WORDS, cast_plain
 from transforms.core.rows.float32 import FLOAT32_EXACT
+from transforms.core.rows.text_cells import MISSING_WORDS, cast_plain
 from transforms.core.schema import Kind
 
 Cells: TypeAlias = pa.ChunkedArray | pa.StringArray

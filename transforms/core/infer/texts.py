@@ -43,20 +43,20 @@ from transforms.core.infer.plain_numbers import (
     with_missing_as_null,
 )
 from transforms.core.reasons import Reason
-from transforms.core.rows.coerce import (
-    INTEGER,
-    MISSING_WORDS,
-    ZERO_LED,
-    coerce,
-    trimmed,
-    without_missing,
-)
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
     LargeNumbers,
     doubles_of,
     large_places,
     unheld,
+)
+from transforms.core.rows.text_cells import (
+    INTEGER,
+    MISSING_WORDS,
+    ZERO_LED,
+    coerce,
+    trimmed,
+    without_missing,
 )
 from transforms.core.schema import Feature, Kind
 

@@ -57,7 +57,7 @@ from transforms.core.rows.cast import cast
 from transforms.core.rows.column import NULL_IN_LIST, decoded, is_list_view, plain
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.rows.python_kinds import python_value
-from transforms.core.rows.scalars import is_image_struct
+from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import InputError
 

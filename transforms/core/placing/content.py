@@ -44,7 +44,13 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, offsets_of, raw_values
 from transforms.core.placing.identity import hash_texts
 from transforms.core.placing.placement import UInt64s, origin_bases, splitmix64
-from transforms.core.rows.coerce import DECIMAL, INTEGER, NUMBER_WORD, trimmed, zero_led
+from transforms.core.rows.text_cells import (
+    DECIMAL,
+    INTEGER,
+    NUMBER_WORD,
+    trimmed,
+    zero_led,
+)
 
 Mask = npt.NDArray[np.bool_]
 # The words of n values, and which of the values are present; None for all.

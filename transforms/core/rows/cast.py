@@ -1,6 +1,6 @@
 """Typed columns, and texts of several values, to the rows of a feature.
 
-    column of any Arrow type -> single values  (`scalars`, `timestamps`)
+    column of any Arrow type -> single values  (`typed_cells`)
                              -> lists, boxes   (`nested`, then the same for the items)
                              -> tensors        (`nested`, `tensors`)
 
@@ -29,8 +29,8 @@ from transforms.core.rows.column import (
     rows_with_faults,
 )
 from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
-from transforms.core.rows.scalars import scalars
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
+from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import BOX_SIDES, Feature, Kind, row_type
 from transforms.errors import EncodingError
 

@@ -1,6 +1,6 @@
 """The cells of a column after conversion: values, and why some do not fit.
 
-Shared by `coerce`, `scalars`, `nested`, `timestamps` and `tensors`.
+Shared by `text_cells`, `typed_cells`, `nested` and `tensors`.
 """
 
 import dataclasses

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from transforms.core.arrays import numpy_mask, rows_with
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.cast import cast
-from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import (
     NULL_IN_LIST,
     Column,
@@ -28,6 +27,7 @@ from transforms.core.rows.column import (
 )
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_kinds import python_value
+from transforms.core.rows.text_cells import coerce
 from transforms.core.schema import (
     Feature,
     Kind,

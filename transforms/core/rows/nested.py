@@ -21,7 +21,7 @@ A null list is missing and an empty one is a value. A null within a list is a fa
 (MISSING_VALUE): a tf.train.Example has no room for it.
 
 Lists as text are read one by one, by Python's json: their nesting is no regular
-language. Numbers stay texts meanwhile, so that the rules of `coerce` decide on them.
+language. Numbers stay texts meanwhile, so that the rules of `text_cells` decide.
 """
 
 import dataclasses

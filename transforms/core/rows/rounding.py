@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, numpy_mask, raw_values
 from transforms.core.model import Rounding
-from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import decoded
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
@@ -26,6 +25,7 @@ from transforms.core.rows.float32 import (
     large_places,
 )
 from transforms.core.rows.nested import Nested, nested_lists, nested_texts
+from transforms.core.rows.text_cells import coerce
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import shortened
 

@@ -5,7 +5,7 @@
 
 | dtype           | elements                                                          |
 | --------------- | ----------------------------------------------------------------- |
-| int8 to uint64  | integers and bools inside it; never floats                        |
+| int8 to uint64  | integers and bools inside it; floats that are whole               |
 | float16, 32, 64 | floats: finite stays finite; integers: only those it holds exactly |
 | bool            | bools                                                             |
 | string          | text and bytes; "proto" only                                      |
@@ -33,8 +33,6 @@ Source: TensorFlow 2.21, `tensorflow/core/framework/tensor.proto`,
 `tensor_shape.proto`, `types.proto`.
 """
 
-import decimal
-import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -42,16 +40,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, numpy_type, offsets_of, raw_values
+from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 from transforms.core.example.varint import varint
 from transforms.core.reasons import Reason
-from transforms.core.rows.coerce import (
-    INTEGER,
-    coerce,
-    exact_float,
-    trimmed,
-    without_missing,
-)
 from transforms.core.rows.column import (
     Column,
     Faults,
@@ -62,10 +53,16 @@ from transforms.core.rows.column import (
     nothing_fits,
     present_faults,
     rows_with_faults,
-    without,
 )
 from transforms.core.rows.nested import Nested, fitted
-from transforms.core.rows.scalars import exact_floats, scalars
+from transforms.core.rows.text_cells import exact_float, trimmed, without_missing
+from transforms.core.rows.typed_cells import (
+    decimal_text,
+    exact_floats,
+    integers,
+    narrow_floats,
+    scalars,
+)
 from transforms.core.schema import Feature, Kind
 
 _CONTENT = b"\x22"
@@ -90,9 +87,6 @@ DATA_TYPES: Mapping[str, int] = {
 """Names of dtypes to the numbers of `DataType`."""
 PROTO = "proto"
 
-_UINT64 = range(2**64)
-# Characters of the largest uint64, with a sign.
-_UINT64_CHARS = 21
 
 Ints = npt.NDArray[np.int64]
 Elements = npt.NDArray[np.generic]
@@ -160,83 +154,19 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
     Missing values do not fit. Elements that do not fit are undefined.
     """
     values = decoded(values)
-    if dtype == "bool":
+    target = pa.from_numpy_dtype(np.dtype(dtype))
+    if pa.types.is_null(values.type):
+        cells = Column(values.cast(target))
+    elif pa.types.is_boolean(target):
         cells = scalars(values, Feature("", Kind.BOOL))
-    elif pa.types.is_null(values.type):
-        cells = Column(values.cast(pa.from_numpy_dtype(np.dtype(dtype))))
+    elif pa.types.is_floating(target):
+        cells = _floats(values, target)
     else:
-        target = pa.from_numpy_dtype(np.dtype(dtype))
-        is_float = np.dtype(dtype).kind == "f"
-        cells = (_floats if is_float else _integers)(values, target)
+        cells = integers(values, target)
     missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
     faults = first_fault(cells.faults, missing)
-    if dtype == "bool":
-        return numpy_mask(cells.values), faults
-    return raw_values(cells.values), faults
-
-
-def _integers(values: pa.Array, target: pa.DataType) -> Column:
-    kind = values.type
-    faults = None
-    if pa.types.is_string(kind) and pa.types.is_uint64(target):
-        values, faults = _unsigned_texts(values)
-    elif pa.types.is_boolean(kind):
-        values = values.cast(pa.uint8())
-    elif not (pa.types.is_integer(kind) or _is_whole(kind)):
-        cells = scalars(values, Feature("", Kind.INT64))
-        values, faults = cells.values, cells.faults
-    try:
-        return Column(values.cast(target), faults)
-    except pa.ArrowInvalid:
-        fits = _inside(values, target)
-    kept = pc.if_else(fits, values, pa.scalar(None, values.type))
-    beyond = fault(numpy_mask(pc.invert(fits)), Reason.OUT_OF_RANGE)
-    return Column(kept.cast(target), first_fault(faults, beyond))
-
-
-def _is_whole(kind: pa.DataType) -> bool:
-    return pa.types.is_decimal(kind) and kind.scale == 0
-
-
-def _inside(values: pa.Array, target: pa.DataType) -> pa.Array:
-    limits = np.iinfo(numpy_type(target))
-    low, high = int(limits.min), int(limits.max)
-    kind = values.type
-    if pa.types.is_decimal(kind):
-        kind = pa.decimal256(76, 0)
-        values = values.cast(kind)
-        least = pa.scalar(decimal.Decimal(low), kind)
-        most = pa.scalar(decimal.Decimal(high), kind)
-    else:
-        # Arrow cannot hold a limit outside the column's own type, which needs none.
-        own = np.iinfo(numpy_type(kind))
-        least = pa.scalar(max(low, int(own.min)), kind)
-        most = pa.scalar(min(high, int(own.max)), kind)
-    return pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
-
-
-def _unsigned_texts(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
-    """Returns texts as uint64, or as int64 where that holds all that fit."""
-    cells = coerce(texts, Feature("", Kind.INT64))
-    if cells.faults is None:
-        return cells.values, None
-    # One by one: numbers beyond int64 are rare.
-    faults = cells.faults.copy()
-    large: dict[int, int] = {}
-    for row in np.flatnonzero(faults).tolist():
-        text = texts[row].as_py().strip(" \t")
-        small = len(text) <= _UINT64_CHARS and re.fullmatch(INTEGER, text, re.ASCII)
-        if small and int(text) in _UINT64:
-            large[row], faults[row] = int(text), 0
-    rest = faults if faults.any() else None
-    if not large:
-        return cells.values, rest
-    below = numpy_mask(pc.less(cells.values, 0))
-    numbers = without(cells.values, below, Reason.OUT_OF_RANGE)
-    whole = numbers.values.to_pylist()
-    for row, number in large.items():
-        whole[row] = number
-    return pa.array(whole, pa.uint64()), first_fault(rest, numbers.faults)
+    of = numpy_mask if pa.types.is_boolean(target) else raw_values
+    return of(cells.values), faults
 
 
 def _floats(values: pa.Array, target: pa.DataType) -> Column:
@@ -247,20 +177,16 @@ def _floats(values: pa.Array, target: pa.DataType) -> Column:
         return exact_floats(values, target)
     if pa.types.is_boolean(kind):
         return nothing_fits(values, target, Reason.NOT_A_NUMBER)
-    faults = None
+    cells = Column(values)
     if pa.types.is_decimal(kind):
-        values = values.cast(pa.string())
+        values = decimal_text(values)
     if pa.types.is_string(values.type):
         # float16 is rounded from float64, as NumPy does it.
         cells = exact_float(trimmed(without_missing(values)), pa.float64())
-        values, faults = cells.values, cells.faults
-    if not pa.types.is_floating(values.type):
+    if not pa.types.is_floating(cells.values.type):
         return nothing_fits(values, target, Reason.WRONG_TYPE)
-    cast = values.cast(target)
-    infinite = np.isinf(raw_values(cast))
-    if infinite.any():
-        infinite &= np.isfinite(raw_values(values)) & numpy_mask(values.is_valid())
-    return Column(cast, first_fault(faults, fault(infinite, Reason.OUT_OF_RANGE)))
+    found = narrow_floats(cells.values, target)
+    return Column(found.values, first_fault(cells.faults, found.faults))
 
 
 def tensors(found: Nested, feature: Feature) -> Column:
@@ -276,20 +202,17 @@ def tensors(found: Nested, feature: Feature) -> Column:
         contents = string_values(pc.fill_null(cells.values, b""), found.starts)
     else:
         items, items_faults = elements(found.values, feature.dtype)
-        contents = _contents(items, found.starts)
+        data = np.ascontiguousarray(items, items.dtype.newbyteorder("<"))
+        offsets = pa.py_buffer(found.starts * data.itemsize)
+        buffers = [None, offsets, pa.py_buffer(data)]
+        rows = len(found.starts) - 1
+        contents = pa.Array.from_buffers(pa.large_binary(), rows, buffers, 0)
     faults = first_fault(
         found.faults,
         fault(misshapen, Reason.WRONG_SHAPE),
         rows_with_faults(items_faults, found.starts),
     )
     return _encoded(contents, sizes, faults, found.present, feature)
-
-
-def _contents(items: Elements, starts: Ints) -> pa.LargeBinaryArray:
-    data = np.ascontiguousarray(items, items.dtype.newbyteorder("<"))
-    offsets = pa.py_buffer(starts * data.itemsize)
-    buffers = [None, offsets, pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers, 0)
 
 
 def _encoded(

@@ -39,8 +39,8 @@ from transforms.core.rows.cast import cast_nested
 from transforms.core.rows.column import Column, complaint, taken
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of
-from transforms.core.rows.scalars import scalars
 from transforms.core.rows.tensors import STRING, elements, tensors
+from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 

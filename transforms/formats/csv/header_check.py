@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import offsets_of
 from transforms.core.infer.columns import infer_columns
-from transforms.core.rows.coerce import (
+from transforms.core.rows.text_cells import (
     DECIMAL,
     MISSING_WORDS,
     NUMBER_WORD,

@@ -2,9 +2,9 @@
 
 Columns are of text. Those of floats may be parsed as numbers, without texts between:
 Arrow reads a text to float32 in the same way from a file and from a column of texts. So
-the values are those of `transforms.core.rows.coerce`, but where its rules refuse what
-Arrow takes (`007`, `nan(1)`), or count what float32 rounds: blocks with such cells are
-read as text.
+the values are those of `transforms.core.rows.text_cells`, but where its rules refuse
+what Arrow takes (`007`, `nan(1)`), or count what float32 rounds: blocks with such cells
+are read as text.
 """
 
 import dataclasses

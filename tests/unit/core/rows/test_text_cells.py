@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transforms.core.model import Reason
-from transforms.core.rows.coerce import (
+from transforms.core.rows.column import complaint
+from transforms.core.rows.text_cells import (
     MISSING_WORDS,
     coerce,
     plain_doubles,
     with_points,
 )
-from transforms.core.rows.column import complaint
 from transforms.core.schema import Feature, Kind, row_type
 
 INT64 = Feature("n", Kind.INT64)

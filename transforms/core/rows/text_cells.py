@@ -1,0 +1,439 @@
+"""Texts as numbers, bools and times: a cast of the whole column, or rules by pattern.
+
+| kind      | accepted                                       | missing               |
+| --------- | ---------------------------------------------- | --------------------- |
+| int64     | whole decimals inside int64: 7, 7.0, 1.5e3     | null, `MISSING_WORDS` |
+| float     | decimals, `nan`, `[+-]inf`, `[+-]infinity`     | null, `MISSING_WORDS` |
+| bool      | `true`, `false` in any case                    | null, `MISSING_WORDS` |
+| timestamp | ISO 8601: a date, or with hh:mm[:ss[.f]][zone] | null, `MISSING_WORDS` |
+| other     | any text                                       | null                  |
+
+Spaces and tabs around numbers and times are ignored. A leading zero is refused because
+a number would lose it; a decimal beyond float32 because it would become infinite; a
+whole number that float32 does not hold where the feature says so; an instant that the
+unit does not hold. No zone is UTC. Source: ISO 8601:2004, RFC 3339.
+"""
+
+import datetime
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import numpy_mask, offsets_of, raw_values
+from transforms.core.reasons import Reason
+from transforms.core.rows.column import (
+    Column,
+    fault,
+    first_fault,
+    number_of,
+    without,
+)
+from transforms.core.rows.float32 import FLOAT32_EXACT, unheld_texts
+from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
+
+Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray, pa.Array | pa.ChunkedArray)
+
+MISSING_WORDS = ("NA", "N/A", "null", "None")
+PER_SECOND: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+# Patterns for RE2 on text trimmed of spaces and tabs; `$` is the end of the text.
+INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
+DECIMAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+NUMBER_WORD = r"^(?i:nan|[+-]?inf|[+-]?infinity)$"
+ZERO_LED = r"^[+-]?0[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
+# The same with a decimal comma, and perhaps points between thousands. Without a comma
+# such a number begins with another digit than 0: 0.217 has a decimal point.
+_GROUPED = r"^[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]{1,3}(\.[0-9]{3})+,[0-9]*)$"
+_WITH_COMMA = r"^[+-]?([0-9]+(,[0-9]*)?|,[0-9]+)([eE][+-]?[0-9]+)?$"
+# All integers of up to 18 digits are inside int64.
+_SHORT = r"^[+-]?(0|[1-9][0-9]{0,17})$"
+# Times that Arrow reads as the rules do, the unit that holds them, and their zone. Days
+# that some months or years lack are left out: Arrow would fail for the whole column.
+_DATE = (
+    r"^[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+_CLOCK = r"[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)$"
+_SECONDS, _NANOS = r"(?::[0-5][0-9](?:\.[0-9]{1,6})?)?", r":[0-5][0-9]\.[0-9]{7,9}"
+# The years that int64 nanoseconds hold.
+_NEAR = r"^(?:1[7-9]|2[01])" + _DATE[1:].replace("{4}", "{2}") + _CLOCK + _NANOS
+_FORMS: tuple[tuple[str, str, str | None], ...] = (
+    (f"{_DATE}(?:{_CLOCK}{_SECONDS})?$", "us", None),
+    (f"{_DATE}{_CLOCK}{_SECONDS}{_ZONE}", "us", "UTC"),
+    (f"{_NEAR}$", "ns", None),
+    (f"{_NEAR}{_ZONE}", "ns", "UTC"),
+)
+_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[ Tt]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+    r"(?:[Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?)?"
+)
+_PARTS = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?")
+
+# Cells that are cast first, for Arrow tries all cells after one has failed; it repeats
+# a cell in its error, so that long ones are left to the rules.
+_PROBE_CELLS, _PROBE_BYTES = 256, 1 << 20
+# Cells that are looked at together: the arrays of a step stay in the cache.
+_PIECE = 16_384
+# The bits of a float64 that float32 lacks, and their value halfway between two float32.
+_BEYOND_FLOAT32, _HALFWAY = np.uint64(2**29 - 1), np.uint64(2**28)
+_LEAST_NORMAL = 2.0**-126
+_INT64 = range(-(2**63), 2**63)
+
+_TARGETS: Mapping[Kind, pa.DataType] = {
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.BOOL: pa.bool_(),
+}
+
+
+def coerce(column: pa.Array, feature: Feature) -> Column:
+    """Returns n texts as n values of the feature's kind; null is missing."""
+    kind = feature.kind
+    if kind is Kind.TIMESTAMP:
+        return _instants(trimmed(without_missing(column)), feature.unit or "s")
+    if kind not in _TARGETS:
+        # Every text fits. Readers have found those that are not valid UTF-8.
+        return Column(column.cast(row_type(feature)))
+    found = _coerced(column, kind)
+    if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
+        unheld = unheld_texts(column, found.values)
+        if unheld is not None:
+            rest = without(found.values, unheld, Reason.NOT_FLOAT32)
+            return Column(rest.values, first_fault(rest.faults, found.faults))
+    return found
+
+
+def _coerced(column: pa.Array, kind: Kind) -> Column:
+    values = cast_plain(column, kind)
+    if values is not None:
+        return Column(values)
+    column = without_missing(column)
+    if kind is Kind.BOOL:
+        words = pa.array(["false", "true"])
+        index = pc.index_in(pc.ascii_lower(column), value_set=words)
+        bad = numpy_mask(pc.and_(column.is_valid(), index.is_null()))
+        return Column(pc.cast(index, pa.bool_()), fault(bad, Reason.NOT_A_BOOL))
+    column = trimmed(column)
+    # Try again: missing words and spaces may have been all that failed.
+    values = cast_plain(column, kind)
+    if values is not None:
+        return Column(values)
+    if kind is Kind.FLOAT:
+        return exact_float(column, pa.float32())
+    # pandas writes whole floats as 7.0.
+    ends = pc.ends_with(column, ".0")
+    cut = pc.if_else(ends, pc.utf8_slice_codeunits(column, 0, -2), column)
+    values = cast_plain(cut, kind)
+    return exact_int64(column) if values is None else Column(values, pointed=True)
+
+
+def without_missing(column: pa.Array) -> pa.Array:
+    """Returns the column with the words that mean "no number" made null."""
+    words = pc.is_in(column, value_set=pa.array(MISSING_WORDS))
+    if not pc.any(words).as_py():
+        return column
+    return pc.if_else(words, pa.scalar(None, pa.string()), column)
+
+
+def trimmed(column: pa.Array) -> pa.Array:
+    """Returns the column without the spaces and tabs around its texts."""
+    return pc.ascii_trim(column, " \t")
+
+
+def cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
+    """Returns texts cast to int64, float or bool; None if any needs the rules."""
+    probe = column.slice(0, _PROBE_CELLS)
+    offsets = offsets_of(probe)
+    if offsets[-1] - offsets[0] > _PROBE_BYTES:
+        return None
+    try:
+        pc.cast(probe, _TARGETS[kind])
+        values = pc.cast(column, _TARGETS[kind])
+    except pa.ArrowInvalid:
+        return None
+    if kind is Kind.BOOL:
+        # Arrow takes 1 and 0 too; the words have four letters or five.
+        shortest = pc.min(pc.binary_length(column)).as_py()
+        return values if shortest is None or shortest >= 4 else None
+    if zero_led(column):
+        return None
+    # Arrow reads 1e39 as infinite and nan(1) as a number.
+    if kind is Kind.FLOAT and not pc.all(pc.is_finite(values), min_count=0).as_py():
+        return None
+    return values
+
+
+def plain_doubles(column: pa.Array) -> pa.DoubleArray | None:
+    """Returns texts as float64 that round to the same float32 as the texts do.
+
+    None if a text is no plain number, may give another float32 when it is rounded
+    twice, or is so large that float32 lacks whole numbers.
+    """
+    try:
+        pc.cast(column.slice(0, _PROBE_CELLS), pa.float64())
+        doubles = pc.cast(column, pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    values = raw_values(doubles)
+    sizes = np.abs(values)
+    sure = (values.view(np.uint64) & _BEYOND_FLOAT32) != _HALFWAY
+    sure &= (sizes < FLOAT32_EXACT) & ((sizes >= _LEAST_NORMAL) | (sizes == 0))
+    return doubles if sure.all() and not zero_led(column) else None
+
+
+def zero_led(column: pa.Array) -> bool:
+    """Tells if a cell may start like 007, -01 or 0x1f; the cast has accepted all."""
+    buffer = column.buffers()[2]
+    if len(column) == column.null_count or buffer is None:
+        return False
+    data = np.frombuffer(buffer, np.uint8)
+    for start in range(0, len(column), _PIECE):
+        offsets = offsets_of(column.slice(start, _PIECE))
+        at, ends = offsets[:-1], offsets[1:]
+        first = data.take(at, mode="clip")
+        at = at + ((first == ord("-")) | (first == ord("+")))
+        # Null cells may hold anything; a false alarm costs only time.
+        zeros = (data.take(at, mode="clip") == ord("0")) & (ends - at > 1)
+        second = data.take(at[zeros] + 1, mode="clip")
+        if ((second != ord(".")) & (second | 0x20 != ord("e"))).any():
+            return True
+    return False
+
+
+def exact_float(column: pa.Array, target: pa.DataType) -> Column:
+    """Returns texts, trimmed and without missing words, as float32 or float64."""
+    decimal = pc.match_substring_regex(column, DECIMAL)
+    # Only the few cells that are no decimals are matched with the second pattern.
+    bad = numpy_mask(pc.invert(decimal))
+    others = np.flatnonzero(bad)
+    words = pc.match_substring_regex(column.take(pa.array(others)), NUMBER_WORD)
+    bad[others[numpy_mask(words)]] = False
+    numbers = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), column)
+    values = pc.cast(numbers, target)
+    beyond = numpy_mask(pc.and_(decimal, pc.is_inf(values)))
+    rest = without(values, beyond, Reason.OUT_OF_RANGE)
+    return Column(
+        rest.values, first_fault(rest.faults, fault(bad, Reason.NOT_A_NUMBER))
+    )
+
+
+def exact_int64(column: pa.Array) -> Column:
+    """Returns texts, trimmed and without missing words, as int64."""
+    short = pc.match_substring_regex(column, _SHORT)
+    plain = pc.if_else(short, column, pa.scalar(None, pa.string()))
+    values = pc.cast(pc.ascii_ltrim(plain, "+"), pa.int64())
+    bad = numpy_mask(pc.invert(short))
+    others = np.flatnonzero(bad)
+    decimal = pc.match_substring_regex(column.take(pa.array(others)), DECIMAL)
+    others = others[numpy_mask(decimal)]
+    faults = bad * np.uint8(number_of(Reason.NOT_AN_INTEGER))
+    found = _with_each(Column(values, faults), column, others, _whole)
+    among = pa.array(others)
+    held = column.take(among).filter(found.values.take(among).is_valid())
+    is_pointed = pc.any(pc.match_substring_regex(held, "[.eE]")).as_py()
+    return Column(found.values, found.faults, bool(is_pointed))
+
+
+def _with_each(
+    cells: Column,
+    texts: pa.Array,
+    places: npt.NDArray[np.int64],
+    rule: Callable[[str], int | Reason],
+) -> Column:
+    """Returns cells with what a rule gives for the texts at some places."""
+    faults = np.zeros(len(texts), np.uint8) if cells.faults is None else cells.faults
+    values = cells.values
+    if len(places):
+        encoded = texts.take(pa.array(places)).dictionary_encode()
+        found = [rule(text) for text in encoded.dictionary.to_pylist()]
+        numbers = [v if isinstance(v, int) else None for v in found]
+        where = np.zeros(len(texts), np.bool_)
+        where[places] = True
+        replaced = pa.array(numbers, values.type).take(encoded.indices)
+        values = pc.replace_with_mask(values, pa.array(where), replaced)
+        why = [0 if isinstance(v, int) else number_of(v) for v in found]
+        faults = faults.copy()
+        faults[places] = np.array(why, np.uint8)[encoded.indices.to_numpy()]
+    return Column(values, faults if faults.any() else None)
+
+
+def coerce_uint64(column: pa.Array, feature: Feature) -> Column:
+    """Returns texts as uint64, by the rules of int64."""
+    found = coerce(column, feature)
+    below = numpy_mask(pc.less(found.values, 0))
+    rest = without(found.values, below, Reason.OUT_OF_RANGE)
+    faults = first_fault(found.faults, rest.faults)
+    values = rest.values.cast(pa.uint64())
+    if found.faults is None:
+        return Column(values, faults)
+    beyond = np.flatnonzero(found.cells_with(Reason.OUT_OF_RANGE))
+
+    def rule(text: str) -> int | Reason:
+        return _whole(text.strip(" \t"), range(2**64))
+
+    return _with_each(Column(values, faults), column, beyond, rule)
+
+
+def _whole(text: str, inside: range = _INT64) -> int | Reason:
+    """Returns the integer that a decimal is; no number passes through a float."""
+    match = _PARTS.fullmatch(text)
+    assert match is not None, "the text is a decimal"
+    sign, whole, fraction, exponent = match.groups("")
+    digits = (whole + fraction).lstrip("0")
+    kept = digits.rstrip("0")
+    if not kept:
+        return 0
+    size = exponent.lstrip("+-0")[:9] or "0"
+    power = -int(size) if exponent.startswith("-") else int(size)
+    zeros = power + len(digits) - len(kept) - len(fraction)
+    if zeros < 0:
+        return Reason.NOT_AN_INTEGER
+    if len(kept) + zeros > 20:
+        return Reason.OUT_OF_RANGE
+    number = int(f"{sign}{kept}{'0' * zeros}")
+    return number if number in inside else Reason.OUT_OF_RANGE
+
+
+def rescaled(counts: pa.Array, found: int, wanted: int) -> Column:
+    """Returns int64 counts of one unit as counts of another, where it holds them."""
+    if wanted < found:
+        each = found // wanted
+        whole, rest = np.divmod(raw_values(counts), each)
+        present = numpy_mask(counts.is_valid())
+        values = pa.array(whole, pa.int64(), mask=~present)
+        return without(values, (rest != 0) & present, Reason.OUT_OF_RANGE)
+    factor = wanted // found
+    try:
+        return Column(pc.multiply_checked(counts, factor))
+    except pa.ArrowInvalid:
+        most = (2**63 - 1) // factor
+    beyond = pc.or_(pc.greater(counts, most), pc.less(counts, -(2**63 // factor)))
+    return without(pc.multiply(counts, factor), numpy_mask(beyond), Reason.OUT_OF_RANGE)
+
+
+def _instants(texts: pa.Array, unit: str) -> Column:
+    """Returns ISO 8601, trimmed and without missing words, as counts of the unit."""
+    scale = PER_SECOND[unit]
+    found = Column(pa.nulls(len(texts), pa.int64()), np.zeros(len(texts), np.uint8))
+    left = texts
+    for form, known, zone in _FORMS:
+        if left.null_count == len(left):
+            break
+        plain = pc.match_substring_regex(left, form)
+        some = pc.if_else(plain, left, pa.scalar(None, pa.string()))
+        if some.null_count == len(left):
+            continue
+        counts = pc.cast(some, pa.timestamp(known, zone)).cast(pa.int64())
+        part = rescaled(counts, PER_SECOND[known], scale)
+        values = pc.coalesce(found.values, part.values)
+        found = Column(values, first_fault(found.faults, part.faults))
+        left = pc.if_else(plain, pa.scalar(None, pa.string()), left)
+    others = np.flatnonzero(numpy_mask(left.is_valid()))
+    rule = functools.partial(_instant, scale=scale)
+    return _with_each(found, texts, others, rule)
+
+
+def _instant(text: str, scale: int) -> int | Reason:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return Reason.NOT_A_TIMESTAMP
+    *numbers, fraction, sign, ahead, minutes = match.groups("0")
+    year, month, day, hour, minute, second = map(int, numbers)
+    offset = int(ahead) * 3600 + int(minutes) * 60
+    if int(ahead) > 23 or int(minutes) > 59:
+        return Reason.NOT_A_TIMESTAMP
+    try:
+        # 400 years are a whole number of weeks and of days; Python lacks the year 0.
+        moved = datetime.datetime(year or 400, month, day, hour, minute, second)
+    except ValueError:
+        return Reason.NOT_A_TIMESTAMP
+    days = moved.toordinal() - 719_163 - (0 if year else 146_097)
+    seconds = days * 86_400 + hour * 3600 + minute * 60 + second
+    seconds += offset if sign == "-" else -offset
+    whole, rest = divmod(int(fraction) * scale, 10 ** len(fraction))
+    count = seconds * scale + whole
+    return count if not rest and count in _INT64 else Reason.OUT_OF_RANGE
+
+
+def with_points(
+    columns: Mapping[str, Texts], features: Iterable[Feature], decimal: str
+) -> Mapping[str, Texts]:
+    """Returns the columns; numbers with a decimal comma have a decimal point instead.
+
+    What has a decimal point gets a comma, and is no number then. Only columns of text
+    that become numbers change.
+
+    Args:
+      columns: of any types, by name.
+      features: what they become.
+      decimal: the decimal character of the source, "." or ",".
+    """
+    if decimal == ".":
+        return columns
+    out = dict(columns)
+    for feature in features:
+        name = feature.source_column
+        if feature.kind not in (Kind.INT64, Kind.FLOAT) or feature.pattern:
+            continue
+        column = columns.get(name)
+        if column is None or not pa.types.is_string(column.type):
+            continue
+        if isinstance(column, pa.ChunkedArray):
+            chunks = [_pointed(chunk, feature.separator) for chunk in column.chunks]
+            out[name] = pa.chunked_array(chunks, pa.string())
+        else:
+            out[name] = _pointed(column, feature.separator)
+    return out
+
+
+def _pointed(column: pa.StringArray, separator: str) -> pa.StringArray:
+    if separator:
+        lists = pc.split_pattern(column, separator)
+        items = _pointed(lists.values, "")
+        lists = pa.ListArray.from_arrays(lists.offsets, items)
+        joined = pc.binary_join(lists, separator)
+        return pc.if_else(column.is_valid(), joined, column)
+    texts = trimmed(column)
+    grouped = pc.match_substring_regex(texts, _GROUPED)
+    number = pc.or_(grouped, pc.match_substring_regex(texts, _WITH_COMMA))
+    other = pc.match_substring_regex(texts, DECIMAL)
+    whole = pc.replace_substring(texts, ".", "")
+    whole = pc.replace_substring_regex(whole, r"^([+-]?)0+([0-9])", r"\1\2")
+    pointed = pc.replace_substring(pc.if_else(grouped, whole, texts), ",", ".")
+    refused = pc.replace_substring(texts, ".", ",")
+    return pc.case_when(pc.make_struct(number, other), pointed, refused, column)
+
+
+def with_nulls(
+    columns: Mapping[str, Texts], words: Sequence[str]
+) -> Mapping[str, Texts]:
+    """Returns the columns; texts that are one of the words are null.
+
+    Spaces and tabs around them do not count, as around numbers. Columns of another
+    type than string stay as they are.
+
+    Args:
+      columns: of any types, by name.
+      words: the texts; "" is for empty texts that are not null, such as quoted cells.
+    """
+    if not words:
+        return columns
+    known = trimmed(pa.array(words, pa.string()))
+    return {name: _with_nulls(column, known) for name, column in columns.items()}
+
+
+def _with_nulls(column: Texts, words: pa.StringArray) -> Texts:
+    if not pa.types.is_string(column.type):
+        return column
+    found = pc.is_in(trimmed(column), value_set=words)
+    if not pc.any(found).as_py():
+        return column
+    return pc.if_else(found, pa.scalar(None, pa.string()), column)

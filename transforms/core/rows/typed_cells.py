@@ -1,0 +1,289 @@
+"""Typed columns as single values of a kind, and those that do not fit.
+
+| kind      | taken as it is     | taken with a check                               |
+| --------- | ------------------ | ------------------------------------------------ |
+| int64     | integers, bools,   | uint64, decimals, floats: whole, inside int64;   |
+|           | durations (count)  | text by the rules of `text_cells`                |
+| float     | float16, float32   | float64: finite stays finite; integers: exactly  |
+|           |                    | what float32 holds; decimals and text: rounded,  |
+|           |                    | whole float64 and text as the feature says       |
+| bool      | bools              | text by its rules. Never a number                |
+| text      | text, bools, dates,| bytes: UTF-8. Floats become the shortest decimal |
+|           | times, numbers     | that reads back as the same number               |
+| label     | as text            | never a float: it names no class                 |
+| bytes     | bytes, text        |                                                  |
+| timestamp | integers (counts)  | dates, timestamps, no zone is UTC; text by rules |
+| image     | inline: bytes, or the `bytes` of a struct of `bytes` and `path`; else  |
+|           | text, or the `path` of such a struct                                  |
+
+Dictionaries, run-end encoded columns and extension types count as what they hold.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import (
+    is_bytes,
+    is_list,
+    is_number,
+    numpy_mask,
+    numpy_type,
+    raw_values,
+)
+from transforms.core.reasons import Reason
+from transforms.core.rows.column import (
+    Column,
+    fault,
+    first_fault,
+    narrowed,
+    nothing_fits,
+    plain,
+    present_faults,
+    taken,
+    valid_text,
+    without,
+)
+from transforms.core.rows.float32 import is_large, unheld
+from transforms.core.rows.text_cells import (
+    PER_SECOND,
+    coerce,
+    coerce_uint64,
+    rescaled,
+)
+from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
+
+
+def scalars(column: pa.Array, feature: Feature) -> Column:
+    """Returns a column's values as single values of the feature's kind.
+
+    The feature's shape does not count: this is for each of a list's values too.
+    """
+    column = plain(column)
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        # Each distinct value is looked at once.
+        distinct = scalars(column.dictionary, feature)
+        values = taken(distinct.values, column.indices)
+        if distinct.faults is None:
+            return Column(values)
+        at = pc.fill_null(column.indices, 0).to_numpy()
+        absent = numpy_mask(column.is_null())
+        return Column(values, present_faults(distinct.faults.take(at), absent))
+    target = row_type(Feature("", feature.kind, inline=feature.inline))
+    if pa.types.is_null(kind):
+        return Column(pa.nulls(len(column), target))
+    if is_list(kind):
+        return nothing_fits(column, target, Reason.WRONG_SHAPE)
+    if is_image_struct(kind) and feature.kind is not Kind.IMAGE:
+        # A file that is no image: its path is a text, and it itself is bytes.
+        field = "path" if feature.kind is Kind.TEXT else "bytes"
+        return scalars(pc.struct_field(column, field), feature)
+    if pa.types.is_string(kind) and feature.kind in _OF_TEXT:
+        return coerce(column, feature)
+    found = _RULES[feature.kind](column, feature)
+    return nothing_fits(column, target, Reason.WRONG_TYPE) if found is None else found
+
+
+def _int64(column: pa.Array, _: Feature) -> Column | None:
+    kind = column.type
+    is_count = pa.types.is_boolean(kind) or pa.types.is_duration(kind)
+    return integers(column, pa.int64()) if is_count or is_number(kind) else None
+
+
+def integers(column: pa.Array, target: pa.DataType) -> Column:
+    """Returns numbers, bools, durations or texts as integers of a type."""
+    kind = column.type
+    faults = None
+    if pa.types.is_decimal(kind):
+        column = decimal_text(column)
+    if pa.types.is_string(column.type):
+        cells = coerce_uint64 if pa.types.is_uint64(target) else coerce
+        found = cells(column, Feature("", Kind.INT64))
+        column, faults = found.values, found.faults
+    elif pa.types.is_floating(kind):
+        numbers = raw_values(column).astype(np.float64, copy=False)
+        present = numpy_mask(column.is_valid())
+        # NaN and infinities are not whole.
+        whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+        inside = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
+        fits = whole & inside & present
+        column = pa.array(np.where(fits, numbers, 0).astype(np.int64), mask=~fits)
+        not_whole = fault(~whole & present, Reason.NOT_AN_INTEGER)
+        faults = first_fault(not_whole, fault(~inside & present, Reason.OUT_OF_RANGE))
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_duration(kind):
+        column = column.cast(pa.int64())
+    elif not pa.types.is_integer(kind):
+        return scalars(column, Feature("", Kind.INT64))
+    try:
+        return Column(column.cast(target), faults)
+    except pa.ArrowInvalid:
+        limits, numbers = np.iinfo(numpy_type(target)), raw_values(column)
+    beyond = (numbers < limits.min) | (numbers > limits.max)
+    beyond &= numpy_mask(column.is_valid())
+    rest = without(column, beyond, Reason.OUT_OF_RANGE)
+    values = rest.values.cast(target, safe=False)
+    return Column(values, first_fault(faults, rest.faults))
+
+
+def decimal_text(column: pa.Array) -> pa.Array:
+    """Returns decimals as texts of all their digits, without an exponent."""
+    if column.type.scale < 0:
+        # Arrow would write 1.23E+4, which is no integer.
+        column = column.cast(pa.decimal256(76, 0))
+    return column.cast(pa.string())
+
+
+def _float(column: pa.Array, feature: Feature) -> Column | None:
+    kind = column.type
+    if pa.types.is_float32(kind):
+        return Column(column)
+    if pa.types.is_integer(kind):
+        try:
+            # Checks that they are within 2^24, below which float32 holds all.
+            return Column(column.cast(pa.float32()))
+        except pa.ArrowInvalid:
+            return exact_floats(column, pa.float32())
+    if pa.types.is_boolean(kind):
+        return nothing_fits(column, pa.float32(), Reason.NOT_A_NUMBER)
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        return coerce(decimal_text(column), feature)
+    if pa.types.is_decimal(kind):
+        # One by one: decimals without a fraction are hardly ever read as floats.
+        cells = coerce(decimal_text(column), Feature("", Kind.FLOAT))
+        pairs = zip(column.to_pylist(), cells.values.to_pylist(), strict=True)
+        kept = [a is None or b is None or int(a) == int(b) for a, b in pairs]
+        rest = without(cells.values, ~np.array(kept, np.bool_), Reason.OUT_OF_RANGE)
+        return Column(rest.values, first_fault(cells.faults, rest.faults))
+    if not pa.types.is_floating(kind):
+        return None
+    cells = narrow_floats(column, pa.float32())
+    if feature.inexact_integers is InexactIntegers.ROUND or not is_large(cells.values):
+        return cells
+    lost = unheld(raw_values(column).astype(np.float64, copy=False))
+    lost &= numpy_mask(column.is_valid())
+    rest = without(cells.values, lost, Reason.NOT_FLOAT32)
+    return Column(rest.values, first_fault(cells.faults, rest.faults))
+
+
+def narrow_floats(column: pa.Array, target: pa.DataType) -> Column:
+    """Returns floats as narrower ones: what is finite stays so, or does not fit."""
+    values = column.cast(target)
+    infinite = np.isinf(raw_values(values))
+    if not infinite.any():
+        return Column(values)
+    infinite &= np.isfinite(raw_values(column)) & numpy_mask(column.is_valid())
+    return without(values, infinite, Reason.OUT_OF_RANGE)
+
+
+def exact_floats(column: pa.Array, target: pa.DataType) -> Column:
+    """Returns integers as floats; those that the float type does not hold are bad."""
+    exact = raw_values(column)
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(numpy_type(target))
+    # One more than the largest integer is a power of two, which a float holds. A float
+    # of that size was rounded up, and converting it back would be undefined.
+    limit = 2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))
+    wide = rounded.astype(np.float64)
+    beyond = wide >= limit
+    present = numpy_mask(column.is_valid())
+    lost = beyond | (np.where(beyond, 0.0, wide).astype(exact.dtype) != exact)
+    values = pa.array(rounded, target, mask=~present)
+    return without(values, lost & present, Reason.OUT_OF_RANGE)
+
+
+def _bool(column: pa.Array, _: Feature) -> Column | None:
+    if pa.types.is_boolean(column.type):
+        return Column(column)
+    if is_number(column.type):
+        return nothing_fits(column, pa.bool_(), Reason.NOT_A_BOOL)
+    return None
+
+
+def _text(column: pa.Array, feature: Feature) -> Column | None:
+    kind = column.type
+    if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        return valid_text(column)
+    if pa.types.is_decimal(kind):
+        return Column(decimal_text(column))
+    if pa.types.is_floating(kind):
+        if feature.kind is Kind.LABEL:
+            return None
+        # Arrow's own cast writes 10000000001 as 1.0000000001e+10.
+        texts = raw_values(column).astype(str)
+        return Column(pa.array(texts, pa.string(), mask=~numpy_mask(column.is_valid())))
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    elif pa.types.is_duration(kind) or pa.types.is_nested(kind):
+        return None
+    try:
+        return Column(column.cast(pa.string()))
+    except pa.ArrowException:
+        # Dates before the year 1 and their like, which ISO 8601 does not write.
+        return None
+
+
+def _bytes(column: pa.Array, feature: Feature) -> Column | None:
+    kind = column.type
+    is_image = feature.kind is Kind.IMAGE
+    if is_image and pa.types.is_string(kind):
+        return None
+    if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        target = pa.large_binary() if is_image else pa.binary()
+        return Column(narrowed(column, target))
+    return None
+
+
+def is_image_struct(kind: pa.DataType) -> bool:
+    """Tells whether values are images, or other files, as Hugging Face stores them."""
+    return pa.types.is_struct(kind) and {f.name for f in kind} == {"bytes", "path"}
+
+
+def _image(column: pa.Array, feature: Feature) -> Column | None:
+    if is_image_struct(column.type):
+        wanted, other = ("bytes", "path") if feature.inline else ("path", "bytes")
+        found = scalars(pc.struct_field(column, wanted), feature)
+        held = pc.struct_field(column, other).is_valid()
+        elsewhere = numpy_mask(pc.and_(found.values.is_null(), held))
+        # The row has an image, but not in the field that the feature reads.
+        lacking = fault(elsewhere, Reason.MISSING_VALUE)
+        return Column(found.values, first_fault(found.faults, lacking))
+    if feature.inline:
+        return _bytes(column, feature)
+    if not is_bytes(column.type):
+        return None
+    found = valid_text(column)
+    # An empty path is none, for it would name the folder.
+    none = pa.scalar(None, pa.string())
+    return Column(
+        pc.if_else(pc.equal(found.values, ""), none, found.values), found.faults
+    )
+
+
+def _timestamp(column: pa.Array, feature: Feature) -> Column | None:
+    kind = column.type
+    scale = PER_SECOND[feature.unit or "s"]
+    if pa.types.is_integer(kind):
+        return _int64(column, feature)
+    if pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
+    elif not pa.types.is_timestamp(kind):
+        return None
+    return rescaled(column.cast(pa.int64()), PER_SECOND[column.type.unit], scale)
+
+
+_OF_TEXT = (Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.TIMESTAMP)
+_RULES: Mapping[Kind, Callable[[pa.Array, Feature], Column | None]] = {
+    Kind.INT64: _int64,
+    Kind.FLOAT: _float,
+    Kind.BOOL: _bool,
+    Kind.TEXT: _text,
+    Kind.LABEL: _text,
+    Kind.BYTES: _bytes,
+    Kind.IMAGE: _image,
+    Kind.TIMESTAMP: _timestamp,
+}
