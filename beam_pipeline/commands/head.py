@@ -18,7 +18,8 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
 from transforms.core.example.messages import parse_example
 from transforms.core.example.record_kind import check_kind
-from transforms.core.image.check import ImageFacts, check_image
+from transforms.core.image.check import check_image
+from transforms.core.image.formats import ImageInfo
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
@@ -389,9 +390,8 @@ def describe_bytes(value: bytes) -> str:
     parts = [f"{len(value):,} byte{'' if len(value) == 1 else 's'}"]
     if value[:2] in (b"\xff\xd8", b"\x89P", b"BM"):
         image = check_image(value, "none")
-        if isinstance(image, ImageFacts):
-            info = image.info
-            parts.append(f"{info.format.upper()} {info.width}x{info.height}")
+        if isinstance(image, ImageInfo):
+            parts.append(f"{image.format.upper()} {image.width}x{image.height}")
     if value:
         word = "starts " if len(value) > _MAX_BYTES else ""
         parts.append(f"{word}{value[:_MAX_BYTES].hex(' ')}")

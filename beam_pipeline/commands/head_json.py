@@ -15,7 +15,8 @@ from beam_pipeline.commands.head import (
     open_chosen,
 )
 from beam_pipeline.terminal.printing import json_text, print_text
-from transforms.core.image.check import ImageFacts, check_image
+from transforms.core.image.check import check_image
+from transforms.core.image.formats import ImageInfo
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Kind
 
@@ -103,7 +104,6 @@ def _bytes(value: bytes) -> dict[str, Any]:
         "sha256": hashlib.sha256(value).hexdigest(),
     }
     image = check_image(value, "none")
-    if isinstance(image, ImageFacts):
-        info = image.info
-        out |= {"format": info.format, "width": info.width, "height": info.height}
+    if isinstance(image, ImageInfo):
+        out |= {"format": image.format, "width": image.width, "height": image.height}
     return out

@@ -1,7 +1,7 @@
 """The results of image checks, without the fields that only a policy uses."""
 
 from transforms.core.image import check
-from transforms.core.image.check import ImageInfo
+from transforms.core.image.formats import ImageInfo
 from transforms.core.image.resize import MAX_PIXELS, Check
 from transforms.core.reasons import Fault
 
@@ -13,7 +13,7 @@ def check_image(
 ) -> ImageInfo | Fault:
     """Returns what TensorFlow would decode from an image, or the fault."""
     found = check.check_image(data, how, max_pixels)
-    return found if isinstance(found, Fault) else found.info
+    return found if isinstance(found, Fault) else ImageInfo(*found[:4])
 
 
 def fault_of(data: bytes, check: Check = "structure") -> Fault:

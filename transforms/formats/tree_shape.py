@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.image.check import check_image
-from transforms.core.image.foreign import name_format
+from transforms.core.image.formats import name_format
 from transforms.core.reasons import Fault
 from transforms.errors import InputError, bounded, first_few
 from transforms.formats.file_names import is_split_word
@@ -219,7 +219,7 @@ def _has_one_channel(head: bytes) -> bool:
     found = check_image(head, "none")
     if isinstance(found, Fault):
         return name_format(head) == "gif"
-    return found.components == 1
+    return found.depth == 1 or found.has_palette
 
 
 def _partners(

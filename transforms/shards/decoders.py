@@ -36,7 +36,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from transforms.core.image.foreign import name_format
+from transforms.core.image.formats import name_format
 from transforms.core.image.policy import (
     ImagePolicy,
     Prepare,

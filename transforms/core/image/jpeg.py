@@ -4,6 +4,7 @@ The layout is ITU-T T.81, annex B:
 
     FF D8                                   SOI, start of image
     FF marker | length, 2 bytes | payload   segments, length = payload + 2
+    FF C0     | length, 2 bytes | precision, 1 | height, 2 | width, 2 | components, 1
     FF DA     | length, 2 bytes | payload   SOS, start of scan, and behind it
     entropy-coded bytes                     FF 00 is a data byte FF, FF D0-D7 a restart
     ...                                     more segments and scans
@@ -13,11 +14,21 @@ All numbers are big-endian. The walk finds a file that is cut short. It reads ne
 tables nor entropy-coded bytes: only a decoder finds a wrong bit there.
 """
 
+import io
 import re
 import struct
-from typing import NamedTuple
 
-from transforms.errors import DamageError
+from PIL import Image, JpegImagePlugin
+
+from transforms.core.image.exif import read_orientation
+from transforms.core.image.formats import (
+    ImageInfo,
+    check_pixels,
+    damaged,
+    decoding,
+    unsupported,
+)
+from transforms.core.image.resize import Check
 
 _EOI, _SOS, _DNL, _COM = 0xD9, 0xDA, 0xDC, 0xFE
 _APP0, _APP1, _APP2, _APP14 = 0xE0, 0xE1, 0xE2, 0xEE
@@ -25,19 +36,9 @@ _EXIF_NAME, _XMP_NAME = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 _JFIF_NAME, _ADOBE_NAME, _MPF_NAME = b"JFIF\0", b"Adobe", b"MPF\0"
 
 _FRAMES = {
-    0xC0: "",
-    0xC1: "",
-    0xC2: "",
-    0xC3: "lossless JPEG",
-    0xC5: "differential JPEG",
-    0xC6: "differential JPEG",
-    0xC7: "differential JPEG",
-    0xC9: "",
-    0xCA: "",
-    0xCB: "lossless JPEG",
-    0xCD: "differential JPEG",
-    0xCE: "differential JPEG",
-    0xCF: "differential JPEG",
+    **dict.fromkeys((0xC0, 0xC1, 0xC2, 0xC9, 0xCA), ""),
+    **dict.fromkeys((0xC3, 0xCB), "lossless JPEG"),
+    **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "differential JPEG"),
 }
 """Start-of-frame markers -> the name of a kind that libjpeg does not decode, or "".
 
@@ -58,142 +59,158 @@ more scans than this is a decompression bomb. libjpeg-turbo's fuzzers use this l
 _find_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
 _mark_and_length = struct.Struct(">HH").unpack_from
+_frame = struct.Struct(">BHHB").unpack_from
 # SOI, EOI, restarts and TEM have no length; other codes are undefined.
 _WITH_LENGTH = frozenset([*range(0xFFC0, 0xFFD0), *range(0xFFDA, 0xFFFF)])
 # APP0, DHT, DQT and DRI: of no interest to any walk here.
 _PLAIN = frozenset([0xFFE0, 0xFFC4, 0xFFDB, 0xFFDD])
 _METADATA = frozenset([*range(_APP0, 0xF0), _COM, _DNL])
-_NOWHERE = slice(0, 0)
+_NONE = memoryview(b"")
+# Scaled decoding averages blocks. It must leave the filter twice the pixels of the
+# result, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
+_DRAFT_GAP = 2
 
 
-class JpegHeader(NamedTuple):
-    """The fields of the frame header, and where metadata is.
+def read_jpeg(data: bytes, check: Check, limit: int) -> ImageInfo:
+    """Reads the dimensions, and walks over the segments to the end of the image.
 
-    Attributes:
-      height: rows, 1 to 65,500.
-      width: columns, 1 to 65,500.
-      depth: channels as TensorFlow decodes them: 1 for gray, 3 for YCbCr, RGB, CMYK.
-      components: components in the file: 4 for CMYK.
-      progressive: whether its scans refine one another.
-      unsupported: name of the kind of JPEG, if TensorFlow cannot read it.
-      stop: where the frame header ends.
-      several: whether other images follow the first one (CIPA DC-007, MPF).
-      exif, xmp: start and stop of that segment's payload, without its name; of several,
-        the first EXIF and the last XMP. Those behind the frame header are ignored:
-        both standards require them before it.
-    """
+    Of several segments of metadata, the first EXIF and the last XMP count. Those behind
+    the frame header are ignored: both standards require them before it.
 
-    height: int
-    width: int
-    depth: int
-    components: int
-    progressive: bool
-    unsupported: str
-    stop: int
-    several: bool
-    exif: slice = _NOWHERE
-    xmp: slice = _NOWHERE
-
-
-def read_header(data: bytes) -> JpegHeader:
-    """Walks over the segments to the frame header and reads the dimensions.
-
-        FF C0 | length | precision, 1 | height, 2 | width, 2 | components, 1 | ...
-
-    Raises:
-      DamageError: the frame header is missing or invalid.
-    """
-    at = _behind_plain(data, 2)
-    exif = xmp = _NOWHERE
-    several = False
-    while True:
-        marker, at, stop = _segment(data, at)
-        kind = _FRAMES.get(marker)
-        if kind is not None:
-            break
-        if marker == _APP1:
-            if exif is _NOWHERE and data.startswith(_EXIF_NAME, at):
-                exif = slice(at + len(_EXIF_NAME), stop)
-            elif data.startswith(_XMP_NAME, at):
-                xmp = slice(at + len(_XMP_NAME), stop)
-        elif marker == _APP2:
-            several |= data.startswith(_MPF_NAME, at)
-        if marker in (_SOS, _EOI):
-            raise DamageError(
-                f"JPEG: no frame header before marker {marker:02X} at byte {at - 4}"
-            )
-        at = _behind_plain(data, stop)
-    size = stop - at
-    if size < 6 or size != 6 + 3 * data[at + 5]:
-        raise DamageError(f"JPEG: frame header of {size} bytes at byte {at - 4}")
-    precision = data[at]
-    height = data[at + 1] << 8 | data[at + 2]
-    width = data[at + 3] << 8 | data[at + 4]
-    components = data[at + 5]
-    if not kind and precision != 8:
-        if precision != 12 or marker == 0xC0:
-            raise DamageError(f"JPEG: precision of {precision} bits at byte {at}")
-        kind = "12-bit JPEG"
-    if not (0 < height <= _MAX_SIDE and 0 < width <= _MAX_SIDE):
-        raise DamageError(f"JPEG: {width} x {height} pixels at byte {at + 1}")
-    if not kind and components not in (1, 3, 4):
-        kind = f"JPEG of {components} components"
-    depth = 1 if components == 1 else 3
-    progressive = marker in _PROGRESSIVE
-    sides = height, width, depth, components
-    return JpegHeader(*sides, progressive, kind, stop, several, exif, xmp)
-
-
-def walk(data: bytes, header: JpegHeader) -> int:
-    """Walks over the segments behind the frame header to the end of the image.
-
-    It is stricter than libjpeg about stray bytes between segments, where libjpeg
+    The walk is stricter than libjpeg about stray bytes between segments, where libjpeg
     searches on and may find the EXIF thumbnail.
 
     Args:
-      data: the file.
-      header: of the same file.
-
-    Returns:
-      where the image ends: behind its end marker.
+      data: the file, which begins with SOI.
+      check: see `check_image`. A progressive file is decoded if it is checked at all,
+        because its sums of coefficients may overflow (JERR_BAD_DCT_COEF).
+      limit: of pixels; checked before anything behind the frame header.
 
     Raises:
-      DamageError: names the fault and its byte.
+      FaultError: names the fault and its byte.
     """
-    at = _behind_plain(data, header.stop)
+    end, at = len(data), 2
+    exif = xmp = _NONE
+    several = False
+    while True:
+        at = _behind_plain(data, at)
+        marker, start, stop = _segment(data, at)
+        if marker in _FRAMES:
+            break
+        if marker == _APP1:
+            if not exif and data.startswith(_EXIF_NAME, start):
+                exif = memoryview(data)[start + len(_EXIF_NAME) : stop]
+            elif data.startswith(_XMP_NAME, start):
+                xmp = memoryview(data)[start + len(_XMP_NAME) : stop]
+        elif marker == _APP2:
+            several |= data.startswith(_MPF_NAME, start)
+        if marker in (_SOS, _EOI):
+            raise damaged(
+                f"JPEG: no frame header before marker {marker:02X} at byte {at}"
+            )
+        at = stop
+    height, width, components = _read_frame(data, marker, start, stop)
+    check_pixels(height, width, limit)
+    progressive = marker in _PROGRESSIVE
+    if check != "none":
+        end = _walk(data, stop, sole=0 if progressive or several else components)
+        if progressive or check == "decode":
+            decode_jpeg(data)
+    orientation = read_orientation(exif, xmp) if exif or xmp else 1
+    info = ImageInfo("jpeg", height, width, 1 if components == 1 else 3, orientation)
+    return info.noting(cmyk=components == 4, trailing=end < len(data))
+
+
+def _read_frame(
+    data: bytes, marker: int, start: int, stop: int
+) -> tuple[int, int, int]:
+    """Returns height, width and components from the payload of a frame header."""
+    size = stop - start
+    if size < 6 or size != 6 + 3 * data[start + 5]:
+        raise damaged(f"JPEG: frame header of {size} bytes at byte {start - 4}")
+    precision, height, width, components = _frame(data, start)
+    kind = _FRAMES[marker]
+    if not kind and precision != 8:
+        if precision != 12 or marker == 0xC0:
+            raise damaged(f"JPEG: precision of {precision} bits at byte {start}")
+        kind = "12-bit JPEG"
+    if not (0 < height <= _MAX_SIDE and 0 < width <= _MAX_SIDE):
+        raise damaged(f"JPEG: {width} x {height} pixels at byte {start + 1}")
+    if not kind and components not in (1, 3, 4):
+        kind = f"JPEG of {components} components"
+    if kind:
+        raise unsupported(kind)
+    return height, width, components
+
+
+def _walk(data: bytes, at: int, *, sole: int) -> int:
+    """Walks over the segments behind the frame header; returns where the image ends.
+
+    Args:
+      data: the file.
+      at: where the frame header ends.
+      sole: components of a file in which a scan of that many is the last one, so that
+        the end of the file is that of the image; 0 if scans may follow, or other images
+        (CIPA DC-007, MPF).
+    """
     scans = 0
     while True:
-        marker, start, at = _segment(data, at)
+        marker, start, at = _segment(data, _behind_plain(data, at))
         if marker == _SOS:
             scans += 1
-            is_only_scan = not header.progressive and data[start] == header.components
-            if is_only_scan and not header.several and data.endswith(b"\xff\xd9"):
+            if sole and data.endswith(b"\xff\xd9") and data[start] == sole:
                 return len(data)
             found = _find_marker(data, at)
             if found is None:
-                raise DamageError(
+                raise damaged(
                     f"JPEG: truncated: no end-of-image marker in {len(data)} bytes"
                 )
             at = found.start()
             if scans > _MAX_SCANS:
-                raise DamageError(f"JPEG: more than {_MAX_SCANS} scans")
+                raise damaged(f"JPEG: more than {_MAX_SCANS} scans")
         elif marker == _EOI:
             if not scans:
-                raise DamageError(f"JPEG: ends without a scan at byte {at - 2}")
+                raise damaged(f"JPEG: ends without a scan at byte {at - 2}")
             return at
         elif marker in _FRAMES:
-            raise DamageError(f"JPEG: second frame header at byte {start - 4}")
+            raise damaged(f"JPEG: second frame header at byte {start - 4}")
 
 
-def pixels_only(data: bytes) -> bytes:
+def decode_jpeg(
+    data: bytes, *, gray: bool = False, at_least: tuple[int, int] | None = None
+) -> Image.Image:
+    """Decodes a file that `read_jpeg` has accepted, in the way of TensorFlow.
+
+    Args:
+      data: the file.
+      gray: whether only luminance is needed.
+      at_least: height and width that the image is scaled to. To save time, the decoder
+        may then halve both sides, once to three times, as long as twice that size
+        remains.
+
+    Raises:
+      FaultError: Pillow cannot decode it.
+    """
+    size = None
+    if at_least is not None:
+        size = at_least[1] * _DRAFT_GAP, at_least[0] * _DRAFT_GAP
+    with decoding("JPEG"):
+        image = JpegImagePlugin.JpegImageFile(io.BytesIO(_pixels_only(data)))
+        is_adobe = "adobe" in image.info
+        image.draft("L" if gray else None, size)
+        image.load()
+    if image.mode == "CMYK" and not is_adobe:
+        # Pillow treats all CMYK as Adobe's, where 255 is no ink; TensorFlow does not.
+        return image.point(lambda value: 255 - value)
+    return image
+
+
+def _pixels_only(data: bytes) -> bytes:
     """Returns the file without the metadata before its first scan.
 
     This keeps EXIF, embedded profiles, comments and further images away from the
     decoder, where they could fail. The segments of JFIF and Adobe stay, because libjpeg
     derives the color space from them (`jdapimin.c`, default_decompress_parms).
-
-    Args:
-      data: a file that `walk` has accepted.
     """
     pieces = [data[:2]]
     at = 2
@@ -242,7 +259,7 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
     # Fill bytes, the end, or damage.
     try:
         if data[at] != 0xFF:
-            raise DamageError(f"JPEG: stray bytes instead of a marker at byte {at}")
+            raise damaged(f"JPEG: stray bytes instead of a marker at byte {at}")
         marker = data[at + 1]
         while marker == 0xFF:
             at += 1
@@ -250,15 +267,15 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
         if marker == _EOI:
             return marker, at + 2, at + 2
         if marker < 0xC0 or 0xD0 <= marker <= 0xD8:
-            raise DamageError(f"JPEG: unexpected marker {marker:02X} at byte {at}")
+            raise damaged(f"JPEG: unexpected marker {marker:02X} at byte {at}")
         length = data[at + 2] << 8 | data[at + 3]
     except IndexError:
-        raise DamageError(
+        raise damaged(
             f"JPEG: truncated: a marker was expected at byte {at} of {len(data)}"
         ) from None
     stop = at + 2 + length
     if length < 2 or stop > len(data):
-        raise DamageError(
+        raise damaged(
             f"JPEG: segment {marker:02X} of {length} bytes at byte {at} "
             f"of {len(data)} is cut short or has a wrong length"
         )

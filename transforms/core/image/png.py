@@ -5,20 +5,30 @@ of libpng, TensorFlow's decoder:
 
     89 50 4E 47 0D 0A 1A 0A                         signature
     length, 4 bytes | type, 4 | payload | CRC, 4    IHDR, then others, then IEND
+    IHDR: width, 4 | height, 4 | bit depth, 1 | color type, 1 | compression, 1
+          | filter, 1 | interlace, 1
 
 Numbers are big-endian; the CRC is zlib's CRC-32 over type and payload. A type that
 begins with a lower-case letter marks a chunk that a reader may ignore. Bytes after
 IEND are ignored.
 """
 
+import io
 import re
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from transforms.core.image import exif
-from transforms.errors import DamageError
+from PIL import Image, PngImagePlugin
+
+from transforms.core.image.exif import read_orientation
+from transforms.core.image.formats import (
+    ImageInfo,
+    check_pixels,
+    damaged,
+    decoding,
+)
+from transforms.core.image.resize import Check
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -29,7 +39,7 @@ _PALETTE = 3
 _MAX_SIDE = 1_000_000
 """libpng's PNG_USER_WIDTH_MAX and PNG_USER_HEIGHT_MAX."""
 
-_METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
+_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
 _EXIF_KEYWORD, _XMP_KEYWORD = b"Raw profile type exif", b"XML:com.adobe.xmp"
 _MAX_KEYWORD_BYTES = 80  # with the zero after it
 _MAX_TEXT_BYTES = 1 << 20
@@ -57,179 +67,148 @@ _in_order = re.compile(
 _LOWER_CASE = 0x61
 """A type that begins with a lower-case letter is of a chunk that readers may skip."""
 
-
-class PngHeader(NamedTuple):
-    """The fields of IHDR.
-
-    Attributes:
-      height: rows, 1 to 1,000,000.
-      width: columns, 1 to 1,000,000.
-      depth: channels as TensorFlow decodes them: 1 for gray, 2 with alpha, 3 for RGB
-        and palettes, 4 for RGBA and palettes with transparent entries.
-      bits: bits a pixel in the file, 1 to 64.
-      bit_depth: bits a sample, or a palette's index: 1, 2, 4, 8 or 16.
-      color_type: 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA.
-      interlaced: whether the rows come in the seven passes of Adam7.
-      unsupported: always empty; TensorFlow reads every kind of PNG.
-    """
-
-    height: int
-    width: int
-    depth: int
-    bits: int
-    bit_depth: int
-    color_type: int
-    interlaced: bool
-    unsupported: str = ""
+# The type of a chunk, and where its payload starts and stops.
+_Chunk = tuple[bytes, int, int]
 
 
-class PngExtras(NamedTuple):
-    """What a file holds beside the pixels.
+def read_png(data: bytes, check: Check, limit: int) -> ImageInfo:
+    """Reads the dimensions, and walks over the chunks to the end of the image.
 
-    Attributes:
-      end: where the image ends: behind IEND.
-      metadata: (type, start, stop) of the payloads of chunks that may hold EXIF or XMP,
-        in their order.
-      frames: number of frames of an APNG, by acTL; 1 for a still image.
-    """
+    The walk is stricter than libpng, which drops ancillary chunks with a wrong
+    checksum.
 
-    end: int
-    metadata: tuple[tuple[bytes, int, int], ...] = ()
-    frames: int = 1
-
-
-def read_header(data: bytes) -> PngHeader:
-    """Reads IHDR, and for a palette whether tRNS makes some of its entries transparent.
-
-        00 00 00 0D | IHDR | width, 4 | height, 4 | bit depth, 1 | color type, 1
-        | compression, 1 | filter, 1 | interlace, 1 | CRC, 4
+    Args:
+      data: the file, which begins with the signature.
+      check: see `check_image`.
+      limit: of pixels; checked before anything behind IHDR.
 
     Raises:
-      DamageError: IHDR is missing or invalid.
+      FaultError: names the fault and its byte.
     """
     if len(data) < 33 or data[8:16] != b"\x00\x00\x00\rIHDR":
-        raise DamageError("PNG: truncated or without an IHDR chunk at byte 8")
-    width, height, bit_depth, color_type, compression, filtering, interlace = (
+        raise damaged("PNG: truncated or without an IHDR chunk at byte 8")
+    width, height, bits, color_type, compression, filtering, interlace = (
         _IHDR.unpack_from(data, 16)
     )
     if not (0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE):
-        raise DamageError(f"PNG: {width} x {height} pixels at byte 16")
-    if bit_depth not in _BIT_DEPTHS.get(color_type, ()):
-        raise DamageError(
-            f"PNG: color type {color_type} of {bit_depth} bits at byte 24"
-        )
+        raise damaged(f"PNG: {width} x {height} pixels at byte 16")
+    if bits not in _BIT_DEPTHS.get(color_type, ()):
+        raise damaged(f"PNG: color type {color_type} of {bits} bits at byte 24")
     if compression or filtering or interlace > 1:
-        raise DamageError("PNG: unknown compression, filter or interlace at byte 26")
-    depth = channels = _CHANNELS[color_type]
-    if color_type == _PALETTE:
-        depth = 4 if _has_transparency(data) else 3
-    return PngHeader(
-        height=height,
-        width=width,
-        depth=depth,
-        bits=bit_depth * channels,
-        bit_depth=bit_depth,
-        color_type=color_type,
-        interlaced=interlace == 1,
-    )
+        raise damaged("PNG: unknown compression, filter or interlace at byte 26")
+    check_pixels(height, width, limit)
+    has_palette = color_type == _PALETTE
+    chunks = [*_chunks(data, strict=check != "none")]
+    if check != "none":
+        _check_order(chunks, has_palette)
+        if check == "decode":
+            decode_png(data)
+    depth, orientation = _CHANNELS[color_type], 1
+    if has_palette:
+        depth = 4 if _has_transparency(data, chunks) else 3
+    end, several, metadata = _extras(data, chunks)
+    if metadata:
+        orientation = _orientation(metadata)
+    info = ImageInfo("png", height, width, depth, orientation, bits, has_palette)
+    return info.noting(several=several, trailing=end < len(data))
 
 
-def walk(data: bytes, header: PngHeader) -> None:
-    """Checks the checksum of every chunk up to IEND, and the chunks that pixels need.
-
-    It is stricter than libpng, which drops ancillary chunks with a wrong checksum.
+def _chunks(data: bytes, *, strict: bool = False) -> Iterator[_Chunk]:
+    """Yields the chunks up to IEND.
 
     Args:
       data: the file.
-      header: of the same file.
-
-    Raises:
-      DamageError: names the fault and its byte.
+      strict: whether lengths and checksums are checked; if not, a file may end early.
     """
-    view = memoryview(data)
-    size = len(data)
-    kinds = []
-    at, kind = 8, b""
+    view, size, at, kind = memoryview(data), len(data), 8, b""
     while kind != b"IEND":
         if at + 12 > size:
-            raise DamageError(f"PNG: truncated: no IEND chunk in {size} bytes")
+            if strict:
+                raise damaged(f"PNG: truncated: no IEND chunk in {size} bytes")
+            return
         length, kind = _CHUNK_HEADER.unpack_from(data, at)
         stop = at + 8 + length
-        if stop + 4 > size:
-            raise DamageError(
-                f"PNG: chunk {_shown(kind)} of {length} bytes at byte {at} of {size} "
-                "is cut short or has a wrong length"
-            )
-        if zlib.crc32(view[at + 4 : stop]) != _UINT32.unpack_from(data, stop)[0]:
-            raise DamageError(f"PNG: wrong CRC of chunk {_shown(kind)} at byte {at}")
-        if kind == b"PLTE" and (length % 3 or not 3 <= length <= 768):
-            raise DamageError(f"PNG: palette of {length} bytes at byte {at}")
-        kinds.append(kind if kind[0] < _LOWER_CASE or not kind.isalpha() else _OTHER)
+        if strict:
+            if stop + 4 > size:
+                raise damaged(
+                    f"PNG: chunk {_shown(kind)} of {length} bytes at byte {at} of "
+                    f"{size} is cut short or has a wrong length"
+                )
+            if zlib.crc32(view[at + 4 : stop]) != _UINT32.unpack_from(data, stop)[0]:
+                raise damaged(f"PNG: wrong CRC of chunk {_shown(kind)} at byte {at}")
+        yield kind, at + 8, stop
         at = stop + 4
+
+
+def _check_order(chunks: list[_Chunk], has_palette: bool) -> None:
+    """Refuses a file that lacks a chunk that its pixels need."""
+    kinds = []
+    for kind, start, stop in chunks:
+        length = stop - start
+        if kind == b"PLTE" and (length % 3 or not 3 <= length <= 768):
+            raise damaged(f"PNG: palette of {length} bytes at byte {start - 8}")
+        kinds.append(kind if kind[0] < _LOWER_CASE or not kind.isalpha() else _OTHER)
     order = _in_order(b"".join(kinds))
-    if order is None or (header.color_type == _PALETTE and not order[1]):
-        raise DamageError(
+    if order is None or (has_palette and not order[1]):
+        raise damaged(
             "PNG: a chunk that its pixels need is missing, unknown or out of place"
         )
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yields (type, start and stop of the payload) of the chunks up to IEND.
+def _has_transparency(data: bytes, chunks: list[_Chunk]) -> bool:
+    """Whether a tRNS chunk that libpng would use is between PLTE and IDAT.
 
-    Nothing is checked on the way.
+    libpng drops one with a wrong checksum.
     """
-    at = 8
-    while at + 12 <= len(data):
-        length, kind = _CHUNK_HEADER.unpack_from(data, at)
-        yield kind, at + 8, at + 8 + length
-        if kind == b"IEND":
-            return
-        at += 12 + length
+    entries = 0
+    for kind, start, stop in chunks:
+        if kind == b"PLTE":
+            # Entries beyond what the pixels can name are dropped.
+            entries = min((stop - start) // 3, 1 << data[24])
+        elif kind == b"tRNS" and 0 < stop - start <= entries:
+            checksum = zlib.crc32(data[start - 4 : stop])
+            return data[stop : stop + 4] == _UINT32.pack(checksum)
+        elif kind == b"IDAT":
+            return False
+    return False
 
 
-def read_extras(data: bytes) -> PngExtras:
-    """Returns what the file holds beside the pixels, without checking anything.
+def _extras(
+    data: bytes, chunks: list[_Chunk]
+) -> tuple[int, bool, dict[bytes, tuple[bytes, bytes]]]:
+    """Returns where the image ends, whether several images follow, and metadata.
 
-    Args:
-      data: a file whose header `read_header` has accepted.
+    Metadata are the last chunk of each kind that may state an orientation, and its
+    content, by keyword: a hostile file may have very many of them.
     """
-    has_data = False
-    metadata: list[tuple[bytes, int, int]] = []
-    frames = 1
-    for kind, start, stop in _chunks(data):
-        if kind == b"IEND":
-            return PngExtras(start + 4, tuple(metadata), frames)
+    end, several, has_data = len(data), False, False
+    metadata: dict[bytes, tuple[bytes, bytes]] = {}
+    for kind, start, stop in chunks:
         if kind == b"IDAT":
             has_data = True
-        elif kind in _METADATA:
-            metadata.append((kind, start, stop))
+        elif kind == b"IEND":
+            end = stop + 4
         elif kind == b"acTL" and stop - start == 8 and not has_data:
-            frames = _UINT32.unpack_from(data, start)[0]
-    return PngExtras(len(data), tuple(metadata), frames)
+            several = _UINT32.unpack_from(data, start)[0] > 1
+        elif kind == b"eXIf":
+            metadata[kind] = kind, data[start:stop]
+        elif kind in _TEXTS:
+            head = data[start : min(stop, start + _MAX_KEYWORD_BYTES)]
+            keyword = head.split(b"\0")[0]
+            if keyword in (_EXIF_KEYWORD, _XMP_KEYWORD):
+                metadata[keyword] = kind, data[start + len(keyword) + 1 : stop]
+    return end, several, metadata
 
 
-def read_orientation(data: bytes, extras: PngExtras) -> int:
+def _orientation(metadata: dict[bytes, tuple[bytes, bytes]]) -> int:
     """Returns the orientation that the file's metadata states, 1 for none.
 
     EXIF is in eXIf or, from ImageMagick, in a text of hexadecimal digits; XMP is a
-    text. Of several chunks of a kind the last counts.
-
-    Args:
-      data: the file.
-      extras: of the same file.
+    text.
     """
-    # Only the last of a kind is unpacked: a hostile file may have very many of them.
-    last: dict[bytes, tuple[bytes, bytes]] = {}
-    for kind, start, stop in extras.metadata:
-        if kind == b"eXIf":
-            last[kind] = kind, data[start:stop]
-            continue
-        keyword = data[start : min(stop, start + _MAX_KEYWORD_BYTES)].split(b"\0")[0]
-        if keyword in (_EXIF_KEYWORD, _XMP_KEYWORD):
-            last[keyword] = kind, data[start + len(keyword) + 1 : stop]
-    found = {keyword: _text(*chunk) for keyword, chunk in last.items()}
+    found = {keyword: _text(*chunk) for keyword, chunk in metadata.items()}
     stated = found.get(b"eXIf") or _from_digits(found.get(_EXIF_KEYWORD, b""))
-    return exif.read_orientation(stated, found.get(_XMP_KEYWORD, b""))
+    return read_orientation(stated, found.get(_XMP_KEYWORD, b""))
 
 
 def _text(kind: bytes, payload: bytes) -> bytes:
@@ -263,80 +242,66 @@ def _from_digits(text: bytes) -> bytes:
         return b""
 
 
-def pixels_only(data: bytes) -> bytes:
-    """Returns the file with only the chunks that its pixels need.
+def decode_png(data: bytes) -> Image.Image:
+    """Decodes a file that `read_png` has accepted, in the way of TensorFlow.
 
-    This keeps compressed texts and profiles, which may be bombs, and the chunks of
-    animations away from the decoder, where they could fail.
+    Pillow gets only the chunks that pixels need. This keeps compressed texts and
+    profiles, which may be bombs, and the chunks of animations away from the decoder,
+    where they could fail.
 
-    Args:
-      data: a file that `walk` has accepted.
+    Raises:
+      FaultError: Pillow cannot decode it, or it lacks rows.
     """
+    _check_rows(data)
     pieces = [
         # With length and type in front of the payload, and the CRC behind it.
         data[start - 8 : stop + 4]
         for kind, start, stop in _chunks(data)
         if kind[0] < _LOWER_CASE or kind == b"tRNS"
     ]
-    return b"".join((SIGNATURE, *pieces))
+    with decoding("PNG"):
+        image = PngImagePlugin.PngImageFile(io.BytesIO(SIGNATURE + b"".join(pieces)))
+        image.load()
+    if image.mode != "P":
+        # TensorFlow uses transparent colors of palettes only.
+        image.info.pop("transparency", None)
+    if image.mode == "RGBA" and _CHANNELS[data[25]] == 2:
+        return image.convert("LA")  # Pillow widens gray with alpha of 16 bits
+    return image
 
 
-def check_rows(data: bytes, header: PngHeader) -> None:
+def _check_rows(data: bytes) -> None:
     """Inflates the image data and checks that it holds every row.
 
     A row is a filter byte, 0 to 4, and pixels padded to a byte; Adam7 is seven such
     images. Pillow leaves missing rows black where TensorFlow refuses the file.
 
-    Args:
-      data: a file that `walk` has accepted.
-      header: of the same file.
-
     Raises:
-      DamageError: the data is no zlib stream, or too short.
+      FaultError: the data is no zlib stream, or too short.
     """
+    width, height, bits, color_type, *_, interlace = _IHDR.unpack_from(data, 16)
+    bits *= _CHANNELS[color_type]
     expected = sum(
-        -(-(header.height - top) // step_y)
-        * (1 + (-(-(header.width - left) // step_x) * header.bits + 7) // 8)
-        for top, left, step_y, step_x in (_ADAM7 if header.interlaced else _ONE_PASS)
-        if header.height > top and header.width > left
+        -(-(height - top) // step_y)
+        * (1 + (-(-(width - left) // step_x) * bits + 7) // 8)
+        for top, left, step_y, step_x in (_ADAM7 if interlace else _ONE_PASS)
+        if height > top and width > left
     )
+    packed = b"".join(data[i:j] for kind, i, j in _chunks(data) if kind == b"IDAT")
     inflater = zlib.decompressobj()
     try:
         # The limits prevent a bomb from filling the memory.
-        raw = inflater.decompress(_compressed(data), expected)
+        raw = inflater.decompress(packed, expected)
         more = b"more"
         while not inflater.eof and (more or inflater.unconsumed_tail):
             more = inflater.decompress(inflater.unconsumed_tail, 65_536)
     except zlib.error as error:
-        raise DamageError(f"PNG: image data cannot be inflated: {error}") from error
+        raise damaged(f"PNG: image data cannot be inflated: {error}") from error
     if len(raw) < expected or not inflater.eof:
-        raise DamageError(
+        raise damaged(
             f"PNG: the image data ends early: {len(raw)} bytes of {expected} for "
-            f"{header.width} x {header.height} pixels"
+            f"{width} x {height} pixels"
         )
-
-
-def _compressed(data: bytes) -> bytes:
-    """Returns the payloads of all IDAT chunks together: one zlib stream."""
-    return b"".join(data[i:j] for kind, i, j in _chunks(data) if kind == b"IDAT")
-
-
-def _has_transparency(data: bytes) -> bool:
-    """Whether a tRNS chunk that libpng would use is between PLTE and IDAT.
-
-    libpng drops one with a wrong checksum.
-    """
-    entries = 0
-    for kind, start, stop in _chunks(data):
-        if kind == b"PLTE":
-            # Entries beyond what the pixels can name are dropped.
-            entries = min((stop - start) // 3, 1 << data[24])
-        elif kind == b"tRNS" and 0 < stop - start <= entries:
-            checksum = zlib.crc32(data[start - 4 : stop])
-            return data[stop : stop + 4] == _UINT32.pack(checksum)
-        elif kind == b"IDAT":
-            return False
-    return False
 
 
 def _shown(kind: bytes) -> str:

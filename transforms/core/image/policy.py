@@ -8,7 +8,7 @@ other formats as PNG. The result depends on the bytes and the policy alone.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from PIL import Image
@@ -17,29 +17,22 @@ from transforms.core.image import foreign as image_foreign
 from transforms.core.image import pixels as image_pixels
 from transforms.core.image.check import (
     TENSORFLOW_MAX_PIXELS,
-    ImageFacts,
-    ImageInfo,
     check_image,
+    decode_native,
 )
 from transforms.core.image.exif import turns
-from transforms.core.image.notes import (
-    ImageNote,
-    SourceImage,
-    notes_of,
-    source_notes,
-)
+from transforms.core.image.formats import ImageInfo, ImageNote, find_format
 from transforms.core.image.resize import (
     AS_STORED,
     MAX_BYTES,
     MAX_PIXELS,
     Check,
     Geometry,
-    Plan,
+    ImageStep,
     Resize,
-    make_plan,
 )
-from transforms.core.reasons import Fault, Reason
-from transforms.errors import DamageError, SpecError, bounded
+from transforms.core.reasons import Fault, FaultError, Reason
+from transforms.errors import SpecError, bounded
 
 # The longest side that libjpeg writes, and that libpng reads by default.
 _MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
@@ -93,20 +86,6 @@ class ImagePolicy:
     def __post_init__(self) -> None:
         passive = self.channels is None and self.resize is None and self.output is None
         object.__setattr__(self, "is_passive", passive)
-        for name, allowed in _ALLOWED.items():
-            if getattr(self, name) not in allowed:
-                choices = ", ".join(str(choice) for choice in allowed)
-                raise SpecError(
-                    f"images: {name} must be one of {choices}, "
-                    f"not {getattr(self, name)!r}"
-                )
-        if not 1 <= self.quality <= 100:
-            raise SpecError(f"images: quality must be 1 to 100, not {self.quality}")
-        for name in ("max_pixels", "max_bytes"):
-            if getattr(self, name) < 1:
-                raise SpecError(
-                    f"images: {name} must be at least 1, not {getattr(self, name)}"
-                )
         if self.channels == 4 and self.output == "jpeg":
             raise SpecError(
                 "images: JPEG has no fourth channel; ask for 3 channels, or for PNG"
@@ -116,16 +95,6 @@ class ImagePolicy:
         """Returns the policy for images of class numbers beside those of this one."""
         output = None if self.output == "jpeg" else self.output
         return dataclasses.replace(self, mask=True, channels=None, output=output)
-
-
-_ALLOWED = {
-    "check": ("structure", "decode", "none"),
-    "foreign": ("png", "reject"),
-    "animation": ("reject", "first"),
-    "exif": ("keep", "apply"),
-    "channels": (None, 1, 3, 4),
-    "output": (None, "jpeg", "png"),
-}
 
 
 class PreparedImage(NamedTuple):
@@ -143,7 +112,7 @@ class PreparedImage(NamedTuple):
 
     data: bytes
     info: ImageInfo
-    source: SourceImage
+    source: ImageInfo
     geometry: Geometry = AS_STORED
     notes: tuple[ImageNote, ...] = ()
     upright: Geometry = AS_STORED
@@ -152,13 +121,6 @@ class PreparedImage(NamedTuple):
 Prepare = Callable[[bytes, ImagePolicy], PreparedImage | Fault]
 
 _DEFAULT = ImagePolicy()
-# Why an image is refused, by what is raised.
-_REASONS: Mapping[type[Exception], Reason] = {
-    image_foreign.TooManyPixelsError: Reason.TOO_MANY_PIXELS,
-    image_foreign.UnsupportedKindError: Reason.UNSUPPORTED_FORMAT,
-    image_pixels.UnsupportedPixelsError: Reason.UNSUPPORTED_FORMAT,
-    DamageError: Reason.DAMAGED_IMAGE,
-}
 
 
 def prepare_image(
@@ -183,29 +145,13 @@ def prepare_image(
         return too_many_bytes(len(data), policy.max_bytes)
     found = check_image(data, policy.check, policy.max_pixels)
     try:
-        if isinstance(found, ImageFacts):
-            info = found.info
-            source = SourceImage(
-                info.format, info.height, info.width, found.orientation, found.bits
-            )
-            if found.has_palette:
-                return _prepare_foreign(data, policy, _palette_fault(), foreign)
-            notes = notes_of(found, len(data))
-            if policy.is_passive and not notes:
-                return PreparedImage(data, info, source)
-            return _prepare_native(
-                data, policy, facts=found, source=source, notes=notes
-            )
-        if found.reason is not Reason.UNSUPPORTED_FORMAT:
-            return found
+        if isinstance(found, ImageInfo) and not _has_wrong_colors(found):
+            if policy.is_passive and not found.notes:
+                return PreparedImage(data, found, found)
+            return _prepare_native(data, policy, found)
         return _prepare_foreign(data, policy, found, foreign)
-    except tuple(_REASONS) as error:
-        return _fault_of(error)
-
-
-def _fault_of(error: Exception) -> Fault:
-    reason = next(r for kind, r in _REASONS.items() if isinstance(error, kind))
-    return Fault(reason, bounded(str(error)))
+    except FaultError as error:
+        return Fault(error.fault.reason, bounded(error.fault.message))
 
 
 def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
@@ -216,18 +162,16 @@ def header_size(data: bytes, policy: ImagePolicy) -> tuple[int, int] | Fault:
       policy: whether the image is turned, and its limit of pixels.
     """
     found = check_image(data, "none", policy.max_pixels)
-    try:
-        if isinstance(found, ImageFacts):
-            size = found.info.width, found.info.height
-            orientation = found.orientation
-        elif name := image_foreign.name_format(data):
-            opened = image_foreign.open_lazily(data, name, policy.max_pixels)
-            size, orientation = (opened.width, opened.height), opened.orientation
-        else:
+    if isinstance(found, Fault):
+        format = find_format(data)
+        if format is None or not format.decoder:
             return found
-    except tuple(_REASONS) as error:
-        return _fault_of(error)
-    is_turned = policy.exif == "apply" and turns(orientation)
+        try:
+            found, _ = image_foreign.open_lazily(data, format, policy.max_pixels)
+        except FaultError as error:
+            return Fault(error.fault.reason, bounded(error.fault.message))
+    size = found.width, found.height
+    is_turned = policy.exif == "apply" and turns(found.orientation)
     return size[::-1] if is_turned else size
 
 
@@ -239,119 +183,131 @@ def too_many_bytes(size: int, limit: int) -> Fault:
     )
 
 
+def _has_wrong_colors(info: ImageInfo) -> bool:
+    """Whether TensorFlow would show the numbers of a palette as grays."""
+    return info.format == "bmp" and info.has_palette
+
+
 def _prepare_native(
-    data: bytes,
-    policy: ImagePolicy,
-    *,
-    facts: ImageFacts,
-    source: SourceImage,
-    notes: tuple[ImageNote, ...],
+    data: bytes, policy: ImagePolicy, source: ImageInfo
 ) -> PreparedImage | Fault:
     """Prepares a JPEG, PNG or BMP that may have to change."""
-    info = facts.info
-    if facts.frames > 1 and policy.animation == "reject":
-        return _animated("PNG")
-    plan = _plan(policy, source)
-    if isinstance(plan, Fault):
-        return plan
-    output = policy.output or info.format
+    step = _step(source, policy)
+    output = policy.output or source.format
     if (
-        plan is None
-        and (policy.channels is None or policy.channels == info.depth)
-        and output == info.format
+        step is None
+        and policy.channels in (None, source.depth)
+        and output == source.format
     ):
-        if _is_smaller(info.height, info.width, policy.resize):
+        notes = source.notes
+        if policy.resize and policy.resize.asks_more_than(source.height, source.width):
             notes += (ImageNote.SMALLER_THAN_ASKED,)
-        return PreparedImage(data, info, source, AS_STORED, notes)
+        return PreparedImage(data, source, source, AS_STORED, notes)
     if policy.check == "none":
         # No decoder gets an unchecked file, even if the policy trusts the source.
         checked = check_image(data, "structure", policy.max_pixels)
         if isinstance(checked, Fault):
             return checked
-    image = image_pixels.decode(
+    image = decode_native(
         data,
-        info.format,
+        source.format,
         gray=policy.channels == 1,
-        at_least=None if plan is None or policy.mask else plan.scaled_as_stored(),
+        at_least=None if step is None or policy.mask else step.scaled_as_stored,
     )
-    return _finish(image, policy, source=source, plan=plan, notes=notes)
+    return _finish(image, policy, source, step, {*source.notes})
 
 
 def _prepare_foreign(
-    data: bytes, policy: ImagePolicy, refusal: Fault, elsewhere: Prepare | None
+    data: bytes,
+    policy: ImagePolicy,
+    found: ImageInfo | Fault,
+    elsewhere: Prepare | None,
 ) -> PreparedImage | Fault:
-    """Re-encodes an image that TensorFlow does not read, or returns `refusal`."""
-    name = image_foreign.name_format(data)
-    if name is None or policy.foreign == "reject":
-        return refusal
+    """Re-encodes an image that TensorFlow does not read, or returns why it is refused.
+
+    Args:
+      data: the file.
+      policy: how it is changed.
+      found: of the check; facts are those of a BMP with a palette.
+      elsewhere: see `prepare_image`.
+    """
+    if isinstance(found, ImageInfo):
+        found = Fault(
+            Reason.UNSUPPORTED_FORMAT,
+            "BMP with a palette: TensorFlow would show the palette's numbers as grays; "
+            "convert it to baseline JPEG or PNG",
+        )
+    format = find_format(data)
+    if (
+        found.reason is not Reason.UNSUPPORTED_FORMAT
+        or policy.foreign == "reject"
+        or format is None
+        or not format.decoder
+    ):
+        return found
     if elsewhere is not None:
         return elsewhere(data, policy)
-    if not image_foreign.is_available(name):
-        return Fault(
-            Reason.UNSUPPORTED_FORMAT,
-            f"{name}: this installation has no decoder for it"
-            + ("; install beam-tfrecord[heif]" if name == "heic" else ""),
-        )
     limit = min(policy.max_pixels, TENSORFLOW_MAX_PIXELS)
-    opened = image_foreign.open_lazily(data, name, limit)
-    if opened.frames > 1 and policy.animation == "reject":
-        return _animated(name.upper())
-    source = SourceImage(
-        name, opened.height, opened.width, opened.orientation, opened.bits
-    )
-    plan = _plan(policy, source)
-    if isinstance(plan, Fault):
-        return plan
-    image = image_foreign.load(opened)
-    notes = source_notes(source, several=opened.frames > 1, cmyk=image.mode == "CMYK")
-    notes += (ImageNote.REENCODED,)
-    return _finish(image, policy, source=source, plan=plan, notes=notes)
+    source, opened = image_foreign.open_lazily(data, format, limit)
+    step = _step(source, policy)
+    image = image_foreign.load(source, opened)
+    notes = {*source.notes, ImageNote.REENCODED}
+    if image.mode == "CMYK":
+        notes.add(ImageNote.CMYK)
+    return _finish(image, policy, source, step, notes)
 
 
-def _plan(policy: ImagePolicy, source: SourceImage) -> Plan | Fault | None:
-    return make_plan(
-        (source.height, source.width),
+def _step(source: ImageInfo, policy: ImagePolicy) -> ImageStep | None:
+    """Returns how the pixels of an image move; refuses one of several."""
+    if ImageNote.SEVERAL_FRAMES in source.notes and policy.animation == "reject":
+        raise FaultError(
+            Reason.ANIMATED_IMAGE,
+            f"{source.format.upper()}: there are several images in it, one is "
+            "expected; --animations first takes the first",
+        )
+    return ImageStep.of(
+        source.height,
+        source.width,
         orientation=source.orientation if policy.exif == "apply" else 1,
         resize=policy.resize,
-        max_pixels=min(policy.max_pixels, TENSORFLOW_MAX_PIXELS),
+        limit=min(policy.max_pixels, TENSORFLOW_MAX_PIXELS),
     )
 
 
 def _finish(
     image: Image.Image,
     policy: ImagePolicy,
-    *,
-    source: SourceImage,
-    plan: Plan | None,
-    notes: tuple[ImageNote, ...],
+    source: ImageInfo,
+    step: ImageStep | None,
+    notes: set[ImageNote],
 ) -> PreparedImage | Fault:
-    """Applies channels and plan to decoded pixels, and encodes them."""
-    output = policy.output or _kept_format(source, policy)
+    """Applies channels and step to decoded pixels, and encodes them."""
+    keeps_jpeg = source.format == "jpeg" and policy.channels != 4 and not policy.mask
+    output: Literal["jpeg", "png"] = policy.output or ("jpeg" if keeps_jpeg else "png")
     numbers = policy.mask or image.mode == "P"
-    keeps_palette = output == "png" and (policy.mask or plan is not None)
-    if policy.channels not in (None, image_pixels.depth_of(image)):
-        keeps_palette = False
+    keeps_palette = (
+        output == "png"
+        and (policy.mask or step is not None)
+        and policy.channels in (None, image_pixels.depth_of(image))
+    )
     image = image_pixels.normalize(
         image, format=source.format, keep_palette=keeps_palette
     )
-    channels: int | None = policy.channels
-    if channels is None and output == "jpeg" and image.mode in ("LA", "RGBA"):
-        channels = image_pixels.DEPTHS[image.mode] - 1
     had_alpha = image.mode in ("LA", "RGBA")
-    if (plan is not None or output == "jpeg") and not policy.mask:
+    channels: int | None = policy.channels
+    if channels is None and output == "jpeg" and had_alpha:
+        channels = image_pixels.depth_of(image) - 1
+    if (step is not None or output == "jpeg") and not policy.mask:
         image = image_pixels.to_eight_bits(image)
     image = image_pixels.to_channels(image, channels)
-    geometry = upright = AS_STORED
-    if plan is not None:
-        geometry, upright = plan.geometry, plan.upright
+    if step is not None:
         image = image_pixels.place(
             image,
-            layout=plan.layout,
-            resize=policy.resize,
-            orientation=plan.orientation,
+            step,
+            policy.resize,
             stored=(source.height, source.width),
-            nearest=numbers,
-            fill_is_number=policy.mask,
+            numbers=numbers,
+            mask=policy.mask,
         )
     if max(image.size) > _MAX_SIDES[output]:
         return Fault(
@@ -360,49 +316,22 @@ def _finish(
             f"not {image.width} x {image.height}",
         )
     if had_alpha and image.mode not in ("LA", "RGBA"):
-        notes += (ImageNote.FLATTENED,)
+        notes.add(ImageNote.FLATTENED)
     if source.bits > 8 and image.mode != "I;16":
-        notes += (ImageNote.LOST_PRECISION,)
-    if _is_smaller(image.height, image.width, policy.resize):
-        notes += (ImageNote.SMALLER_THAN_ASKED,)
+        notes.add(ImageNote.LOST_PRECISION)
+    if policy.resize and policy.resize.asks_more_than(image.height, image.width):
+        notes.add(ImageNote.SMALLER_THAN_ASKED)
     depth = image_pixels.depth_of(image)
-    info = ImageInfo(output, image.height, image.width, depth)
-    data = image_pixels.encode(
-        image,
-        output,
-        policy.quality,
-        orientation=source.orientation if policy.exif == "keep" else 1,
-    )
-    return PreparedImage(data, info, source, geometry, notes, upright)
-
-
-def _kept_format(source: SourceImage, policy: ImagePolicy) -> Literal["jpeg", "png"]:
-    keeps_jpeg = policy.channels != 4 and not policy.mask
-    return "jpeg" if source.format == "jpeg" and keeps_jpeg else "png"
-
-
-def _is_smaller(height: int, width: int, resize: Resize | None) -> bool:
-    """Whether a resize that may not enlarge left less than was asked for."""
-    if resize is None:
-        return False
-    if resize.mode == "shorter":
-        return min(height, width) < resize.height
-    if resize.mode == "longer":
-        return max(height, width) < resize.height
-    return height < resize.height or width < resize.width
-
-
-def _animated(name: str) -> Fault:
-    return Fault(
-        Reason.ANIMATED_IMAGE,
-        f"{name}: there are several images in it, one is expected; "
-        "--animations first takes the first",
-    )
-
-
-def _palette_fault() -> Fault:
-    return Fault(
-        Reason.UNSUPPORTED_FORMAT,
-        "BMP with a palette: TensorFlow would show the palette's numbers as grays; "
-        "convert it to baseline JPEG or PNG",
+    return PreparedImage(
+        image_pixels.encode(
+            image,
+            output,
+            policy.quality,
+            orientation=source.orientation if policy.exif == "keep" else 1,
+        ),
+        ImageInfo(output, image.height, image.width, depth),
+        source,
+        step.geometry if step else AS_STORED,
+        tuple(note for note in ImageNote if note in notes),
+        step.upright if step else AS_STORED,
     )

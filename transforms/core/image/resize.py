@@ -16,7 +16,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 from transforms.core.image.exif import turns
-from transforms.core.reasons import Fault, Reason
+from transforms.core.reasons import FaultError, Reason
 from transforms.errors import SpecError
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ class Resize:
       mode: "shorter": the shorter side becomes `height`; "longer": the longer one.
         "exact": both sides as given, which may change the aspect ratio.
         "crop": scaled until it covers height x width, then the center is cut out.
-        "pad": scaled until it fits into height x width, with `fill` around it.
+        "pad": scaled until it fits into height x width, with black around it, which is
+          transparent if the image has alpha.
       height: pixels, 1 to 65,500.
       width: pixels; 0 for "shorter" and "longer", which do not use it.
       filter: Pillow's filter of that name. All of them weigh every source pixel within
@@ -126,7 +127,6 @@ class Resize:
         the image grows, these two become "bilinear".
       enlarge: whether small images grow. If not, no side gets more pixels than it has:
         the result may then be smaller than asked, except for "pad".
-      fill: gray level of the padding, 0 to 255; transparent if the image has alpha.
     """
 
     mode: Mode
@@ -134,15 +134,8 @@ class Resize:
     width: int = 0
     filter: Filter = "hamming"
     enlarge: bool = False
-    fill: int = 0
 
     def __post_init__(self) -> None:
-        if self.mode not in ("shorter", "longer", "exact", "crop", "pad"):
-            raise SpecError(f"no such mode of resizing: {self.mode!r}")
-        if self.filter not in ("box", "hamming", "bilinear", "bicubic", "lanczos"):
-            raise SpecError(f"no such filter: {self.filter!r}")
-        if not 0 <= self.fill <= 255:
-            raise SpecError(f"fill must be 0 to 255, not {self.fill}")
         sides = [self.height]
         if self.mode in ("shorter", "longer"):
             if self.width:
@@ -173,6 +166,14 @@ class Resize:
             size = scaled
         top, left = ((scaled[i] - size[i]) // 2 for i in (0, 1))
         return Layout(*scaled, *size, top, left)
+
+    def asks_more_than(self, height: int, width: int) -> bool:
+        """Whether an image of this size is smaller than what was asked for."""
+        if self.mode == "shorter":
+            return min(height, width) < self.height
+        if self.mode == "longer":
+            return max(height, width) < self.height
+        return height < self.height or width < self.width
 
     def _scaled(self, height: int, width: int) -> tuple[int, int]:
         """Returns the size that keeps the aspect ratio: one side as given."""
@@ -218,11 +219,12 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
-    """How the pixels move: turned by `orientation`, then placed by `layout`.
+class ImageStep:
+    """How the pixels of one image move: scaled, turned, then cropped or padded.
 
     Attributes:
-      orientation, layout: those two.
+      orientation: of EXIF, which is applied; 1 for none.
+      layout: of the turned image; None where it keeps its size.
       geometry: maps boxes of the source, as stored, to the result.
       upright: maps boxes of the turned source to the result.
     """
@@ -232,47 +234,49 @@ class Plan:
     geometry: Geometry
     upright: Geometry = AS_STORED
 
+    @classmethod
+    def of(
+        cls,
+        height: int,
+        width: int,
+        *,
+        orientation: int,
+        resize: Resize | None,
+        limit: int,
+    ) -> "ImageStep | None":
+        """Returns the step for one image; None if every pixel stays where it is.
+
+        Args:
+          height, width: of the source.
+          orientation: of EXIF, to be applied; 1 for none.
+          resize: the resize of the turned image; None for none.
+          limit: pixels of the result and of every image on the way.
+
+        Raises:
+          FaultError: the result would be too large.
+        """
+        if turns(orientation):
+            height, width = width, height
+        layout = None if resize is None else resize.lay_out(height, width)
+        geometry = oriented(orientation)
+        if layout is None or layout == Layout(height, width, height, width):
+            return cls(orientation, None, geometry) if orientation > 1 else None
+        for rows, columns in (
+            (layout.scaled_height, layout.scaled_width),
+            (layout.height, layout.width),
+        ):
+            if rows * columns > limit:
+                raise FaultError(
+                    Reason.TOO_MANY_PIXELS,
+                    f"resized to {columns} x {rows} it has more than {limit:,} pixels",
+                )
+        after = layout.after(geometry), layout.after(AS_STORED)
+        return cls(orientation, layout, *after)
+
+    @property
     def scaled_as_stored(self) -> tuple[int, int] | None:
-        """Returns height and width after scaling and before turning."""
+        """Height and width after scaling and before turning; None if as before."""
         if self.layout is None:
             return None
         size = self.layout.scaled_height, self.layout.scaled_width
         return size[::-1] if turns(self.orientation) else size
-
-
-def make_plan(
-    stored: tuple[int, int],
-    *,
-    orientation: int,
-    resize: Resize | None,
-    max_pixels: int,
-) -> Plan | Fault | None:
-    """Plans one image.
-
-    Args:
-      stored: height and width of the source.
-      orientation: of EXIF, to be applied; 1 for none.
-      resize: the resize of the turned image; None for none.
-      max_pixels: limit of the result and of every image on the way.
-
-    Returns:
-      the plan; None if every pixel stays where it is; the fault of a result that would
-      be too large.
-    """
-    height, width = reversed(stored) if turns(orientation) else stored
-    layout = None if resize is None else resize.lay_out(height, width)
-    if layout == Layout(height, width, height, width):
-        layout = None
-    geometry = oriented(orientation)
-    if layout is None:
-        return Plan(orientation, None, geometry) if orientation > 1 else None
-    for rows, columns in (
-        (layout.scaled_height, layout.scaled_width),
-        (layout.height, layout.width),
-    ):
-        if rows * columns > max_pixels:
-            return Fault(
-                Reason.TOO_MANY_PIXELS,
-                f"resized to {columns} x {rows} it has more than {max_pixels:,} pixels",
-            )
-    return Plan(orientation, layout, layout.after(geometry), layout.after(AS_STORED))

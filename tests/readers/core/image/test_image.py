@@ -9,7 +9,7 @@ from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
 from tests.support.drawn_images import overflowing_jpeg, picture, real_images, saved
 from tests.support.images import check_image, fault_of
-from transforms.core.image.check import ImageInfo
+from transforms.core.image.formats import ImageInfo
 from transforms.core.image.resize import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.idx import noise
 from tests.support.images import check_image
-from transforms.core.image.check import ImageInfo
+from transforms.core.image.formats import ImageInfo
 from transforms.core.image.png_encode import encode_png
 
 

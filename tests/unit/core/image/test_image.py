@@ -24,7 +24,7 @@ from tests.support.drawn_images import (
 )
 from tests.support.images import check_image, fault_of
 from transforms.core.image import check as image_check
-from transforms.core.image.check import ImageFacts, ImageInfo
+from transforms.core.image.formats import ImageInfo, ImageNote
 from transforms.core.image.resize import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
@@ -322,9 +322,10 @@ def test_an_image_ends_before_those_behind_it() -> None:
     """Of a multi-picture file the first image is used, and the others are its tail."""
     data = saved(picture(), "JPEG")
     several = data[:2] + segment(0xE2, b"MPF\0" + bytes(8)) + data[2:]
-    found = image_check.check_image(several + data)
-    assert isinstance(found, ImageFacts)
-    assert found.end == len(several)
+    for tail, notes in ((b"", ()), (data, (ImageNote.TRAILING_BYTES,))):
+        found = image_check.check_image(several + tail)
+        assert isinstance(found, ImageInfo)
+        assert found.notes == notes
 
 
 def test_progressive_jpeg_of_too_many_scans() -> None:

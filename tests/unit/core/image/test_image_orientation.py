@@ -13,9 +13,9 @@ from PIL.PngImagePlugin import PngInfo
 from tests.support.drawn_images import chunk, make_png, picture, saved, segment
 from tests.support.prepared_images import SMALLER, frames, oriented, pixels, prepared
 from transforms.core.image import png
-from transforms.core.image.check import ImageFacts, check_image
+from transforms.core.image.check import check_image
 from transforms.core.image.exif import make_exif
-from transforms.core.image.notes import ImageNote
+from transforms.core.image.formats import ImageInfo, ImageNote
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import Resize
 
@@ -191,7 +191,7 @@ def test_of_several_texts_the_last_one_is_unpacked(
 
     monkeypatch.setattr(png, "_text", counted)
     found = check_image(with_chunks(text(3) * 50 + text(6)))
-    assert isinstance(found, ImageFacts)
+    assert isinstance(found, ImageInfo)
     assert found.orientation == 6
     assert unpacked == [b"zTXt"]
 
@@ -200,7 +200,7 @@ def test_a_png_of_very_many_texts_is_read_at_once() -> None:
     """The time grows with their number, not with its square."""
     data = with_chunks(chunk(b"tEXt", b"") * 200_000)
     before = time.process_time()
-    assert isinstance(check_image(data), ImageFacts)
+    assert isinstance(check_image(data), ImageInfo)
     assert time.process_time() - before < 10
 
 

@@ -1,0 +1,248 @@
+"""The formats of images: one table, and the facts and notes about one image.
+
+A format is recognised by the first bytes of a file, never by its name. TensorFlow reads
+JPEG, PNG and BMP. Pillow decodes the others that have a decoder here, and the rest are
+only named. The list is closed: no file can choose a format whose decoder starts another
+program, as that of EPS does with Ghostscript.
+"""
+
+import contextlib
+import enum
+import os
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from transforms.core.reasons import Fault, FaultError, Reason
+
+_THIN = 1000
+"""An image whose sides differ by this factor is most likely not a picture."""
+
+
+PILLOW_ERRORS = (
+    OSError,  # the stream is broken or ends early
+    SyntaxError,  # raised by plugins for a header that they do not understand
+    ValueError,  # sizes and modes that contradict each other
+    struct.error,  # a header ends within a number
+)
+
+
+class ImageNote(enum.StrEnum):
+    """A property of an accepted image. The list is closed.
+
+    Of the source: `ORIENTATION` (EXIF or XMP asks for a turn), `CMYK`, `SIXTEEN_BIT`
+    (more than 8 bits a sample: TensorFlow decodes to 8), `SEVERAL_FRAMES` (only the
+    first is used), `TRAILING_BYTES` (behind the end of the image), `THIN` (one side a
+    thousand times the other), `SUFFIX` (the name's suffix is that of another format;
+    see `contradicts_suffix`, as the functions here get no names).
+
+    Of the changes: `REENCODED` (TensorFlow does not read the source's format),
+    `FLATTENED` (transparency laid on white), `LOST_PRECISION` (the result has 8 bits
+    where the source had more), `SMALLER_THAN_ASKED` (a resize that may not enlarge).
+    """
+
+    ORIENTATION = "orientation"
+    CMYK = "cmyk"
+    SIXTEEN_BIT = "sixteen_bit"
+    SEVERAL_FRAMES = "several_frames"
+    TRAILING_BYTES = "trailing_bytes"
+    THIN = "thin"
+    SUFFIX = "suffix"
+    REENCODED = "reencoded"
+    FLATTENED = "flattened"
+    LOST_PRECISION = "lost_precision"
+    SMALLER_THAN_ASKED = "smaller_than_asked"
+
+
+class ImageInfo(NamedTuple):
+    """An image that can be read.
+
+    Attributes:
+      format: detected from its bytes, as `Format.name` has it.
+      height, width: pixels as stored. An orientation is not applied: TensorFlow
+        ignores it.
+      depth: channels, as `tf.io.decode_image` gives them by default; 0 where it does
+        not read the format.
+      orientation: of EXIF or XMP, 1 (upright) to 8. HEIC is turned by its decoder:
+        always 1.
+      bits: of a sample, 1 to 16. TensorFlow decodes every image to 8.
+      has_palette: whether its pixels are numbers of colors. TensorFlow looks up those
+        of a PNG, and takes those of a BMP for grays.
+      notes: those of a source, in the order of `ImageNote`.
+    """
+
+    format: str
+    height: int
+    width: int
+    depth: int
+    orientation: int = 1
+    bits: int = 8
+    has_palette: bool = False
+    notes: tuple[ImageNote, ...] = ()
+
+    def noting(
+        self, *, cmyk: bool = False, several: bool = False, trailing: bool = False
+    ) -> "ImageInfo":
+        """Returns the image with the notes of a source with these properties."""
+        height, width = self.height, self.width
+        is_thin = height >= _THIN * width or width >= _THIN * height
+        odd = is_thin or cmyk or several or trailing
+        if not odd and self.orientation == 1 and self.bits <= 8:
+            return self  # as nearly all images
+        holds = {
+            ImageNote.ORIENTATION: self.orientation > 1,
+            ImageNote.CMYK: cmyk,
+            ImageNote.SIXTEEN_BIT: self.bits > 8,
+            ImageNote.SEVERAL_FRAMES: several,
+            ImageNote.TRAILING_BYTES: trailing,
+            ImageNote.THIN: is_thin,
+        }
+        return self._replace(notes=tuple(note for note in holds if holds[note]))
+
+
+class Format(NamedTuple):
+    """A format of images, or of damaged ones that are only named.
+
+    Attributes:
+      title: in messages.
+      signature: a pattern of the first bytes of its files.
+      name: in facts and notes; empty where no image of the format is accepted.
+      suffixes: of its files.
+      decoder: Pillow's plugin that reads it where TensorFlow does not.
+    """
+
+    title: str
+    signature: bytes
+    name: str = ""
+    suffixes: tuple[str, ...] = ()
+    decoder: str = ""
+
+
+_HEIF = rb"....ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)"
+_JPEG_2000 = rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"
+
+FORMATS = (
+    Format("JPEG", rb"\xff\xd8\xff", "jpeg", (".jpg", ".jpeg", ".jpe", ".jfif")),
+    Format("PNG", rb"\x89PNG\r\n\x1a\n", "png", (".png", ".apng")),
+    # Its decoder is for the kinds that TensorFlow reads wrongly or not at all.
+    Format("BMP", rb"BM", "bmp", (".bmp", ".dib"), "Bmp"),
+    Format("GIF", rb"GIF8[79]a", "gif", (".gif",), "Gif"),
+    Format("GIF", rb"GIF8"),  # its last letters are damaged, as those below
+    Format("WebP", rb"RIFF....WEBP", "webp", (".webp",), "WebP"),
+    Format("TIFF", rb"II[*+]\x00|MM\x00[*+]", "tiff", (".tif", ".tiff"), "Tiff"),
+    Format("AVIF", rb"....ftypavi[fs]", "avif", (".avif",), "Avif"),
+    Format("AVIF", rb"....ftypavi"),
+    Format("HEIC", _HEIF, "heic", (".heic", ".heif"), "Heif"),
+    Format("HEIC", rb"....ftyp(?:hei|hev)"),
+    Format("JPEG 2000", _JPEG_2000, "jpeg2000", (".jp2", ".j2k", ".jpx"), "Jpeg2K"),
+    Format("JPEG 2000", rb"\x00\x00\x00\x0cjP  "),
+    Format("PPM", rb"P[1-6][\s#]", "pnm", (".pbm", ".pgm", ".ppm", ".pnm"), "Ppm"),
+    Format("PAM", rb"P7[\s#]"),
+    Format("JPEG XL", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
+    Format("JPEG XR", rb"II\xbc"),
+    Format("PSD", rb"8BPS"),
+    Format("EPS", rb"%!PS|\xc5\xd0\xd3\xc6"),
+    # The number of images must not be zero: in a TGA, these two bytes are.
+    Format("ICO", rb"\x00\x00[\x01\x02]\x00[^\x00]\x00"),
+    # TGA has no signature: match its kind, with or without a palette, and its depth.
+    Format(
+        "TGA",
+        rb".(?:\x00[\x02\x03\x0a\x0b].{5}|\x01[\x01\x09].{4}[\x0f\x10\x18\x20])"
+        rb".{8}[\x08\x0f\x10\x18\x20][\x00-\x3f]",
+    ),
+    Format("DDS", rb"DDS "),
+    Format("OpenEXR", rb"\x76\x2f\x31\x01"),
+    Format("Radiance HDR", rb"#\?R"),
+    Format("QOI", rb"qoif"),
+    Format("XCF", rb"gimp xcf"),
+)
+_signature = re.compile(
+    b"|".join(b"(%s)" % each.signature for each in FORMATS), re.DOTALL
+).match
+_rare_bmp = re.compile(
+    "Unsupported BMP (pixel depth|bitfields layout|compression)"
+).match
+_SUFFIXES = {each.name: each.suffixes for each in FORMATS if each.name}
+_FORMAT_OF = {suffix: name for name in _SUFFIXES for suffix in _SUFFIXES[name]}
+
+
+def find_format(data: bytes) -> Format | None:
+    """Returns the format whose signature the bytes have; None for none."""
+    found = _signature(data)
+    return FORMATS[found.lastindex - 1] if found and found.lastindex else None
+
+
+def name_format(data: bytes) -> str:
+    """Returns the name of the format of an image; empty for no accepted one."""
+    found = find_format(data)
+    return found.name if found else ""
+
+
+def contradicts_suffix(name: str, format: str) -> bool:
+    """Whether a file's suffix is that of another format (`ImageNote.SUFFIX`).
+
+    Unknown or missing suffixes contradict no format.
+    """
+    if name.endswith(_SUFFIXES[format]):
+        return False  # the fast path, for nearly all names
+    return _FORMAT_OF.get(os.path.splitext(name)[1].lower(), format) != format
+
+
+def damaged(message: str) -> FaultError:
+    """Returns the error of an image that cannot be decoded."""
+    return FaultError(Reason.DAMAGED_IMAGE, message)
+
+
+def unsupported(kind: str) -> FaultError:
+    """Returns the error of an intact image that TensorFlow does not read."""
+    return FaultError(
+        Reason.UNSUPPORTED_FORMAT,
+        f"{kind}: TensorFlow does not read this kind as one image; "
+        "convert it to baseline JPEG or PNG",
+    )
+
+
+@contextlib.contextmanager
+def decoding(
+    title: str, errors: tuple[type[BaseException], ...] = PILLOW_ERRORS
+) -> Iterator[None]:
+    """Makes of exceptions of Pillow's decoders the fault that the image is damaged."""
+    try:
+        yield
+    except FaultError:
+        raise
+    except errors as error:
+        if _rare_bmp(str(error)):
+            raise unsupported(str(error).removeprefix("Unsupported ")) from error
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise damaged(f"{title}: Pillow cannot decode it: {said}") from error
+
+
+def check_pixels(height: int, width: int, limit: int) -> None:
+    """Refuses an image of more pixels than the limit."""
+    if height * width > limit:
+        raise FaultError(
+            Reason.TOO_MANY_PIXELS, f"{width} x {height} pixels are more than {limit:,}"
+        )
+
+
+def fault_of_unknown(data: bytes) -> Fault:
+    """Returns the fault of a file that TensorFlow does not read, by its first bytes."""
+    if not data:
+        return Fault(Reason.EMPTY_FILE, "the file is empty")
+    if found := find_format(data):
+        return unsupported(found.title).fault
+    for name, start in (("JPEG", b"\xff\xd8"), ("PNG", b"\x89PNG")):
+        if data.startswith(start):
+            return damaged(f"{name}: the signature at byte 0 is damaged").fault
+    start = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith(b"<") and b"<svg" in start:
+        return unsupported("SVG").fault
+    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        what = "an HTML page"
+    else:
+        what = f"starts with {data[:8].hex(' ')}"
+    return Fault(
+        Reason.NOT_AN_IMAGE, f"not an image ({what}); JPEG, PNG or BMP is expected"
+    )
