@@ -1,4 +1,4 @@
-"""The worker that this process is, in a job of an engine; nothing anywhere else.
+"""This process: the worker that it is in a job of an engine, and its interpreter.
 
 Every fact that leaves a worker carries `stamp()`, so that the commit knows which
 machines and versions have made the dataset. Local runs have none: their workers are of
@@ -9,6 +9,7 @@ import dataclasses
 import os
 import platform
 import socket
+import sys
 
 _BETWEEN = "\t"
 
@@ -130,3 +131,16 @@ def stamp() -> str:
 def _here() -> _Known | None:
     known = _known
     return known if known is not None and known.process == os.getpid() else None
+
+
+def python_command() -> list[str]:
+    """Returns the beginning of a command that runs Python as this process does.
+
+    Its first word is "" where no interpreter is known, as where Python is inside
+    another program. A frozen program names itself: asked to run code, it would start
+    all over, and so would its children.
+    """
+    path = "" if getattr(sys, "frozen", False) else sys.executable or ""
+    ignores = ["-E"] if sys.flags.ignore_environment else []
+    # Nothing in the current folder is imported.
+    return [path, *ignores, "-P", "-X", f"utf8={sys.flags.utf8_mode}"]

@@ -43,9 +43,9 @@ from transforms.core.image.policy import (
     PreparedImage,
     prepare_image,
 )
-from transforms.core.interpreter import python_command
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
+from transforms.core.this_worker import python_command
 from transforms.errors import BeamTFRecordError
 
 # For one image, of processor time: some four times what decoding 64 megapixels of any
