@@ -31,8 +31,6 @@ from beam_pipeline.reading.open_dataset import (
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text
-from transforms.core.image.foreign import name_format
-from transforms import files
 from transforms.core.image.formats import name_format
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.schema import Kind

@@ -31,8 +31,6 @@ from beam_pipeline.job import Job
 from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import WorkerPool, local_workers
 from beam_pipeline.shared_change import shared_change
-from transforms.core.interpreter import python_command
-from transforms import files
 from transforms.core.this_worker import python_command
 from transforms.errors import SpecError, closest, no_memory
 from transforms.shards import decoders
