@@ -17,13 +17,15 @@ import pytest
 from tests.storage.conftest import PETS
 from tests.storage.program import Program, files_of
 from tests.support.outputs import contents
-from transforms.storage.buckets import PART_BYTES, bucket_of
+from transforms.storage.buckets import bucket_of
 from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.paths import plain, split_remote
 
 _VERSION = "3.37.0"
 _READY_SECONDS = 60
 _CONTAINER = "sets"
+# Of two blocks and a byte.
+_LARGE_BYTES = (8 << 20) + 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +199,7 @@ def test_large_files(
         monkeypatch.setenv(name, value)
     path = plain(azurite.url("large/a"))
     bucket = bucket_of(path)
-    data = os.urandom(2 * PART_BYTES + 1)
+    data = os.urandom(_LARGE_BYTES)
     (tmp_path / "a").write_bytes(data)
     bucket.put_file("large/a", str(tmp_path / "a"), new=True)
     with pytest.raises(OvertakenError):

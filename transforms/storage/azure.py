@@ -12,20 +12,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from transforms.storage.buckets import (
-    CONNECT_SECONDS,
-    PART_BYTES,
-    PARTS_AT_ONCE,
-    READ_SECONDS,
-    Bucket,
-    age_of,
-)
+from transforms.storage.buckets import READ_SECONDS, Bucket, age_of
 from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.retry import of_status, reason_of
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+# The time to send a block counts for that, too.
+_CONNECT_SECONDS = 20
+_BLOCK_BYTES = 4 << 20
+_BLOCKS_AT_ONCE = 4
 _REMOVED_AT_ONCE = 8
 _COPY_LOOK_SECONDS = 0.5
 
@@ -120,12 +117,12 @@ class AzureBucket(Bucket):
         self._container = BlobServiceClient(
             account.url,
             credential,
-            connection_timeout=CONNECT_SECONDS,
+            connection_timeout=_CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             # `asked` repeats, and says so.
             retry_total=0,
-            max_single_put_size=PART_BYTES,
-            max_block_size=PART_BYTES,
+            max_single_put_size=_BLOCK_BYTES,
+            max_block_size=_BLOCK_BYTES,
         ).get_container_client(account.container)
 
     def look(self, key: str) -> Look:
@@ -153,7 +150,7 @@ class AzureBucket(Bucket):
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Bucket`; the store removes parts that were not put together."""
         with open(local, "rb") as file:
-            self._upload(key, file, overwrite=not new, max_concurrency=PARTS_AT_ONCE)
+            self._upload(key, file, overwrite=not new, max_concurrency=_BLOCKS_AT_ONCE)
 
     def _upload(self, key: str, data: Any, **options: Any) -> None:
         with self.naming_missing(), azure_errors(self.path(key)):
@@ -214,7 +211,8 @@ def _reason(error: Exception) -> str:
 
 
 def _of_azure(error: Any, path: str) -> Exception:
-    code = str(getattr(error, "error_code", None) or "")
+    code = getattr(error, "error_code", None) or ""
+    code = str(getattr(code, "value", code))
     if code == "BlobAlreadyExists":
         return OvertakenError(path)
     if code == "InvalidBlockList":

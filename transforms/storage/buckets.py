@@ -22,9 +22,6 @@ from transforms.storage.retry import reason_of
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
-# Larger files go up in parts, so that a failure costs one part.
-PART_BYTES = 16 << 20
-PARTS_AT_ONCE = 4
 HDFS = "hdfs://"
 GOOGLE = ("gs://", "gcs://")
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure"}

@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from transforms.storage.buckets import (
     CONNECT_SECONDS,
-    PART_BYTES,
-    PARTS_AT_ONCE,
     READ_SECONDS,
     Bucket,
     Upload,
@@ -37,6 +35,9 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 _ATTEMPTS = 3
+# Larger files go up in parts, so that a failure costs one part.
+_PART_BYTES = 16 << 20
+_PARTS_AT_ONCE = 4
 # The API's limit for one request.
 _KEYS_A_REQUEST = 1000
 # Another writer of the same object is ahead at this moment; try again.
@@ -218,9 +219,9 @@ class S3Bucket(Bucket):
             ),
         )
         self._transfer = TransferConfig(
-            multipart_threshold=PART_BYTES,
-            multipart_chunksize=PART_BYTES,
-            max_concurrency=PARTS_AT_ONCE,
+            multipart_threshold=_PART_BYTES,
+            multipart_chunksize=_PART_BYTES,
+            max_concurrency=_PARTS_AT_ONCE,
         )
 
     def fetch(
@@ -247,7 +248,7 @@ class S3Bucket(Bucket):
         """See `Bucket`."""
         with open(local, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size <= PART_BYTES:
+            if size <= _PART_BYTES:
                 self.put(key, file.read(), "" if new else None)
                 return
             with self.naming_missing(), s3_errors(self.path(key)):
@@ -260,16 +261,16 @@ class S3Bucket(Bucket):
         upload = self._client.create_multipart_upload(**named)["UploadId"]
 
         def put(start: int) -> dict[str, Any]:
-            number = start // PART_BYTES + 1
-            body = os.pread(file, PART_BYTES, start)
+            number = start // _PART_BYTES + 1
+            body = os.pread(file, _PART_BYTES, start)
             answer = self._client.upload_part(
                 **named, UploadId=upload, PartNumber=number, Body=body
             )
             return {"PartNumber": number, "ETag": answer["ETag"]}
 
         try:
-            with concurrent.futures.ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-                parts = [*pool.map(put, range(0, size, PART_BYTES))]
+            with concurrent.futures.ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
+                parts = [*pool.map(put, range(0, size, _PART_BYTES))]
             self._client.complete_multipart_upload(
                 **named, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
             )
