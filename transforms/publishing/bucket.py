@@ -222,17 +222,12 @@ class BucketTarget:
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
         former = self._published() if seen else None
         manifest = self._complete(manifest, store.place, former)
-        data, missing = manifest.to_bytes(), [""]
+        is_put = False
         if self._claim(store.place, store.name, again=True, publishes=True):
-            missing = self._missing(manifest)
-        if not missing:
-            try:
-                storage(self._manifest).put_if(data, seen, attempts=self._folder)
-            except OvertakenError:
-                # The first try may have put it, and only its answer was lost.
-                if _at(self._manifest) != data:
-                    missing = [MANIFEST_NAME]
-        if missing:
+            with contextlib.suppress(OvertakenError):
+                self._swap(manifest, seen)
+                is_put = True
+        if not is_put:
             there = self._published()
             if there is None or not _is_same(there, manifest):
                 if self.state() != seen:
@@ -269,15 +264,7 @@ class BucketTarget:
     ) -> None:
         if manifest.folder and not self._claim(manifest.folder, store.name, again=True):
             raise OvertakenError(manifest.folder)
-        if missing := self._missing(manifest):
-            raise OvertakenError(missing[0])
-        path, data = self._manifest, manifest.to_bytes()
-        try:
-            storage(path).put_if(data, seen, attempts=self._folder)
-        except OvertakenError:
-            # The first try may have put it, and only its answer was lost.
-            if _at(path) != data:
-                raise
+        self._swap(manifest, seen)
 
     def leave_derived(self, store: Store) -> None:
         if store.place and is_data_folder(store.place):
@@ -450,6 +437,22 @@ class BucketTarget:
             for facts in (*shards, *manifest.beside)
             if found.get(f"{folder}/{facts.file}") != facts.bytes
         ]
+
+    def _swap(self, manifest: Manifest, seen: str) -> None:
+        """Puts a manifest whose files are all there.
+
+        Raises:
+          OvertakenError: a file is missing, or there is another manifest than `seen`.
+        """
+        if missing := self._missing(manifest):
+            raise OvertakenError(missing[0])
+        data = manifest.to_bytes()
+        try:
+            storage(self._manifest).put_if(data, seen, attempts=self._folder)
+        except OvertakenError:
+            # The first try may have put it, and only its answer was lost.
+            if _at(self._manifest) != data:
+                raise
 
     def _settle(self) -> None:
         """Writes the pointers of the current manifest, and removes replaced files.

@@ -71,11 +71,10 @@ def discarded_on_error(draft: _Draft) -> Iterator[_Draft]:
     A failed write or sync does not say of what: its error gets the path.
     """
     try:
-        yield draft
-    except BaseException as error:
+        with naming(draft.path):
+            yield draft
+    except BaseException:
         draft.discard()
-        if isinstance(error, OSError) and error.errno and not error.filename:
-            raise OSError(error.errno, error.strerror, draft.path) from error
         raise
 
 

@@ -211,63 +211,6 @@ def stamps_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return stamps
 
 
-class _Gatherer:
-    """Makes batches of files that are found one after another."""
-
-    def __init__(self, give: Callable[[pa.RecordBatch], None]) -> None:
-        self._give = give
-        self._texts: list[str] = []
-        self._sizes, self._modified = array.array("q"), array.array("q")
-        self._hidden: list[tuple[int, int]] = []
-        self.count = 0
-        self.bytes = 0
-        self.plain = True
-
-    def add(
-        self,
-        folder: str,
-        names: Sequence[str],
-        sizes: Sequence[int],
-        modified_ns: Sequence[int],
-        *,
-        hidden: bool,
-    ) -> None:
-        if not names:
-            return
-        # No name of a file holds a NUL.
-        between = f"\0{folder}"
-        self._texts.append(folder + between.join(names))
-        if hidden:
-            start = len(self._sizes)
-            self._hidden.append((start, start + len(names)))
-        self._sizes.extend(sizes)
-        self._modified.extend(modified_ns)
-        self.count += len(names)
-        if len(self._sizes) >= BATCH_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        if not self._sizes:
-            return
-        text = "\0".join(self._texts)
-        self.plain &= text.isascii()
-        sizes = np.frombuffer(self._sizes, np.int64)
-        # In Python: int64 does not hold the sum of two files of 4 EiB.
-        self.bytes += sum(self._sizes)
-        hidden = np.zeros(len(sizes), np.bool_)
-        for start, stop in self._hidden:
-            hidden[start:stop] = True
-        columns = [
-            _cut(os.fsencode(text)),
-            pa.array(sizes),
-            pa.array(np.frombuffer(self._modified, np.int64)),
-            pa.array(hidden),
-        ]
-        self._texts, self._hidden = [], []
-        self._sizes, self._modified = array.array("q"), array.array("q")
-        self._give(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-
-
 def _cut(text: bytes) -> pa.BinaryArray:
     """Returns the parts of a text between NULs."""
     data = np.frombuffer(text, np.uint8)
@@ -287,16 +230,20 @@ class FileLister:
 
     A path that is found twice is listed once, as it was found last: a folder may be
     read again after a failure.
+
+    Attributes:
+      count: how many files were found so far.
     """
 
     def __init__(self) -> None:
+        self.count = 0
         self._sorter = RowSorter(_SCHEMA, "path", unique=True)
-        self._gatherer = _Gatherer(self._sorter.add)
-
-    @property
-    def count(self) -> int:
-        """How many files were found so far."""
-        return self._gatherer.count
+        self._bytes = 0
+        self._plain = True
+        # Those that are not in the sorter yet.
+        self._texts: list[str] = []
+        self._sizes, self._modified = array.array("q"), array.array("q")
+        self._hidden: list[tuple[int, int]] = []
 
     def add(
         self,
@@ -313,18 +260,48 @@ class FileLister:
           sizes: bytes.
           modified_ns: times of modification.
         """
-        self._gatherer.add(folder, names, sizes, modified_ns, hidden=False)
+        if not names:
+            return
+        # No name of a file holds a NUL.
+        between = f"\0{folder}"
+        self._texts.append(folder + between.join(names))
+        self._sizes.extend(sizes)
+        self._modified.extend(modified_ns)
+        self.count += len(names)
+        if len(self._sizes) >= BATCH_ROWS:
+            self._flush()
 
     def add_hidden(self, folder: str, names: Sequence[str]) -> None:
         """Takes names that are counted, and neither read nor entered."""
-        none = [0] * len(names)
-        self._gatherer.add(folder, names, none, none, hidden=True)
+        start, none = len(self._sizes), [0] * len(names)
+        self._hidden.append((start, start + len(names)))
+        self.add(folder, names, none, none)
+
+    def _flush(self) -> None:
+        if not self._sizes:
+            return
+        text = "\0".join(self._texts)
+        self._plain &= text.isascii()
+        sizes = np.frombuffer(self._sizes, np.int64)
+        # In Python: int64 does not hold the sum of two files of 4 EiB.
+        self._bytes += sum(self._sizes)
+        hidden = np.zeros(len(sizes), np.bool_)
+        for start, stop in self._hidden:
+            hidden[start:stop] = True
+        columns = [
+            _cut(os.fsencode(text)),
+            pa.array(sizes),
+            pa.array(np.frombuffer(self._modified, np.int64)),
+            pa.array(hidden),
+        ]
+        self._texts, self._hidden = [], []
+        self._sizes, self._modified = array.array("q"), array.array("q")
+        self._sorter.add(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
     def files(self) -> FileList:
         """Returns what was found, in the byte order of the paths."""
-        self._gatherer.flush()
-        rows = self._sorter.sorted()
-        size = self._gatherer.bytes
-        if len(rows) < self._gatherer.count:
+        self._flush()
+        rows, size = self._sorter.sorted(), self._bytes
+        if len(rows) < self.count:
             size = sum(pc.sum(batch["size"]).as_py() for batch in rows.batches())
-        return FileList(rows, Order.PATH, size, plain=self._gatherer.plain)
+        return FileList(rows, Order.PATH, size, plain=self._plain)

@@ -16,7 +16,7 @@ import functools
 import os
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 from transforms.errors import CommitError
 from transforms.storage.retry import is_transient, persistently
@@ -116,7 +116,6 @@ def once_only(
     is_done: Callable[[], bool],
     *,
     path: str,
-    also: Collection[int] = (),
 ) -> None:
     """Makes a change exactly once, with retries.
 
@@ -124,7 +123,6 @@ def once_only(
       change: one step. When it fails, it was not made, or its answer was lost.
       is_done: looks whether it was made; raises OSError where that is not known.
       path: see `retry.persistently`.
-      also: see there.
 
     Raises:
       OSError, StorageError: it was not made, or that is not known.
@@ -143,7 +141,7 @@ def once_only(
             if not is_done():
                 raise
 
-    persistently(once, path=path, also=also)
+    persistently(once, path=path)
 
 
 def make(path: str) -> None:

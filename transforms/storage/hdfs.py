@@ -87,18 +87,17 @@ class HdfsBucket(Bucket):
 
     def put(self, key: str, data: bytes, version: str | None = None) -> None:
         """See `Bucket`."""
-        if version is not None and self.look(key).version != version:
-            raise OvertakenError(key)
-        self._write(self.path(key), io.BytesIO(data))
+        self._write(key, io.BytesIO(data), version)
 
     def put_file(self, key: str, local: str, *, new: bool = False) -> None:
         """See `Bucket`."""
-        if new and self.look(key).version:
-            raise OvertakenError(key)
         with open(local, "rb") as source:
-            self._write(self.path(key), source)
+            self._write(key, source, "" if new else None)
 
-    def _write(self, path: str, source: BinaryIO) -> None:
+    def _write(self, key: str, source: BinaryIO, version: str | None) -> None:
+        if version is not None and self.look(key).version != version:
+            raise OvertakenError(key)
+        path = self.path(key)
         folder, name = os.path.split(path)
         word = secrets.token_hex(_TOKEN_BYTES)
         partial = f"{self._attempts or folder}/.{name}.{word}.tmp"

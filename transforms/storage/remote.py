@@ -195,8 +195,8 @@ def _read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
     def fetch() -> tuple[bytes, int]:
         # A stream: for a random access file Arrow asks Google's store once more.
         with system.open_input_stream(inside, compression=None) as stream:
-            modified_ns = _modified_ns(stream, path)
-            if limit is not None and (size := _stated_size(stream, path)) > limit:
+            size, modified_ns = _facts_of(stream, path)
+            if limit is not None and size > limit:
                 raise TooLargeError(path, size, modified_ns)
             return stream.read(), modified_ns
 
@@ -230,30 +230,24 @@ def _check_there(path: str) -> None:
             raise OSError(number, os.strerror(number), path)
 
 
-def _stated_size(file: Any, path: str) -> int:
-    """Returns the size of an open file, without another request where it says."""
-    facts = file.metadata() or {}
-    text = facts.get("Content-Length") or facts.get("size")
-    if text is not None:
-        return int(text)
-    found = arrow.look(path)
-    return 0 if found is None else found.size
+def _facts_of(file: Any, path: str) -> tuple[int, int]:
+    """Returns the size of an open file, and when it was written.
 
-
-def _modified_ns(file: Any, path: str) -> int:
-    """Returns when an open file was written, without another request where it says."""
+    Without another request where the answer that has opened it says so.
+    """
     facts = file.metadata() or {}
+    size = facts.get("Content-Length") or facts.get("size")
     text = facts.get("Last-Modified") or facts.get("updated")
     try:
         written = datetime.datetime.fromisoformat((text or b"").decode())
     except ValueError:
-        found = arrow.look(path)
-        if found is None:
-            raise FileNotFoundError(
-                errno.ENOENT, os.strerror(errno.ENOENT), path
-            ) from None
-        return found.modified_ns
-    return int(written.timestamp()) * _SECOND_NS
+        size = None
+    if size is not None:
+        return int(size), int(written.timestamp()) * _SECOND_NS
+    found = arrow.look(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return found.size, found.modified_ns
 
 
 def fetched(sizes: Sequence[tuple[str, int]], limit: int) -> Iterator[None]:
@@ -333,8 +327,7 @@ class RemoteFile(io.RawIOBase):
 
     def _facts(self) -> tuple[int, int]:
         with self._reset_after_failure():
-            file = self._opened()
-            return file.size(), _modified_ns(file, self.name)
+            return _facts_of(self._opened(), self.name)
 
     def _read_at(self, start: int, size: int) -> bytes:
         with self._reset_after_failure():
