@@ -12,6 +12,7 @@
 Regular records are decoded with whole-array operations, whatever the schema.
 """
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,17 +27,10 @@ from transforms.core.example.example_columns import read_columns
 from transforms.core.example.messages import parse_example
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, bounded
-from transforms.formats.tfrecord_files.columns import example
+from transforms.formats.tfrecord_files.columns import example, single_row
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
 _FEW = 64
-_LISTS = {
-    int: "int64_list",
-    bool: "int64_list",
-    float: "float_list",
-    str: "bytes_list",
-    bytes: "bytes_list",
-}
 
 
 def decode_example(data: bytes, schema: SchemaLike | None = None) -> dict[str, Any]:
@@ -64,39 +58,11 @@ def decode_example(data: bytes, schema: SchemaLike | None = None) -> dict[str, A
     """
     coding = None if schema is None else coding_of(schema)
     if coding is not None and coding.plain is not None and coding.types is None:
-        row = _plain_row(data, coding.plain)
-        if row is not None:
-            return row
+        with contextlib.suppress(ExampleError):
+            row = single_row(example(data), coding.single, dict.fromkeys(coding.plain))
+            if row is not None:
+                return row
     return decode_rows([data], coding)[0]
-
-
-def _plain_row(data: bytes, types: Mapping[str, type]) -> dict[str, Any] | None:
-    """Returns the values of an Example without Arrow; None where one does not fit."""
-    try:
-        features = example(data).features.feature
-    except ExampleError:
-        return None
-    row: dict[str, Any] = {}
-    for name, kind in types.items():
-        row[name] = None
-        if name not in features:
-            continue
-        found = features[name].WhichOneof("kind")
-        if found is None:
-            continue
-        values = getattr(features[name], found).value
-        if found != _LISTS[kind] or len(values) > 1:
-            return None
-        for value in values:
-            if kind is str:
-                try:
-                    value = value.decode()
-                except UnicodeDecodeError:
-                    return None
-            elif kind is bool and value not in (0, 1):
-                return None
-            row[name] = kind(value)
-    return row
 
 
 def decode_rows(

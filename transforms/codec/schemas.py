@@ -25,6 +25,7 @@ from transforms.core.infer.typed import infer_typed
 from transforms.core.rows.tensors import DATA_TYPES, PROTO, STRING
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BeamTFRecordError, SpecError, bounded
+from transforms.formats.tfrecord_files.columns import SINGLE, Single
 
 SchemaLike: TypeAlias = (
     Schema | pa.Schema | Sequence[Feature] | Mapping[str, str | Mapping[str, Any]]
@@ -87,7 +88,7 @@ class CodingFeature:
     limits: tuple[int, int] | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Coding:
     """A schema, in the terms of Examples.
 
@@ -101,6 +102,13 @@ class Coding:
     features: tuple[CodingFeature, ...]
     types: pa.Schema | None = None
     plain: Mapping[str, type] | None = None
+
+    @functools.cached_property
+    def single(self) -> list[Single]:
+        """The features, of single values all, as `single_row` takes them."""
+        return [
+            (each.feature.name, *SINGLE[each.feature.kind]) for each in self.features
+        ]
 
     @property
     def names(self) -> frozenset[str]:

@@ -17,6 +17,7 @@
 | missing              | None, or what `missing` says                                |
 """
 
+import contextlib
 import dataclasses
 import datetime
 import io
@@ -38,6 +39,7 @@ from transforms.errors import (
     nearest,
     shortened,
 )
+from transforms.formats.tfrecord_files.columns import SINGLE, Single, single_row
 from transforms.formats.tfrecord_files.typed_rows import TypedRows
 from transforms.reading.positions import Longs
 from transforms.reading.records import Records
@@ -130,7 +132,7 @@ class RowReader:
         self.typed = by_id(features) if as_ids else TypedRows(self.features)
         self._columns = [_values_of(feature, looks) for feature in features]
         self._fill = dict(_fills(features, looks))
-        self._stored = _stored(features, looks)
+        self._single = _single(features, looks)
 
     def rows(self, payloads: PayloadBatch) -> Iterator[dict[str, Any]]:
         """Yields a row for each record.
@@ -158,32 +160,12 @@ class RowReader:
 
     def one(self, record: bytes) -> dict[str, Any]:
         """Returns the row of one record. Raises as `rows` does."""
-        row = self._plain_row(record) if self._stored is not None else None
-        if row is None:
-            (row,) = self.rows(PayloadBatch.of([record]))
-        return row
-
-    def _plain_row(self, record: bytes) -> dict[str, Any] | None:
-        """Returns a row of single values; None where the columns must be asked.
-
-        Columns of one value take ten times as long.
-        """
-        try:
-            found = message(record).features.feature
-        except ExampleError:
-            return None
-        row = {}
-        for name, stored, plain in self._stored or ():
-            if name not in found:
-                row[name] = self._fill.get(name)
-                continue
-            values = getattr(found[name], stored).value
-            if len(values) != 1:
-                return None
-            try:
-                row[name] = plain(values[0])
-            except (UnicodeDecodeError, ValueError):
-                return None
+        with contextlib.suppress(ExampleError):
+            if self._single:
+                row = single_row(message(record), self._single, self._fill)
+                if row is not None:
+                    return row
+        (row,) = self.rows(PayloadBatch.of([record]))
         return row
 
 
@@ -195,35 +177,17 @@ def _fills(features: Sequence[Feature], looks: Looks) -> Iterator[tuple[str, Any
         yield each.name, np.float32(fill) if is_number else fill
 
 
-_Plain = tuple[str, str, Callable[[Any], Any]]
-
-
-def _stored(features: Sequence[Feature], looks: Looks) -> list[_Plain] | None:
-    """Returns name, list in the message, and conversion; None with other features."""
+def _single(features: Sequence[Feature], looks: Looks) -> list[Single]:
+    """Returns features that are single values as records hold them; else none."""
     found = []
     for feature in features:
-        how = _PLAIN.get(feature.kind)
+        how = SINGLE.get(feature.kind)
         if how is None or feature.is_list or not looks.gives_stored(feature):
-            return None
-        found.append((feature.name, *how))
+            return []
+        is_float = feature.kind is Kind.FLOAT
+        found.append((feature.name, how[0], np.float32 if is_float else how[1]))
     return found
 
-
-def _flag(value: int) -> bool:
-    if value not in (0, 1):
-        raise ValueError("a bool is stored as 0 or 1")
-    return bool(value)
-
-
-_PLAIN: Mapping[Kind, tuple[str, Callable[[Any], Any]]] = {
-    Kind.INT64: ("int64_list", int),
-    Kind.LABEL: ("int64_list", int),
-    Kind.BOOL: ("int64_list", _flag),
-    Kind.FLOAT: ("float_list", np.float32),
-    Kind.TEXT: ("bytes_list", bytes.decode),
-    Kind.BYTES: ("bytes_list", bytes),
-    Kind.IMAGE: ("bytes_list", bytes),
-}
 
 _Values = Callable[[pa.Array], list[Any]]
 
