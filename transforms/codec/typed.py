@@ -15,7 +15,8 @@ from transforms.codec.schemas import NOTHING, Coding, CodingFeature, Row, RowErr
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
 from transforms.core.example.encoder import encode_examples
 from transforms.core.rows.cast import cast
-from transforms.core.rows.column import complaint, decoded
+from transforms.core.rows.column import complaint
+from transforms.core.rows.common_type import plain
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO
@@ -167,7 +168,7 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
 
 def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
     """Returns a column of any Arrow type as the feature's, as strictly as values."""
-    column = decoded(column)
+    column = plain(column)
     family = _family(column.type)
     taken, why = TAKEN.get(each.feature.kind, (("int", "float", "bool", "bytes"), ""))
     if each.ids is not None and family == "text":

@@ -40,7 +40,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, numpy_mask, numpy_type, raw_values
+from transforms.core.arrays import (
+    is_bytes,
+    is_list,
+    numpy_mask,
+    numpy_type,
+    raw_values,
+    values_and_rows,
+)
 from transforms.core.infer.evidence import (
     EXAMPLE_ITEMS,
     EXAMPLES,
@@ -54,7 +61,8 @@ from transforms.core.infer.evidence import (
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.cast import cast
-from transforms.core.rows.column import NULL_IN_LIST, decoded, is_list_view, plain
+from transforms.core.rows.column import NULL_IN_LIST
+from transforms.core.rows.common_type import FILES, plain, plain_type
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
@@ -110,7 +118,9 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
       InputError: no feature can hold a column's type; names column and type.
     """
     found = {}
-    for name, column in columns.items():
+    for name, given in columns.items():
+        chunks = [plain(chunk) for chunk in _chunks(given)]
+        column = pa.chunked_array(chunks, plain_type(given.type, FILES))
         feature, remark = _feature(name, column)
         evidence = _evidence(column, feature)
         remark = "; ".join(filter(None, (remark, evidence.remark)))
@@ -129,7 +139,7 @@ def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
     """
     named = ended = 0
     for chunk in _chunks(column):
-        texts = decoded(chunk)
+        texts = plain(chunk)
         if not pa.types.is_string(texts.type):
             return False
         texts = texts.filter(pc.not_equal(texts, ""))
@@ -149,14 +159,9 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     if isinstance(kind, pa.FixedShapeTensorType):
         return _tensor_feature(name, kind)
     shape: list[int | None] = []
-    while True:
-        kind = _bare(kind)
-        if pa.types.is_fixed_size_list(kind):
-            shape.append(kind.list_size)
-        elif is_list(kind) or is_list_view(kind):
-            shape.append(None)
-        else:
-            break
+    while is_list(kind):
+        is_fixed = pa.types.is_fixed_size_list(kind)
+        shape.append(kind.list_size if is_fixed else None)
         kind = kind.value_type
     # A record stores the lengths of lists of lists, but not those of deeper lists.
     if len(shape) > 2 and None in shape[1:]:
@@ -186,17 +191,6 @@ def _unusable(name: str, kind: pa.DataType) -> InputError:
     )
 
 
-def _bare(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of the values, without extension, dictionary or run ends."""
-    while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-            kind = kind.value_type
-        else:
-            return kind
-
-
 def _tensor_feature(name: str, kind: pa.FixedShapeTensorType) -> tuple[Feature, str]:
     order = kind.permutation or range(len(kind.shape))
     shape = tuple(kind.shape[i] for i in order)
@@ -221,12 +215,10 @@ def _scalar_kind(kind: pa.DataType) -> Kind | None:
         return Kind.FLOAT
     if types.is_date(kind) or types.is_timestamp(kind):
         return Kind.TIMESTAMP
-    if types.is_binary(kind) or types.is_large_binary(kind):
-        return Kind.BYTES
-    if types.is_fixed_size_binary(kind) or types.is_binary_view(kind):
-        return Kind.BYTES
-    if is_bytes(kind) or types.is_string_view(kind) or types.is_null(kind):
+    if types.is_string(kind) or types.is_null(kind):
         return Kind.TEXT
+    if is_bytes(kind) or types.is_fixed_size_binary(kind):
+        return Kind.BYTES
     return Kind.TEXT if types.is_decimal(kind) or types.is_time(kind) else None
 
 
@@ -258,13 +250,9 @@ def _image_starts(column: Column) -> list[bool]:
     """Returns whether the first non-empty values start like image files, for each."""
     starts: list[bool] = []
     for chunk in _chunks(column):
-        values = plain(chunk)
-        while is_list(values.type):
-            values = plain(values.flatten())
+        values, _ = values_and_rows(chunk)
         if is_image_struct(values.type):
-            values = pc.struct_field(values, "bytes")
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary
+            values = plain(pc.struct_field(values, "bytes"))
         values = values.cast(pa.large_binary()).drop_null()
         for value in values.slice(0, _LOOKED_AT):
             data = value.as_buffer()
@@ -299,7 +287,10 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     bad_examples: dict[str, None] = {}
     whole, remark = True, ""
     # Columns of float32 and float16 lose nothing as a FloatList; float64 may.
-    is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(_leaf(column.type))
+    leaf = column.type
+    while is_list(leaf):
+        leaf = leaf.value_type
+    is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(leaf)
     numbers = LargeNumbers() if is_double else None
     for chunk in _chunks(column):
         found = cast(chunk, feature)
@@ -315,7 +306,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         values = found.values
         if numbers is not None:
             # The extent of the float64 values: float32 would round its limits.
-            values = _flat(chunk)
+            values, _ = values_and_rows(chunk)
             doubles = raw_values(values).astype(np.float64, copy=False)
             if values.null_count:
                 doubles = doubles[numpy_mask(values.is_valid())]
@@ -334,14 +325,6 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         whole=whole and is_double,
         numbers=numbers,
     )
-
-
-def _leaf(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of single values; for lists, the type of their items."""
-    kind = _bare(kind)
-    while is_list(kind) or is_list_view(kind):
-        kind = _bare(kind.value_type)
-    return kind
 
 
 def _is_whole(doubles: Doubles) -> bool:
@@ -377,14 +360,6 @@ def _large_numbers(
         unheld=int(lost.sum()),
         examples=_examples(chunk.filter(pa.array(lost))),
     )
-
-
-def _flat(chunk: pa.Array) -> pa.Array:
-    """Returns all values of a column; for lists, the items."""
-    values = plain(chunk)
-    while is_list(values.type):
-        values = plain(values.flatten())
-    return decoded(values)
 
 
 def _examples(column: Column) -> tuple[str, ...]:

@@ -20,14 +20,13 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.column import (
     Column,
     Mask,
-    decoded,
     fault,
     first_fault,
     nothing_fits,
-    plain,
     present_faults,
     rows_with_faults,
 )
+from transforms.core.rows.common_type import plain
 from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
 from transforms.core.rows.typed_cells import scalars
@@ -52,7 +51,6 @@ def cast(column: pa.Array, feature: Feature) -> Column:
         return Column(pa.nulls(len(column), row_type(feature)))
     if not (feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)):
         return scalars(column, feature)
-    column = decoded(column)
     if feature.kind is Kind.TENSOR:
         return _tensors(column, feature)
     shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape

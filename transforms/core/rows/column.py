@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, numpy_mask
+from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import EncodingError
@@ -170,71 +170,21 @@ def nothing_fits(column: pa.Array, kind: pa.DataType, reason: Reason) -> Column:
     return Column(pa.nulls(len(column), kind), fault(present, reason))
 
 
-def plain(column: pa.Array) -> pa.Array:
-    """Returns the values of a column in a plain type.
-
-    Extension types become their storage, run ends their values, views and large texts
-    string and binary; FixedShapeTensor and dictionaries stay.
-
-    Raises:
-      EncodingError: the texts are too many for one batch, over 2 GiB.
-    """
-    kind = column.type
-    if isinstance(kind, pa.FixedShapeTensorType):
-        return column
-    if isinstance(kind, pa.BaseExtensionType):
-        return plain(column.storage)
-    if pa.types.is_run_end_encoded(kind):
-        return plain(pc.run_end_decode(column))
-    if is_list_view(kind):
-        return _lists_of_views(column)
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return narrowed(column, pa.string())
-    if pa.types.is_binary_view(kind):
-        return column.cast(pa.large_binary())
-    return column
-
-
-def is_list_view(kind: pa.DataType) -> bool:
-    """Tells whether values are list views: lists with offsets and sizes."""
-    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-
-
-def _lists_of_views(column: pa.Array) -> pa.Array:
-    # Arrow's own cast of list views to lists gives too short offsets in version 25.
-    sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    absent = column.is_null() if column.null_count else None
-    return pa.LargeListArray.from_arrays(starts, column.flatten(), mask=absent)
-
-
 def narrowed(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Returns texts or bytes with offsets of 32 bits."""
     try:
         return column.cast(kind)
     except pa.ArrowInvalid as error:
-        raise EncodingError(
-            "the texts of a column must be under 2 GiB in one batch of rows; found "
-            f"{column.nbytes} bytes in {len(column)} rows; write the source with "
-            "smaller row groups or record batches"
-        ) from error
+        raise too_large(column) from error
 
 
-def taken(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Returns the values at the indices, null where an index is null."""
-    kind = values.type
-    if not is_bytes(kind):
-        return values.take(indices)
-    # `take` silently wraps the 32-bit offsets of results over 2 GiB.
-    return narrowed(values.cast(pa.large_binary()).take(indices), kind)
-
-
-def decoded(column: pa.Array) -> pa.Array:
-    """Returns a column as `plain` does; of a dictionary, the value of each row."""
-    column = plain(column)
-    if not pa.types.is_dictionary(column.type):
-        return column
-    return plain(taken(column.dictionary, column.indices))
+def too_large(column: pa.Array) -> EncodingError:
+    """Returns the error for a column whose texts are over 2 GiB."""
+    return EncodingError(
+        "the texts of a column must be under 2 GiB in one batch of rows; found "
+        f"{column.nbytes} bytes in {len(column)} rows; write the source with "
+        "smaller row groups or record batches"
+    )
 
 
 def valid_text(column: pa.Array) -> Column:

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import lists_like
 from transforms.core.rows.arrow_of import FLOAT32_BITS
+from transforms.core.rows.column import too_large
 from transforms.core.rows.python_kinds import OddValueError
 
 _INT64_DIGITS = 19
@@ -93,6 +94,19 @@ def plain_type(kind: pa.DataType, door: Door) -> pa.DataType:
     if types.is_timestamp(kind) and kind.tz is not None and door.is_deep:
         return pa.timestamp(kind.unit, "UTC")
     return kind
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Returns n values in the plain type of a file's column; see `plain_type`.
+
+    Raises:
+      EncodingError: the texts are too many for one batch, over 2 GiB.
+    """
+    kind = plain_type(array.type, FILES)
+    try:
+        return as_type(array, kind)
+    except pa.ArrowInvalid as error:
+        raise too_large(array) from error
 
 
 def is_any_list(kind: pa.DataType) -> bool:
@@ -228,8 +242,8 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
             storage = as_type(array.storage, getattr(kind, "storage_type", kind))
             return _rewrapped(storage, kind)
         return as_type(array.storage, kind)
-    if is_encoded(array.type):
-        return as_type(decoded(array), kind)
+    if pa.types.is_dictionary(array.type) or pa.types.is_run_end_encoded(array.type):
+        return as_type(_decoded(array), kind)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     if pa.types.is_integer(array.type) and not pa.types.is_decimal(kind):
@@ -241,12 +255,7 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def is_encoded(kind: pa.DataType) -> bool:
-    """Tells whether values are stored as a dictionary or as runs."""
-    return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
-
-
-def decoded(array: pa.Array) -> pa.Array:
+def _decoded(array: pa.Array) -> pa.Array:
     """Returns the n values of a dictionary or of runs; texts and bytes as large types.
 
     Arrow has no kernel for dictionaries and runs of views.
@@ -318,4 +327,5 @@ def _lists_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     except OddValueError as error:
         index = int(np.searchsorted(starts, error.index, side="right")) - 1
         raise OddValueError(str(error), index) from error
-    return lists_like(array, items)
+    lists = lists_like(array, items)
+    return lists.cast(kind) if pa.types.is_large_list(kind) else lists

@@ -44,7 +44,6 @@ from transforms.core.rows.column import (
     fault,
     first_fault,
     number_of,
-    plain,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -103,13 +102,11 @@ def nested_lists(column: pa.Array, *, ragged: bool = False) -> Nested | None:
     sizes = [np.diff(starts)]
     uneven = np.zeros(count, np.bool_)
     lacking = np.zeros(count, np.bool_)
-    values = plain(values)
     while is_list(values.type):
         there = numpy_mask(values.is_valid()) if values.null_count else None
         if there is not None:
             lacking |= _rows_of(np.flatnonzero(~there), starts, count)
         inner, values = flattened(values, there)
-        values = plain(values)
         size, mixed = _inner_sizes(np.diff(inner), starts)
         sizes.append(size)
         uneven |= mixed
@@ -166,7 +163,7 @@ def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
             heights *= present
         outer = np.concatenate(([0], np.cumsum(heights)))
         inner = np.arange(outer[-1] + 1, dtype=np.int64) * width
-    return Nested(plain(values), starts, sizes, present, None, inner, outer)
+    return Nested(values, starts, sizes, present, None, inner, outer)
 
 
 def fitted(found: Nested, shape: Shape) -> tuple[Ints, Mask]:

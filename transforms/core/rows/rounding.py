@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, numpy_mask, raw_values
 from transforms.core.model import Rounding
-from transforms.core.rows.column import decoded
+from transforms.core.rows.common_type import plain
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
     doubles_of,
@@ -117,7 +117,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     is_float = feature.kind is Kind.FLOAT or is_tensor
     if feature.pattern or not is_float or pa.types.is_float32(raw.type):
         return _NONE
-    raw = decoded(raw)
+    raw = plain(raw)
     if not feature.shape and not is_tensor:
         return _of_values(raw, typed)
     places: Rows | None = None
@@ -132,8 +132,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
         found = nested_lists(raw, ragged=feature.is_ragged)
     if found is None:
         return _NONE
-    values = decoded(found.values)
-    floats = values
+    values = floats = found.values
     if pa.types.is_string(values.type):
         floats = coerce(values, Feature("", Kind.FLOAT)).values
     elif pa.types.is_float64(values.type):

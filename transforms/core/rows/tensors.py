@@ -47,7 +47,6 @@ from transforms.core.rows.column import (
     Column,
     Faults,
     Mask,
-    decoded,
     fault,
     first_fault,
     nothing_fits,
@@ -153,7 +152,6 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
 
     Missing values do not fit. Elements that do not fit are undefined.
     """
-    values = decoded(values)
     target = pa.from_numpy_dtype(np.dtype(dtype))
     if pa.types.is_null(values.type):
         cells = Column(values.cast(target))

@@ -16,7 +16,7 @@
 | image     | inline: bytes, or the `bytes` of a struct of `bytes` and `path`; else  |
 |           | text, or the `path` of such a struct                                  |
 
-Dictionaries, run-end encoded columns and extension types count as what they hold.
+Columns have plain types (see `common_type`): no dictionaries, runs, views, extensions.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,12 +40,10 @@ from transforms.core.rows.column import (
     first_fault,
     narrowed,
     nothing_fits,
-    plain,
-    present_faults,
-    taken,
     valid_text,
     without,
 )
+from transforms.core.rows.common_type import plain
 from transforms.core.rows.float32 import is_large, unheld
 from transforms.core.rows.text_cells import (
     PER_SECOND,
@@ -59,19 +57,10 @@ from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 def scalars(column: pa.Array, feature: Feature) -> Column:
     """Returns a column's values as single values of the feature's kind.
 
-    The feature's shape does not count: this is for each of a list's values too.
+    The feature's shape does not count: this is for each of a list's values too. The
+    column is of a plain type; see `common_type`.
     """
-    column = plain(column)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        # Each distinct value is looked at once.
-        distinct = scalars(column.dictionary, feature)
-        values = taken(distinct.values, column.indices)
-        if distinct.faults is None:
-            return Column(values)
-        at = pc.fill_null(column.indices, 0).to_numpy()
-        absent = numpy_mask(column.is_null())
-        return Column(values, present_faults(distinct.faults.take(at), absent))
     target = row_type(Feature("", feature.kind, inline=feature.inline))
     if pa.types.is_null(kind):
         return Column(pa.nulls(len(column), target))
@@ -80,7 +69,7 @@ def scalars(column: pa.Array, feature: Feature) -> Column:
     if is_image_struct(kind) and feature.kind is not Kind.IMAGE:
         # A file that is no image: its path is a text, and it itself is bytes.
         field = "path" if feature.kind is Kind.TEXT else "bytes"
-        return scalars(pc.struct_field(column, field), feature)
+        return scalars(plain(pc.struct_field(column, field)), feature)
     if pa.types.is_string(kind) and feature.kind in _OF_TEXT:
         return coerce(column, feature)
     found = _RULES[feature.kind](column, feature)
@@ -246,7 +235,7 @@ def is_image_struct(kind: pa.DataType) -> bool:
 def _image(column: pa.Array, feature: Feature) -> Column | None:
     if is_image_struct(column.type):
         wanted, other = ("bytes", "path") if feature.inline else ("path", "bytes")
-        found = scalars(pc.struct_field(column, wanted), feature)
+        found = scalars(plain(pc.struct_field(column, wanted)), feature)
         held = pc.struct_field(column, other).is_valid()
         elsewhere = numpy_mask(pc.and_(found.values.is_null(), held))
         # The row has an image, but not in the field that the feature reads.

@@ -36,7 +36,7 @@ import pyarrow as pa
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.cast import cast_nested
-from transforms.core.rows.column import Column, complaint, taken
+from transforms.core.rows.column import Column, complaint
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.tensors import STRING, elements, tensors
@@ -305,7 +305,7 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     order = [index for group in groups.values() for index in group]
     places = np.full(len(plain), -1)
     places[order] = np.arange(len(order))
-    return taken(pa.concat_arrays(arrays), pa.array(places, mask=places < 0))
+    return pa.concat_arrays(arrays).take(pa.array(places, mask=places < 0))
 
 
 def _alike(values: list[Any], feature: Feature) -> pa.Array | None:

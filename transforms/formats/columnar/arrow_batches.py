@@ -17,15 +17,8 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list, lists_like, rows_with
 from transforms.core.model import Block, Reason
-from transforms.core.rows.column import is_list_view, not_utf8
-from transforms.core.rows.common_type import (
-    FILES,
-    PYTHON,
-    as_type,
-    decoded,
-    is_encoded,
-    plain_type,
-)
+from transforms.core.rows.column import not_utf8
+from transforms.core.rows.common_type import plain
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Columns,
@@ -186,37 +179,14 @@ def _flat(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Returns the values in the plain type that `flat_types` gives."""
-    if isinstance(array.type, pa.FixedShapeTensorType):
-        return array
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    while is_encoded(array.type):
-        array = decoded(array)
-    target = plain_type(array.type, FILES)
-    if array.type == target:
-        return array
-    if pa.types.is_large_string(array.type):
-        return array.cast(target) if _text_bytes(array) <= _MAX_OFFSET else array
-    if not _has_cast(array.type):
-        array = as_type(array, plain_type(array.type, PYTHON))
-    return array.cast(target)
+    """Returns the values in the plain type that `flat_types` gives.
 
-
-def _has_cast(kind: pa.DataType) -> bool:
-    """Whether Arrow can cast lists to plain ones.
-
-    It has no cast of dictionaries of views, and that of list views gives offsets
-    beyond their values.
+    Texts over 2 GiB keep offsets of 64 bits.
     """
-    while is_list(kind):
-        kind = kind.value_type
-    return not (is_encoded(kind) or is_list_view(kind))
-
-
-def _text_bytes(array: pa.Array) -> int:
-    """Returns how many bytes the texts of an array take."""
-    return pc.sum(pc.binary_length(array)).as_py() or 0
+    if pa.types.is_large_string(array.type) and array.nbytes > _MAX_OFFSET:
+        size = pc.sum(pc.binary_length(array)).as_py() or 0
+        return array if size > _MAX_OFFSET else plain(array)
+    return plain(array)
 
 
 def joined_sample(
