@@ -277,6 +277,12 @@ def wider(a: Extent, b: Extent) -> Extent:
     return min(least, default=None), max(most, default=None)
 
 
+def as_float32(extent: Extent) -> Extent:
+    """Returns the least and the largest number as float32 has them, without -0.0."""
+    low, high = (None if n is None else float(np.float32(n)) + 0.0 for n in extent)
+    return low, high
+
+
 def first_distinct(
     values: Iterable[pa.Scalar], text: Callable[[pa.Scalar], str]
 ) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from transforms.core.infer.evidence import (
     Found,
     NearKind,
     Texts,
+    as_float32,
     extent_of,
     wider,
 )
@@ -103,102 +104,19 @@ def infer_texts(
       rows: the number of rows of all batches, if known: then the rest of a column that
         is certainly text is not looked at.
     """
-    columns: dict[str, _Column] = {}
+    columns: dict[str, _Tally] = {}
     # Arrow's kernels run without the interpreter's lock: two columns at a time.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         for batch in batches:
             large = []
             for name, cells in batch.items():
-                column = columns.setdefault(name, _Column(rows))
+                tally = columns.setdefault(name, _Tally(rows))
                 if cells.nbytes < _SMALL_BYTES:
-                    column.add(cells)
+                    tally.add(cells)
                 else:
-                    large.append((column, cells))
+                    large.append((tally, cells))
             list(pool.map(lambda item: item[0].add(item[1]), large))
-    return {name: column.result(name) for name, column in columns.items()}
-
-
-class _Column:
-    """The cells of one column that were added so far.
-
-    Args:
-      expected: the number of all its cells; None if unknown.
-    """
-
-    def __init__(self, expected: int | None) -> None:
-        self._tally = _Tally(expected)
-        self._cells = 0
-        self._nulls = 0
-        self._first: Cells | None = None
-
-    def add(self, texts: Cells) -> None:
-        """Adds cells; null where one is blank and not quoted."""
-        self._count(texts)
-        tally = self._tally
-        if tally.is_settled:
-            return
-        present = texts
-        numbers = plain_numbers(texts)
-        if numbers is None and texts.nbytes < _SMALL_BYTES:
-            present = with_missing_as_null(texts)
-            numbers = None if present is texts else plain_numbers(present)
-        if numbers is not None:
-            self._add_plain(present, numbers)
-            return
-        for piece in _pieces(texts):
-            if tally.is_settled:
-                break
-            tally.add(piece)
-
-    def _add_plain(self, with_nulls: Cells, numbers: PlainNumbers) -> None:
-        """Adds cells that are plain numbers, or null where one is missing."""
-        tally = self._tally
-        if tally.first is None and not with_nulls.null_count:
-            # A copy of each of thousands of columns would take longer than the rest.
-            tally.first = with_nulls.slice(0, _EXAMPLE_CELLS[-1])
-        elif tally.first is None:
-            present = (piece.drop_null() for piece in _pieces(with_nulls))
-            tally.first = next(filter(len, present))
-        tally.add_plain(numbers)
-
-    def _count(self, texts: Cells) -> None:
-        self._cells += len(texts)
-        self._nulls += texts.null_count
-        if self._first is None or self._first.null_count == len(self._first):
-            self._first = texts
-
-    def result(self, name: str) -> Found:
-        """Returns a feature of this name, and the evidence for its kind."""
-        tally = self._tally
-        kind = tally.kind()
-        misfits: list[str] = []
-        count = 0
-        low, high = tally.extent
-        missing = self._cells - tally.present
-        if kind is Kind.TEXT:
-            missing, low, high = self._nulls, None, None
-        elif kind is not Kind.BOOL:
-            misfits, count = tally.words, tally.word_count
-            if kind is Kind.INT64:
-                misfits, count = misfits + tally.large, count + tally.large_count
-                low, high = tally.int_extent
-            if kind is Kind.FLOAT:
-                misfits, count = misfits + tally.beyond, count + tally.beyond_count
-                if low is not None and high is not None and not tally.is_whole:
-                    # Adding 0.0 gives zero its usual sign.
-                    low, high = float(low) + 0.0, float(high) + 0.0
-        return Feature(name, kind), Evidence(
-            sampled=self._cells,
-            missing=missing,
-            misfits=count,
-            minimum=low,
-            maximum=high,
-            examples=_examples(tally.first if kind is not Kind.TEXT else self._first),
-            misfit_examples=tuple(dict.fromkeys(misfits))[:EXAMPLES],
-            near=tally.near(kind),
-            few=tally.texts.few if kind is Kind.TEXT else 0,
-            numbers=tally.large_numbers,
-        )
+    return {name: tally.found(name) for name, tally in columns.items()}
 
 
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
@@ -221,57 +139,83 @@ def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
 
 
 @dataclasses.dataclass
+class _Some:
+    """Cells of one sort: how many, and the first distinct ones."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()
+
+    def add(self, texts: pa.StringArray) -> None:
+        """Adds all of these cells."""
+        self.count += len(texts)
+        if len(self.first) < EXAMPLES and len(texts):
+            self.first = tuple(dict.fromkeys((*self.first, *_examples(texts))))
+
+
+@dataclasses.dataclass
 class _Tally:
     """Counts of the cells of one column, added up over its pieces.
 
     Attributes:
-      total: number of cells of the column, with missing ones; None if unknown.
+      total: number of cells of the whole column, with missing ones; None if unknown.
+      cells, nulls: of those added.
       present: cells that are not missing for a number or bool.
+      bools: those that are true or false.
       numbers: those that are decimal numbers, `nan` or an infinity.
-      integers: those that are integers in range.
       finite: whether a decimal number was among them.
+      whole: whether all numbers are whole, inside int64 or not.
+      pointed: whether a whole one has a point or an exponent.
       zero_led: whether one has a leading zero, which a number would lose.
-      bools: whether all of them are true or false.
-      word_count, words: those that are no numbers, and the first of them.
-      texts: counts of some of those.
-      beyond_count, beyond: numbers beyond float32, likewise.
-      large_count, large: whole numbers outside int64, without point and exponent,
-        likewise.
-      pointed: whether one of the integers has a point or an exponent.
+      words: those that are no numbers; `texts` counts some of them.
+      beyond: numbers beyond float32.
+      large: whole numbers outside int64, without point and exponent.
       large_numbers: those of 2^24 and more that float32 may not hold.
-      extent: of the finite numbers.
-      int_extent: of the integers, exact.
-      first: the first cells that are present, at least as many as are examples.
+      extent, int_extent: of the finite numbers, and of integers, exact.
+      first, first_present: the first cells, and those that are present.
     """
 
     total: int | None
+    cells: int = 0
+    nulls: int = 0
     present: int = 0
+    bools: int = 0
     numbers: int = 0
-    integers: int = 0
     finite: bool = False
-    zero_led: bool = False
-    bools: bool = True
-    word_count: int = 0
-    words: list[str] = dataclasses.field(default_factory=list)
-    texts: Texts = dataclasses.field(default_factory=Texts)
-    beyond_count: int = 0
-    beyond: list[str] = dataclasses.field(default_factory=list)
-    large_count: int = 0
-    large: list[str] = dataclasses.field(default_factory=list)
+    whole: bool = True
     pointed: bool = False
+    zero_led: bool = False
+    words: _Some = dataclasses.field(default_factory=_Some)
+    texts: Texts = dataclasses.field(default_factory=Texts)
+    beyond: _Some = dataclasses.field(default_factory=_Some)
+    large: _Some = dataclasses.field(default_factory=_Some)
     large_numbers: LargeNumbers = dataclasses.field(default_factory=LargeNumbers)
-    int_extent: Extent = (None, None)
     extent: Extent = (None, None)
-    first: Cells | None = None
+    int_extent: Extent = (None, None)
+    first: tuple[str, ...] = ()
+    first_present: tuple[str, ...] = ()
 
-    @property
-    def surely_text(self) -> bool:
-        """Whether the column is text whatever its other cells are."""
-        if self.bools:
-            return False
-        if self.zero_led or self.total is None:
-            return self.zero_led
-        return self.word_count * 100 > self.total * (100 - _NUMBERS_IN_100)
+    def add(self, texts: Cells) -> None:
+        """Adds cells; null where one is blank and not quoted."""
+        self.cells += len(texts)
+        self.nulls += texts.null_count
+        self.first = self.first or _examples(texts)
+        if self.is_settled:
+            return
+        present = texts
+        numbers = plain_numbers(texts)
+        if numbers is None and texts.nbytes < _SMALL_BYTES:
+            present = with_missing_as_null(texts)
+            numbers = None if present is texts else plain_numbers(present)
+        if numbers is not None:
+            self._add_plain(present, numbers)
+            return
+        for piece in _pieces(texts):
+            if self.is_settled:
+                break
+            if _are_words(piece):
+                self._add_words(piece.drop_null())
+            else:
+                self._add_piece(without_missing(piece).drop_null())
 
     @property
     def is_settled(self) -> bool:
@@ -279,147 +223,155 @@ class _Tally:
 
         Of one that is text for a few words among numbers, a note says how many.
         """
-        near = not self.zero_led and self.numbers > self.word_count
-        return self.surely_text and not near
+        if self.zero_led or self.bools == self.present or self.total is None:
+            return self.zero_led
+        words = self.words.count
+        many = words * 100 > self.total * (100 - _NUMBERS_IN_100)
+        return many and self.numbers <= words
 
-    def kind(self) -> Kind:
+    def kind(self, *, words: int | None = None) -> Kind:
         """Returns the kind of the column, by the rules of the module."""
-        if not self.present:
-            return Kind.TEXT
-        if self.bools:
+        words = self.words.count if words is None else words
+        present = self.numbers + words
+        if words and self.bools == present:
             return Kind.BOOL
-        enough = self.numbers * 100 >= self.present * _NUMBERS_IN_100
+        enough = self.numbers * 100 >= present * _NUMBERS_IN_100
         if self.zero_led or not enough or not self.finite:
             return Kind.TEXT
         # As float, all large numbers would lose digits: rather reject the few that are
         # outside int64.
-        few = (self.word_count + self.large_count) * 100 <= self.present * (
-            100 - _NUMBERS_IN_100
-        )
-        if not self.is_whole or (self.large_count and not few):
+        large = self.large.count
+        few = (words + large) * 100 <= present * (100 - _NUMBERS_IN_100)
+        if not self.whole or (large and not few):
             return Kind.FLOAT
         low, high = self.int_extent[0] or 0, self.int_extent[1] or 0
-        is_large = self.large_count > 0 or max(-low, high) > FLOAT32_EXACT
+        is_large = large > 0 or max(-low, high) > FLOAT32_EXACT
         return Kind.INT64 if is_large or not self.pointed else Kind.FLOAT
 
     def near(self, kind: Kind) -> NearKind | None:
         """Returns the kind of most cells, where the other cells prevent it."""
-        if not self.word_count or self.zero_led or self.bools:
+        words = self.words.count
+        if not words or self.zero_led or self.bools == self.present:
             return None
         if not self.numbers:
             return self.texts.near_bool()
-        if kind is Kind.TEXT:
-            kind = dataclasses.replace(self, present=self.numbers, word_count=0).kind()
-        share = self.numbers / (self.numbers + self.word_count)
+        kind = self.kind(words=0) if kind is Kind.TEXT else kind
+        share = self.numbers / (self.numbers + words)
         return None if kind is Kind.TEXT else self.texts.near_number(kind, share)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all numbers so far are whole, inside int64 or not."""
-        return self.integers + self.large_count == self.numbers
+    def found(self, name: str) -> Found:
+        """Returns a feature of this name, and the evidence for its kind."""
+        kind = self.kind()
+        misfits: list[_Some] = []
+        missing, extent = self.cells - self.present, self.extent
+        if kind is Kind.TEXT:
+            missing, extent = self.nulls, (None, None)
+        elif kind is Kind.INT64:
+            misfits, extent = [self.words, self.large], self.int_extent
+        elif kind is Kind.FLOAT:
+            misfits = [self.words, self.beyond]
+            if not self.whole:
+                extent = as_float32(extent)
+        examples = dict.fromkeys(text for some in misfits for text in some.first)
+        return Feature(name, kind), Evidence(
+            sampled=self.cells,
+            missing=missing,
+            misfits=sum(some.count for some in misfits),
+            minimum=extent[0],
+            maximum=extent[1],
+            examples=self.first if kind is Kind.TEXT else self.first_present,
+            misfit_examples=tuple(examples)[:EXAMPLES],
+            near=self.near(kind),
+            few=self.texts.few if kind is Kind.TEXT else 0,
+            numbers=self.large_numbers,
+        )
 
-    def add(self, chunk: pa.StringArray) -> None:
-        """Adds the cells of a chunk."""
-        if _are_words(chunk):
-            self._add_words(chunk.drop_null())
-            return
-        present = without_missing(chunk).drop_null()
-        if not len(present):
-            return
-        if self.first is None:
-            self.first = present
-        self.present += len(present)
-        head = present.slice(0, _HEAD_CELLS).to_pylist()
-        if self.bools:
-            self.bools = head[0].lower() in _BOOLS and (
-                coerce(present, Feature("", Kind.BOOL)).faults is None
-            )
-            if self.bools:
-                # If a later piece holds numbers, these are words among them.
-                self.word_count += len(present)
-                self.words += _examples(present)
-                self.texts.add(present)
-                return
-        if not self.is_whole or any(map(_NOT_WHOLE.fullmatch, head)):
-            self._add_floats(present)
-            return
-        integers = coerce(present, Feature("", Kind.INT64))
-        self.pointed = self.pointed or integers.pointed
-        extent = extent_of(integers.values)
-        self.int_extent = wider(self.int_extent, extent)
-        if integers.faults is None:
-            self.numbers += len(present)
-            self.integers += len(present)
-            self.finite = True
-            self.extent = wider(self.extent, extent)
-            # The column may still become float, by its later cells.
-            self._add_large(present, integers.values)
-            return
-        outside = present.filter(pa.array(integers.cells_with(Reason.OUT_OF_RANGE)))
-        outside = outside.filter(pc.match_substring_regex(trimmed(outside), INTEGER))
-        self.large_count += len(outside)
-        self.large += _examples(outside)
-        self._add_floats(present)
-        self.integers += len(present) - integers.values.null_count
-
-    def _add_words(self, present: pa.StringArray) -> None:
-        """Adds cells of which each is a word, and none is missing."""
-        if not len(present):
-            return
-        if self.first is None:
-            self.first = present
-        self.present += len(present)
-        self.bools = False
-        self.word_count += len(present)
-        self.words += _examples(present)
-        self.texts.add(present)
-
-    def add_plain(self, numbers: PlainNumbers) -> None:
-        """Adds what is known of cells that are all plain numbers."""
+    def _add_plain(self, texts: Cells, numbers: PlainNumbers) -> None:
+        """Adds cells that are plain numbers, or null where one is missing."""
         extent = numbers.low, numbers.high
+        if not self.first_present:
+            present = (piece.drop_null() for piece in _pieces(texts))
+            some = next(filter(len, present)) if texts.null_count else texts
+            self.first_present = _examples(some)
         self.present += numbers.count
-        self.bools = False
+        self.numbers += numbers.count
         self.finite = True
         self.extent = wider(self.extent, extent)
-        if numbers.whole and self.is_whole:
-            self.integers += numbers.count
+        self.whole = self.whole and numbers.whole
+        self.pointed = self.pointed or numbers.pointed
+        if self.whole:
             self.int_extent = wider(self.int_extent, extent)
-            self.pointed = self.pointed or numbers.pointed
-        self.numbers += numbers.count
 
-    def _add_floats(self, present: pa.StringArray) -> None:
-        floats = coerce(present, Feature("", Kind.FLOAT))
-        finite = pc.any(pc.is_finite(floats.values)).as_py()
-        # A column of nothing but nan and inf is text, but a number too large for
-        # float32 is a number.
-        beyond = floats.cells_with(Reason.OUT_OF_RANGE)
-        words = floats.cells_with(Reason.NOT_A_NUMBER)
-        count = int(words.sum())
-        self.numbers += len(present) - count
-        self.finite = self.finite or bool(finite) or bool(beyond.any())
-        self.extent = wider(self.extent, extent_of(floats.values))
-        self._add_large(present, floats.values)
-        if count:
-            texts = present.filter(pa.array(words))
-            self.word_count += count
-            self.words += _examples(texts)
-            self.texts.add(texts)
-            pattern = pc.match_substring_regex(trimmed(texts), ZERO_LED)
-            self.zero_led = self.zero_led or pc.any(pattern).as_py()
-        if beyond.any():
-            self.beyond_count += int(beyond.sum())
-            self.beyond += _examples(present.filter(pa.array(beyond)))
-
-    def _add_large(self, present: pa.StringArray, values: pa.Array) -> None:
-        """Adds the numbers of 2^24 and more, and how many float32 cannot hold."""
+    def _add_numbers(self, texts: pa.StringArray, values: pa.Array, count: int) -> None:
+        """Adds `count` numbers that texts hold; the other values are null."""
+        extent = extent_of(values)
+        # A column of nothing but nan and inf is text.
+        self.finite = self.finite or extent[0] is not None
+        self.extent = wider(self.extent, extent)
+        self.present += count
+        self.numbers += count
         places = large_places(values)
         if not len(places):
             return
-        numbers = doubles_of(present, places)
+        numbers = doubles_of(texts, places)
         lost = places[unheld(numbers)]
-        first = _examples(present.take(pa.array(lost[:EXAMPLES])))
+        first = _examples(texts.take(pa.array(lost[:EXAMPLES])))
         found = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
         self.large_numbers = self.large_numbers.merge(found)
+
+    def _add_words(self, words: pa.StringArray) -> None:
+        if len(words):
+            self.first_present = self.first_present or _examples(words)
+            self.present += len(words)
+            self.words.add(words)
+            self.texts.add(words)
+
+    def _add_piece(self, present: pa.StringArray) -> None:
+        """Adds cells of which none is missing."""
+        if not len(present):
+            return
+        self.first_present = self.first_present or _examples(present)
+        head = present.slice(0, _HEAD_CELLS).to_pylist()
+        values = None
+        if head[0].lower() in ("true", "false") and (
+            coerce(present, Feature("", Kind.BOOL)).faults is None
+        ):
+            self.bools += len(present)
+            self._add_words(present)
+            return
+        if self.whole and not any(map(_NOT_WHOLE.fullmatch, head)):
+            integers = coerce(present, Feature("", Kind.INT64))
+            self.int_extent = wider(self.int_extent, extent_of(integers.values))
+            self.pointed = self.pointed or integers.pointed
+            outside = present.filter(pa.array(integers.cells_with(Reason.OUT_OF_RANGE)))
+            outside = outside.filter(
+                pc.match_substring_regex(trimmed(outside), INTEGER)
+            )
+            self.large.add(outside)
+            wholes = len(outside) + len(present) - integers.values.null_count
+            if integers.faults is None:
+                values = integers.values
+        else:
+            wholes = -1
+        bad = np.zeros(len(present), np.bool_)
+        if values is None:
+            floats = coerce(present, Feature("", Kind.FLOAT))
+            values = floats.values
+            # A number too large for float32 is a number.
+            beyond = floats.cells_with(Reason.OUT_OF_RANGE)
+            bad = floats.cells_with(Reason.NOT_A_NUMBER)
+            self.beyond.add(present.filter(pa.array(beyond)))
+            self.finite = self.finite or bool(beyond.any())
+        words = present.filter(pa.array(bad)) if bad.any() else present.slice(0, 0)
+        numbers = len(present) - len(words)
+        self.whole = self.whole and wholes == numbers
+        self._add_numbers(present, values, numbers)
+        if len(words):
+            bools = coerce(words, Feature("", Kind.BOOL)).values
+            self.bools += len(bools) - bools.null_count
+            led = pc.match_substring_regex(trimmed(words), ZERO_LED)
+            self.zero_led = self.zero_led or pc.any(led).as_py()
+            self._add_words(words)
 
 
 def _are_words(cells: pa.StringArray) -> bool:
@@ -430,14 +382,13 @@ def _are_words(cells: pa.StringArray) -> bool:
     return True
 
 
-def _examples(texts: Cells | None) -> tuple[str, ...]:
+def _examples(texts: Cells) -> tuple[str, ...]:
     distinct: dict[str | None, None] = {}
-    if texts is not None:
-        # The first 1,000 cells suffice; finding distinct texts of millions would cost
-        # more than the inference.
-        for start, stop in itertools.pairwise((0, *_EXAMPLE_CELLS)):
-            distinct |= dict.fromkeys(texts.slice(start, stop - start).to_pylist())
-            distinct.pop(None, None)
-            if len(distinct) >= EXAMPLES or stop >= len(texts):
-                break
+    # The first 1,000 cells suffice; finding distinct texts of millions would cost more
+    # than the inference.
+    for start, stop in itertools.pairwise((0, *_EXAMPLE_CELLS)):
+        distinct |= dict.fromkeys(texts.slice(start, stop - start).to_pylist())
+        distinct.pop(None, None)
+        if len(distinct) >= EXAMPLES or stop >= len(texts):
+            break
     return tuple(str(value)[:_EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])
