@@ -9,6 +9,8 @@ This module does not depend on Sphinx; `from_code` has the directive.
 
 import ast
 import dataclasses
+import datetime
+import decimal
 import enum
 import importlib
 import inspect
@@ -540,12 +542,87 @@ def drawings() -> str:
     return "\n\n".join(parts)
 
 
+# Cells as a source may have them, by the types that decide on their rules.
+_CELLS: dict[str, tuple[str, Sequence[object]]] = {
+    "text": (
+        "string",
+        (
+            "7",
+            " 7 ",
+            "7.0",
+            "1.5e3",
+            "007",
+            "1,5",
+            "1e39",
+            "16777217",
+            "NA",
+            " NA",
+            "",
+            " true",
+            "nan",
+            "abc",
+            "2024-05-01",
+            "2024-05-01 13:30:00.5+02:00",
+        ),
+    ),
+    "bool": ("bool", (True,)),
+    "integer": ("int64", (7, 2**24 + 1)),
+    "uint64": ("uint64", (2**63,)),
+    "float64": ("double", (7.0, 7.5, 1e39, 2.0**24 + 1, float("nan"))),
+    "decimal with a fraction": ("decimal1", (decimal.Decimal("7.5"),)),
+    "decimal without one": ("decimal0", (decimal.Decimal(2**24 + 1),)),
+    "date": ("date32", (datetime.date(2024, 5, 1),)),
+    "timestamp in ms": (
+        "timestamp",
+        (datetime.datetime(2024, 5, 1, 13, 30, 0, 5000),),
+    ),
+    "time": ("time32", (datetime.time(13, 30),)),
+    "duration in s": ("duration", (datetime.timedelta(seconds=90),)),
+    "bytes": ("binary", (b"abc", b"\xff")),
+    "missing": ("null", (None,)),
+}
+_CELL_KINDS = ("int64", "float", "bool", "text", "label", "timestamp", "bytes")
+
+
+def cell_rules() -> str:
+    """What becomes of single cells, as the conversion itself decides it."""
+    import pyarrow as pa
+
+    from transforms.core.rows.cast import cast
+    from transforms.core.schema import Feature, InexactIntegers, Kind
+
+    types = {"date32": pa.date32(), "time32": pa.time32("s")}
+    types |= {"timestamp": pa.timestamp("ms"), "duration": pa.duration("s")}
+    types |= {f"decimal{n}": pa.decimal128(20, n) for n in (0, 1)}
+    rows = []
+    for name, (kind, values) in _CELLS.items():
+        for value in values:
+            cell = pa.array([value], types.get(kind) or pa.type_for_alias(kind))
+            shown = "null" if value is None else str(value)
+            line = [name, _code(json.dumps(value) if name == "text" else shown)]
+            for each in map(Kind, _CELL_KINDS):
+                policy = InexactIntegers.REJECT if each is Kind.FLOAT else None
+                feature = Feature(
+                    "", each, inexact_integers=policy or InexactIntegers.ROUND
+                )
+                found = cast(cell, feature)
+                if found.bad is not None:
+                    line.append(f"*{found.reason_at(0)}*")
+                elif found.values.null_count:
+                    line.append("missing")
+                else:
+                    line.append(_code(repr(found.values[0].as_py())))
+            rows.append(line)
+    return _table(["input", "value", *map(_code, _CELL_KINDS)], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "settings": settings,
     "free-settings": free_settings,
     "feature-options": feature_options,
     "feature-kinds": feature_kinds,
+    "cell-rules": cell_rules,
     "reject-reasons": reject_reasons,
     "skip-reasons": skip_reasons,
     "formats": formats,
