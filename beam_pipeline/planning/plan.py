@@ -37,9 +37,9 @@ from beam_pipeline.version import deciding_versions
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
+from transforms.core.outcome import account_facts, limit_message, tolerated
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
-from transforms.core.reject_limit import account_facts, limit_message, tolerated
 from transforms.core.schema import Kind, Schema
 from transforms.errors import (
     DamageError,

@@ -21,9 +21,9 @@ from transforms.core.model import (
     added_rows,
     task_of,
 )
+from transforms.core.outcome import account_facts, limit_message, tolerated
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.reject_limit import account_facts, limit_message, tolerated
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import (

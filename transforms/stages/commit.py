@@ -25,10 +25,7 @@ from transforms.core.model import (
     RejectLog,
     ShardFile,
 )
-from transforms.core.placing.name_lists import get_names
-from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import vocabulary_warnings
-from transforms.core.remarks import (
+from transforms.core.outcome import (
     crowd_remarks,
     key_remarks,
     label_remarks,
@@ -39,6 +36,9 @@ from transforms.core.remarks import (
     step_remarks,
     turned_box_remarks,
 )
+from transforms.core.placing.name_lists import get_names
+from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.schema import Kind
 from transforms.errors import (
     CommitError,

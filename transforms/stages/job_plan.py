@@ -36,7 +36,7 @@ class Publication:
       expected_placed: how many must have been placed, or rejected there; None if not
         known.
       max_reject_rate: rejected / (read - skipped) that is tolerated, of items and of
-        their parts; see `transforms.core.reject_limit`.
+        their parts; see `transforms.core.outcome`.
       allow_empty: publish a dataset without records.
       label_map: class id -> name, for the sidecars; empty for none.
       new_lock: where the stage `leak_check` has left the next split lock; empty for

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.core.manifest import Account
-from transforms.core.reject_limit import limit_message, tolerated
+from transforms.core.outcome import limit_message, tolerated
 from transforms.errors import MAX_MESSAGE_BYTES, RejectLimitError
 
 
