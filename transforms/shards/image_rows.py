@@ -15,10 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import segment
-from transforms.core.image.exif import turns
 from transforms.core.image.formats import ImageInfo, ImageNote, contradicts_suffix
 from transforms.core.image.policy import PreparedImage
-from transforms.core.image.resize import AS_STORED, Geometry
+from transforms.core.image.resize import AS_STORED, Geometry, turns
 from transforms.core.model import Reason, Rejection, ShardKey
 from transforms.core.placing.leakage import (
     Fingerprints,

@@ -3,7 +3,7 @@
 formats.py   the table of formats; facts and notes about one image
 check.py     a file -> its facts or its fault; with jpeg.py and png.py
 policy.py    a file and a policy -> the image to store; with resize.py,
-             exif.py and pixels.py
+             which also turns, and pixels.py
 foreign.py   decoders of formats that TensorFlow does not read
 png_encode.py    raw pixels -> PNG files
 """

@@ -25,7 +25,6 @@ from typing import Any, cast
 
 from PIL import Image, ImageFile, features
 
-from transforms.core.image.exif import read_orientation
 from transforms.core.image.formats import (
     PILLOW_ERRORS,
     Format,
@@ -35,6 +34,7 @@ from transforms.core.image.formats import (
     decoding,
 )
 from transforms.core.image.pixels import TURNED
+from transforms.core.image.resize import read_orientation
 from transforms.core.reasons import FaultError, Reason
 
 _ORIENTATION, _BITS_PER_SAMPLE = 274, 258

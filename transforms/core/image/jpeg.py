@@ -20,7 +20,6 @@ import struct
 
 from PIL import Image, JpegImagePlugin
 
-from transforms.core.image.exif import read_orientation
 from transforms.core.image.formats import (
     ImageInfo,
     check_pixels,
@@ -28,7 +27,7 @@ from transforms.core.image.formats import (
     decoding,
     unsupported,
 )
-from transforms.core.image.resize import Check
+from transforms.core.image.resize import Check, read_orientation
 
 _EOI, _SOS, _DNL, _COM = 0xD9, 0xDA, 0xDC, 0xFE
 _APP0, _APP1, _APP2, _APP14 = 0xE0, 0xE1, 0xE2, 0xEE

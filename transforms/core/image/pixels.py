@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from transforms.core.image.exif import make_exif
-from transforms.core.image.resize import ImageStep, Resize
+from transforms.core.image.resize import ImageStep, Resize, make_exif
 from transforms.core.reasons import FaultError, Reason
 
 DEPTHS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}

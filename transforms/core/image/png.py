@@ -21,14 +21,13 @@ from collections.abc import Iterator
 
 from PIL import Image, PngImagePlugin
 
-from transforms.core.image.exif import read_orientation
 from transforms.core.image.formats import (
     ImageInfo,
     check_pixels,
     damaged,
     decoding,
 )
-from transforms.core.image.resize import Check
+from transforms.core.image.resize import Check, read_orientation
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 

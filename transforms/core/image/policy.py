@@ -20,7 +20,6 @@ from transforms.core.image.check import (
     check_image,
     decode_native,
 )
-from transforms.core.image.exif import turns
 from transforms.core.image.formats import ImageInfo, ImageNote, find_format
 from transforms.core.image.resize import (
     AS_STORED,
@@ -30,6 +29,7 @@ from transforms.core.image.resize import (
     Geometry,
     ImageStep,
     Resize,
+    turns,
 )
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import SpecError, bounded

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from tests.support.drawn_images import saved
-from transforms.core.image.exif import read_orientation, turns
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
-from transforms.core.image.resize import AS_STORED, Layout, Mode, Resize, oriented
+from transforms.core.image.resize import (
+    AS_STORED,
+    Layout,
+    Mode,
+    Resize,
+    oriented,
+    read_orientation,
+    turns,
+)
 from transforms.errors import SpecError
 
 sides = st.integers(1, 5000)

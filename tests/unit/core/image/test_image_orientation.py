@@ -14,10 +14,9 @@ from tests.support.drawn_images import chunk, make_png, picture, saved, segment
 from tests.support.prepared_images import SMALLER, frames, oriented, pixels, prepared
 from transforms.core.image import png
 from transforms.core.image.check import check_image
-from transforms.core.image.exif import make_exif
 from transforms.core.image.formats import ImageInfo, ImageNote
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.image.resize import Resize
+from transforms.core.image.resize import Resize, make_exif
 
 XMP_NAME = b"http://ns.adobe.com/xap/1.0/\0"
 
