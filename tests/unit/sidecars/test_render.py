@@ -8,7 +8,7 @@ from tests.support.kinds import EVERY_KIND
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
-from transforms.sidecars.tensorflow_metadata import render_schema
+from transforms.sidecars.render import render_schema
 
 
 def manifest(*features: FeatureFacts) -> Manifest:
