@@ -87,7 +87,8 @@ SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))
 
 def said_of(log: RejectLog) -> list[tuple[int, bool]]:
     """Returns (row, whether the strange key is named) of each line of a log."""
-    pieces = [place for _, run in log.runs for place in run]
-    lines = [t for place in pieces for t in read_piece(log, *place)["line"].to_pylist()]
+    lines = [
+        t for place in log.pieces for t in read_piece(log, *place)["line"].to_pylist()
+    ]
     items = [json.loads(line) for line in lines]
     return [(item["row"], "'strange'" in item["message"]) for item in items]

@@ -342,10 +342,6 @@ class Fact:
     )
 
 
-# The first key of the run, and (offset, size) of each of its pieces.
-RejectRun = tuple[bytes, tuple[tuple[int, int], ...]]
-
-
 def task_of(stage: str, origin: str, start: int) -> str:
     """Returns the text that identifies what a stage does with one piece of a block."""
     return f"{stage}\0{origin}\0{start}"
@@ -364,7 +360,8 @@ class RejectLog(Fact):
       parts: rejected parts of items, by kind ("boxes").
       task: text that identifies the task; logs are ordered by it where rejections of
         several tasks tie.
-      runs: its sorted runs.
+      first: the key of its first line.
+      pieces: (offset, size) in the log of each piece, in order.
       line_bytes: bytes of all JSON lines, with their line ends.
       item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
       payload: the log itself, or empty when it was spilled.
@@ -376,7 +373,8 @@ class RejectLog(Fact):
     examples: Mapping[str, str] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     task: str = ""
-    runs: tuple[RejectRun, ...] = ()
+    first: bytes = b""
+    pieces: tuple[tuple[int, int], ...] = ()
     line_bytes: int = 0
     item_bytes: int = 0
     payload: bytes = b""

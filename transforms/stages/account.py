@@ -238,7 +238,7 @@ def check_account(
 def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
     """Returns the first example of each reason and part, in order of the sources."""
     out: dict[str, str] = {}
-    for log in sorted(logs, key=lambda log: log.runs[0][0]):
+    for log in sorted(logs, key=lambda log: log.first):
         for of, text in log.examples.items():
             out.setdefault(str(of), text)
     return out

@@ -142,12 +142,21 @@ class RowSorter:
       schema: of the rows.
       key: the name of a binary column without nulls.
       unique: whether to keep only the last one of rows with equal keys.
+      run_rows: how many rows are sorted at once, at least.
     """
 
-    def __init__(self, schema: pa.Schema, key: str, *, unique: bool = False) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        key: str,
+        *,
+        unique: bool = False,
+        run_rows: int = _RUN_ROWS,
+    ) -> None:
         self._schema = schema
         self._key = key
         self._unique = unique
+        self._run_rows = run_rows
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._runs: list[_Run] = []
@@ -156,7 +165,7 @@ class RowSorter:
         """Takes rows."""
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
-        if self._pending_rows >= _RUN_ROWS:
+        if self._pending_rows >= self._run_rows:
             self._end_run()
 
     def sorted(self) -> RowSpool:

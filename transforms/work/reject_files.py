@@ -51,8 +51,8 @@ _ITEM = re.compile(
     rb"(?:\n[\x80-\xff]*[\x00-\x7f]){2}\n(?:\x05bytes|\x06reason)", re.DOTALL
 )
 
-# Of a number of a run.
-_PLACE_BYTES = 4
+# Of the number of a log.
+_NUMBER_BYTES = 4
 _Offsets = npt.NDArray[np.int64]
 
 
@@ -294,31 +294,27 @@ def _ordered(logs: Sequence[RejectLog]) -> list[RejectLog]:
 def merge_logs(logs: Sequence[RejectLog]) -> Iterator[pa.RecordBatch]:
     """Yields all pieces of the logs in the order of (source, row).
 
-    Where that is equal, in the order of the logs and of their runs. A column `log` says
-    which log each row is of. In memory are one or two pieces of each run
-    whose range has begun.
+    Where that is equal, in the order of the logs. A column `log` says which log each
+    row is of. In memory are one or two pieces of each log whose range has begun.
 
     Raises:
       OSError: a log cannot be read.
     """
-    runs = [(n, log, *run) for n, log in enumerate(logs) for run in log.runs]
-    sorted_runs = []
-    for place, (number, log, first, pieces) in enumerate(runs):
-        batches = _batches(log, pieces, number, place.to_bytes(_PLACE_BYTES))
-        sorted_runs.append(SortedRun(first, batches))
-    return merge_runs(sorted_runs, "key", functools.partial(in_order, key="key"))
+    runs = [
+        SortedRun(log.first, _batches(log, number)) for number, log in enumerate(logs)
+    ]
+    return merge_runs(runs, "key", functools.partial(in_order, key="key"))
 
 
-def _batches(
-    log: RejectLog, pieces: Sequence[tuple[int, int]], number: int, place: bytes
-) -> Iterator[pa.RecordBatch]:
-    """Yields the pieces of a run, with the number of their log.
+def _batches(log: RejectLog, number: int) -> Iterator[pa.RecordBatch]:
+    """Yields the pieces of a log, with its number among all.
 
-    The keys end with the place of the run, so equal ones stay in the order of the runs.
+    The keys end with that number, so equal ones stay in the order of the logs.
     """
-    for offset, size in pieces:
+    for offset, size in log.pieces:
         piece = read_piece(log, offset, size)
-        keys = pc.binary_join_element_wise(piece["key"], place, b"")
+        ending = number.to_bytes(_NUMBER_BYTES)
+        keys = pc.binary_join_element_wise(piece["key"], ending, b"")
         numbers = pa.array(np.full(len(keys), number, np.int32))
         columns = [keys, *piece.columns[1:], numbers]
         yield pa.record_batch(columns, names=[*PIECE_SCHEMA.names, "log"])

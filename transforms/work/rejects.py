@@ -1,42 +1,32 @@
-"""Reject logs: the rejections of one task, collected in bounded memory.
+"""Reject logs: the rejections of one task, sorted in bounded memory.
 
-A log consists of runs, each sorted by (source, row); a run consists of pieces, each one
-Arrow IPC message of `PIECE_SCHEMA`:
+A log is sorted by (source, row). It consists of pieces, each one Arrow IPC message of
+`PIECE_SCHEMA`:
 
     key     binary        orders by source, in UTF-8, and row; see `_key`
     line    large_binary  the line of `rejects.jsonl`, with its line end
     offset  int64         where in the log the record of the kept item is
     size    int64         of that record as TFRecord frames it; 0 for none
-
-Most tasks find their rejections in order and write one run. Where they do not, a run
-is what is sorted at a time, and `transforms.work.reject_files` merges them.
-
-What is sorted at a time is also what is written at a time, each in a file of the
-attempt's own, so that a disk that fails in passing can be given it again; the log is
-made of these files at the end.
 """
 
 import collections
-import contextlib
 import hashlib
-import itertools
-import operator
-import os
-import secrets
+import io
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
-from transforms.errors import StorageError, bounded
+from transforms.errors import bounded
 from transforms.storage.drafts import CountedSink
-from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
+from transforms.storage.row_spool import RowSorter, RowSpool
 
 PIECE_SCHEMA = pa.schema(
     [
@@ -45,6 +35,10 @@ PIECE_SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("size", pa.int64()),
     ]
+)
+# What is sorted: a record is empty where items are not kept.
+_ROW_SCHEMA = pa.schema(
+    [("key", pa.binary()), ("line", pa.large_binary()), ("record", pa.large_binary())]
 )
 # Longer items are not kept; their size and their sha256 are.
 MAX_KEPT_BYTES = 16 << 20
@@ -72,11 +66,12 @@ _INLINE_BYTES = 1 << 14
 # Of a line, to order by instead of its row.
 _HASH_BYTES = 7
 _ROW_BYTES = 8
-_COPIED_BYTES = 8 << 20
+# Behind a key while rows are sorted: how many came before. Ties stay as they came.
+_NUMBER_BYTES = 8
 
-_first = operator.itemgetter(0)
 # Key, line, and the rejection itself where its item is kept.
 _Entry = tuple[bytes, bytes, Rejection | None]
+_Pieces = tuple[tuple[int, int], ...]
 
 
 class RejectGatherer:
@@ -119,13 +114,9 @@ class RejectGatherer:
         # and rows, with its place.
         self._examples: dict[str, tuple[tuple[str, int], str]] = {}
         self._parts: collections.Counter[str] = collections.Counter()
-        self._runs: list[tuple[bytes, list[tuple[int, int]]]] = []
-        self._last = b""
-        self._line_bytes = self._item_bytes = self._size = 0
-        # The end of the log, and the files that hold what comes before it.
-        self._held: list[bytes] = []
-        self._written: list[str] = []
-        self._crc = 0
+        # Each flush is sorted by itself.
+        self._sorter = RowSorter(_ROW_SCHEMA, "key", run_rows=1)
+        self._rows = self._line_bytes = self._item_bytes = 0
 
     def add(self, rejections: Iterable[Rejection]) -> None:
         """Adds some rejections.
@@ -152,14 +143,14 @@ class RejectGatherer:
             if self._by_line:
                 hashed = hashlib.blake2b(line, digest_size=_HASH_BYTES).digest()
                 row = int.from_bytes(hashed)
-            self._entries.append((_key(rejection.source, row), line, kept))
+            number = self._rows.to_bytes(_NUMBER_BYTES)
+            self._entries.append((_key(rejection.source, row) + number, line, kept))
+            self._rows += 1
             self._held_bytes += len(line)
             if kept is not None:
                 self._held_bytes += len(kept.raw or b"")
             if self._held_bytes >= _SORTED_BYTES or len(self._entries) >= _SORTED_ROWS:
                 self._flush()
-                if self._spills:
-                    self._write_held()
 
     def __enter__(self) -> Self:
         return self
@@ -170,99 +161,78 @@ class RejectGatherer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if error is None:
-                self._flush()
-                self._finish()
-        finally:
-            # What cannot be removed goes with the folder of attempts.
-            with contextlib.suppress(OSError, StorageError):
-                for path in self._written:
-                    storage(path).remove_file()
-        if error is None and self._runs:
-            self.log = RejectLog(
-                counts=dict(sorted(self._counts.items())),
-                examples={of: text for of, (_, text) in sorted(self._examples.items())},
-                parts=dict(sorted(self._parts.items())),
-                task=self._task,
-                runs=tuple((first, tuple(pieces)) for first, pieces in self._runs),
-                line_bytes=self._line_bytes,
-                item_bytes=self._item_bytes,
-                payload=b"".join(self._held),
-                path=self._path if self._spills else "",
-                crc32c=self._crc,
-            )
-
-    @property
-    def _spills(self) -> bool:
-        return bool(self._path) and self._size > _INLINE_BYTES
+        if error is None and self._rows:
+            self._flush()
+            self.log = self._finished(self._sorter.sorted())
 
     def _flush(self) -> None:
         entries, self._entries, self._held_bytes = self._entries, [], 0
         if not entries:
             return
-        entries.sort(key=_first)
-        first = entries[0][0]
-        if not self._runs or first < self._last:
-            self._runs.append((first, []))
-        self._last = entries[-1][0]
-        for start in range(0, len(entries), PIECE_ROWS):
-            self._write_piece(entries[start : start + PIECE_ROWS])
-
-    def _write_piece(self, entries: Sequence[_Entry]) -> None:
         keys, lines, rejections = zip(*entries, strict=True)
         self._line_bytes += sum(map(len, lines))
-        ends: npt.NDArray[np.int64] = np.zeros(len(entries) + 1, np.int64)
+        records = pa.array([b""] * len(entries), pa.large_binary())
         if self._keep_items:
-            records, ends = _records(rejections)
-            ends = ends + self._size
-            self._item_bytes += len(records)
-            self._append(records)
-        piece = pa.record_batch(
-            [
-                pa.array(keys, pa.binary()),
-                pa.array(lines, pa.large_binary()),
-                pa.array(ends[:-1]),
-                pa.array(np.diff(ends)),
-            ],
-            schema=PIECE_SCHEMA,
+            records = _records(rejections)
+            self._item_bytes += int(pc.sum(pc.binary_length(records)).as_py())
+        columns = [pa.array(keys, pa.binary()), pa.array(lines, pa.large_binary())]
+        batch = pa.record_batch([*columns, records], schema=_ROW_SCHEMA)
+        with storing(tempfile.gettempdir(), size=batch.nbytes):
+            self._sorter.add(batch)
+
+    def _finished(self, rows: RowSpool) -> RejectLog:
+        """Returns the log, in a file unless it is small enough to travel inline."""
+        path, payload, crc = "", b"", 0
+        if self._path and self._line_bytes + self._item_bytes > _INLINE_BYTES:
+            path = self._path
+            with storing(path, size=self._line_bytes + self._item_bytes):
+                first, pieces, crc = persistently(
+                    lambda: self._to_file(rows), path=path
+                )
+        else:
+            held = io.BytesIO()
+            first, pieces = _write_pieces(rows, held)
+            payload = held.getvalue()
+        return RejectLog(
+            counts=dict(sorted(self._counts.items())),
+            examples={of: text for of, (_, text) in sorted(self._examples.items())},
+            parts=dict(sorted(self._parts.items())),
+            task=self._task,
+            first=first,
+            pieces=pieces,
+            line_bytes=self._line_bytes,
+            item_bytes=self._item_bytes,
+            payload=payload,
+            path=path,
+            crc32c=crc,
         )
-        message = piece.serialize().to_pybytes()
-        self._runs[-1][1].append((self._size, len(message)))
-        self._append(message)
 
-    def _append(self, data: bytes) -> None:
-        self._size += len(data)
-        self._held.append(data)
-
-    def _write_held(self) -> None:
-        """Writes the end of the log to a file of this attempt."""
-        name = f"{os.getpid()}-{secrets.token_hex(8)}.rejects"
-        path = os.path.join(self._attempts, name)
-        storage(path).write_file(*self._held, attempts=self._attempts, durable=False)
-        self._written.append(path)
-        self._held = []
-
-    def _finish(self) -> None:
-        """Writes the log to a file unless it is small enough to travel inline."""
-        if not self._spills:
-            return
-        held, self._held = self._held, []
-        with storing(self._path, size=self._size):
-            persistently(lambda: self._join(held), path=self._path)
-
-    def _join(self, held: Sequence[bytes]) -> None:
-        with storage(self._path).create(attempts=self._attempts, durable=False) as file:
+    def _to_file(self, rows: RowSpool) -> tuple[bytes, _Pieces, int]:
+        with files.create(self._path, attempts=self._attempts, durable=False) as file:
             log = CountedSink(file)
-            for data in itertools.chain(*map(_pieces_of, self._written), held):
-                log.write(data)
-        self._crc = log.crc32c
+            first, pieces = _write_pieces(rows, log)
+        return first, pieces, log.crc32c
 
 
-def _pieces_of(path: str) -> Iterator[bytes]:
-    size = storage(path).size_of()
-    for start in range(0, size, _COPIED_BYTES):
-        yield storage(path).read_range(start, min(start + _COPIED_BYTES, size))
+def _write_pieces(
+    rows: RowSpool, log: "io.BytesIO | CountedSink"
+) -> tuple[bytes, _Pieces]:
+    """Writes sorted rows as a log; returns its first key, and where its pieces are."""
+    first, pieces = b"", []
+    for batch in rows.batches():
+        for start in range(0, batch.num_rows, PIECE_ROWS):
+            keys, lines, records = batch.slice(start, PIECE_ROWS).columns
+            keys = pc.binary_slice(keys, 0, -_NUMBER_BYTES)
+            first = first or keys[0].as_py()
+            sizes = pc.binary_length(records).to_numpy()
+            offsets = log.tell() + np.cumsum(sizes) - sizes
+            log.write(b"".join(records.to_pylist()))
+            columns = [keys, lines, pa.array(offsets), pa.array(sizes)]
+            piece = pa.record_batch(columns, schema=PIECE_SCHEMA)
+            message = piece.serialize().to_pybytes()
+            pieces.append((log.tell(), len(message)))
+            log.write(message)
+    return first, tuple(pieces)
 
 
 def _key(source: str, row: int) -> bytes:
@@ -275,10 +245,8 @@ def _key(source: str, row: int) -> bytes:
     return encoded + b"\0\0" + row.to_bytes(_ROW_BYTES)
 
 
-def _records(
-    rejections: Sequence[Rejection],
-) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """Returns framed records with the items of n rejections, and n + 1 offsets."""
+def _records(rejections: Sequence[Rejection]) -> pa.LargeBinaryArray:
+    """Returns a framed record with the item of each of n rejections."""
     # Here, because few jobs keep items.
     from transforms.core.example.encoder import ExampleEncoder
 
@@ -297,7 +265,10 @@ def _records(
     }
     batch = pa.RecordBatch.from_pydict(columns, schema=_RECORD_SCHEMA)
     framed = ExampleEncoder(_RECORD_SCHEMA).encode_framed(batch)
-    return framed.buffer.to_pybytes(), framed.offsets
+    offsets = pa.py_buffer(framed.offsets)
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(rejections), [None, offsets, framed.buffer]
+    )
 
 
 def read_log(log: RejectLog, offset: int, size: int) -> bytes:
@@ -312,9 +283,8 @@ def read_log(log: RejectLog, offset: int, size: int) -> bytes:
 
 def read_lines(log: RejectLog) -> Iterator[bytes]:
     """Yields the lines of a log, each as `rejects.jsonl` has it; raises OSError."""
-    for _, pieces in log.runs:
-        for offset, size in pieces:
-            yield from read_piece(log, offset, size)["line"].to_pylist()
+    for offset, size in log.pieces:
+        yield from read_piece(log, offset, size)["line"].to_pylist()
 
 
 def read_piece(log: RejectLog, offset: int, size: int) -> pa.RecordBatch:

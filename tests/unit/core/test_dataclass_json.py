@@ -51,7 +51,8 @@ STATISTICS = StatisticsTable.of(
             RejectLog(
                 {Reason.FIELD_COUNT: 2},
                 {"field_count": "a"},
-                runs=((b"a\0\xff", ((0, 9), (9, 7))),),
+                first=b"a\0\xff",
+                pieces=((0, 9), (9, 7)),
                 payload=b"\r\n",
             ),
         ),

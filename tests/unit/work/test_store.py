@@ -44,8 +44,7 @@ def read_lines(log: RejectLog | None) -> list[tuple[str, int | None]]:
     assert log is not None
     return [
         (item["source"], item["row"])
-        for _, pieces in log.runs
-        for place in pieces
+        for place in log.pieces
         for line in read_piece(log, *place)["line"].to_pylist()
         for item in [json.loads(line)]
     ]
