@@ -13,7 +13,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.own_pipelines import read_dataset
+from beam_pipeline.own_pipelines import held, read_dataset
 from beam_tfrecord import (
     DamageError,
     InputError,
@@ -391,6 +391,8 @@ def test_a_large_plan_is_made_again(
     waiting | ReadDataset(penguins) | beam.Map(collect)
     shutil.rmtree(penguins)
     write(ROWS, penguins)
+    # As in a process that starts now.
+    held._made.cache_clear()
     with pytest.raises(InputError, match="has changed or is gone"):
         waiting.run().wait_until_finish()
 
