@@ -25,6 +25,7 @@ from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.errors import bounded
 from transforms.storage.drafts import CountedSink
+from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
 from transforms.storage.row_spool import RowSorter, RowSpool
 
@@ -208,7 +209,7 @@ class RejectGatherer:
         )
 
     def _to_file(self, rows: RowSpool) -> tuple[bytes, _Pieces, int]:
-        with files.create(self._path, attempts=self._attempts, durable=False) as file:
+        with storage(self._path).create(attempts=self._attempts, durable=False) as file:
             log = CountedSink(file)
             first, pieces = _write_pieces(rows, log)
         return first, pieces, log.crc32c
