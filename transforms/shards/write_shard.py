@@ -142,25 +142,24 @@ def _write_once(
     rejects = store.gather_rejects(f"write\0{key}")
     log = RecordLog(layout, index) if encoded is None else encoded.log
     out = Written(rejects, Summaries(layout.schema.stored), log)
-    with rejects:
-        if encoded is None:
-            if task.size >= _LARGE_BYTES:
-                return_freed_memory()
-            rows = _loaded(task, job)
-            repeated, example = repeated_keys(rows, job, 0, len(rows))
+    if encoded is None:
+        if task.size >= _LARGE_BYTES:
+            return_freed_memory()
+        rows = _loaded(task, job)
+        repeated, example = repeated_keys(rows, job, 0, len(rows))
+    else:
+        repeated, example = encoded.repeated, encoded.repeated_example
+    with TFRecordWriter(file, compression=layout.compression) as writer:
+        if encoded is not None:
+            writer.write_framed(encoded.framed, records=encoded.records)
+            for name, statistics in encoded.statistics.items():
+                out.summaries.add_facts(name, statistics)
+            out.held.update(encoded.parts)
+        elif layout.schema.of_kind(Kind.IMAGE):
+            write_images(rows, layout, writer, out)
         else:
-            repeated, example = encoded.repeated, encoded.repeated_example
-        with TFRecordWriter(file, compression=layout.compression) as writer:
-            if encoded is not None:
-                writer.write_framed(encoded.framed, records=encoded.records)
-                for name, statistics in encoded.statistics.items():
-                    out.summaries.add_facts(name, statistics)
-                out.held.update(encoded.parts)
-            elif layout.schema.of_kind(Kind.IMAGE):
-                write_images(rows, layout, writer, out)
-            else:
-                write_rows(rows, layout, writer, out)
-        facts = writer.facts()
+            write_rows(rows, layout, writer, out)
+    facts = writer.facts()
     if encoded is None:
         # The values go before the derived files are made.
         rows = rows.without_values()
@@ -196,7 +195,8 @@ def _write_once(
             positions=np.array([position for _, position in out.prints]),
             store=store,
         )
-    logs = () if rejects.log is None else (rejects.log,)
+    rejected = rejects.finish()
+    logs = () if rejected is None else (rejected,)
     return ShardDone(shard, logs, prints), indexes, log.piece()
 
 

@@ -85,8 +85,7 @@ class _StoreRows(beam.DoFn):
             self.rows_gathered.inc(bundle.tally.rows)
             self.rows_rejected.inc(bundle.refused)
             if self.rejects is not None:
-                self.rejects.__exit__(None, None, None)
-                bundle = dataclasses.replace(bundle, rejects=self.rejects.log)
+                bundle = dataclasses.replace(bundle, rejects=self.rejects.finish())
             yield GlobalWindows.windowed_value(bundle)
 
     def _put(self, name: str, messages: Sequence[pa.Buffer]) -> str:

@@ -14,8 +14,6 @@ import hashlib
 import io
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -78,8 +76,7 @@ _Pieces = tuple[tuple[int, int], ...]
 class RejectGatherer:
     """Collects the rejections of one task, in any order and in bounded memory.
 
-    A context: `log` is there after it, None where there was no rejection. A second
-    attempt at the task replaces the file of the first with the same bytes.
+    A second attempt at the task replaces the file of the first with the same bytes.
     """
 
     def __init__(
@@ -102,7 +99,6 @@ class RejectGatherer:
           by_line: whether rejections of one source and row are in the order of their
             lines, not as they come; for items that are in no order.
         """
-        self.log: RejectLog | None = None
         self._task = task
         self._path = path
         self._attempts = attempts
@@ -153,18 +149,10 @@ class RejectGatherer:
             if self._held_bytes >= _SORTED_BYTES or len(self._entries) >= _SORTED_ROWS:
                 self._flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None and self._rows:
-            self._flush()
-            self.log = self._finished(self._sorter.sorted())
+    def finish(self) -> RejectLog | None:
+        """Returns the log; None where there was no rejection."""
+        self._flush()
+        return self._finished(self._sorter.sorted()) if self._rows else None
 
     def _flush(self) -> None:
         entries, self._entries, self._held_bytes = self._entries, [], 0

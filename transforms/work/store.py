@@ -326,7 +326,7 @@ class Store:
         return _in_file(self.put_pieces(streams), "", 0, parts)
 
     def gather_rejects(self, task: str) -> RejectGatherer:
-        """Returns what takes the rejections of one task; a context.
+        """Returns what takes the rejections of one task.
 
         Args:
           task: what only this task has; it names the file, where one is needed.
@@ -350,9 +350,9 @@ class Store:
           task: what only this task has.
           rejections: in any order; looked at once.
         """
-        with self.gather_rejects(task) as gatherer:
-            gatherer.add(rejections)
-        return gatherer.log
+        gatherer = self.gather_rejects(task)
+        gatherer.add(rejections)
+        return gatherer.finish()
 
 
 def crc32c_of(path: str, start: int, stop: int) -> int:
