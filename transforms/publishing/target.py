@@ -14,23 +14,11 @@ from transforms.core.manifest import Manifest
 from transforms.errors import TargetError, first_few
 from transforms.publishing.bucket import BucketTarget
 from transforms.publishing.local import LocalTarget
-from transforms.publishing.published import SHARED, overtaken, read_manifest
+from transforms.publishing.published import overtaken as overtaken
+from transforms.publishing.published import read_manifest as read_manifest
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
-
-__all__ = [
-    "REJECTS_SUFFIX",
-    "SHARED",
-    "Earlier",
-    "Target",
-    "at",
-    "overtaken",
-    "read_manifest",
-    "rejects_path",
-    "take_over",
-    "taken",
-]
 
 REJECTS_SUFFIX = ".rejects.jsonl"
 """Ends the name of the rejects that a failed run leaves beside its target."""
