@@ -1,7 +1,6 @@
 """Rejects that an earlier run wrote: find them and read them."""
 
 import dataclasses
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,6 @@ from transforms.publishing import target
 from transforms.storage.files import storage
 from transforms.work.reject_files import is_rejects_name
 
-# In memory several times, while its lines are cut.
-_CHUNK_BYTES = 4 << 20
 _MOST_ROWS = 1 << 63
 
 
@@ -40,30 +37,19 @@ class EarlierRejects:
         Raises:
           DamageError: a file is not what its manifest says, or holds something else.
         """
-        for path, lines in self._chunks():
-            for line in io.BytesIO(lines):
-                try:
-                    found = json.loads(line)
-                except (ValueError, RecursionError):
-                    found = None
-                if not _is_rejection(found):
-                    raise _no_rejection(path, line)
-                yield found
-
-    def _chunks(self) -> Iterator[tuple[str, bytes]]:
-        """Yields whole lines of the files, and checks these against the manifest."""
         for path, facts in zip(self.paths, self.facts, strict=True):
             size = crc = 0
-            rest = b""
             with storage(path).open_input() as file:
-                while data := file.read(_CHUNK_BYTES):
-                    size += len(data)
-                    crc = google_crc32c.extend(crc, data)
-                    lines, end, rest = (rest + data).rpartition(b"\n")
-                    if end:
-                        yield path, lines + end
-            if rest:
-                yield path, rest
+                for line in file:
+                    size += len(line)
+                    crc = google_crc32c.extend(crc, line)
+                    try:
+                        found = json.loads(line)
+                    except (ValueError, RecursionError):
+                        found = None
+                    if not _is_rejection(found):
+                        raise _no_rejection(path, line)
+                    yield found
             if facts is not None and (facts.bytes, facts.crc32c) != (size, crc):
                 raise DamageError(
                     f"The rejects must be as the manifest names them; {path!r} has "

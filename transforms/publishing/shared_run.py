@@ -32,6 +32,7 @@ from transforms.core.model import Segment
 from transforms.errors import StorageError, TargetError, WorkerError
 from transforms.publishing import target
 from transforms.publishing.published import SHARED
+from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, work_folder
 from transforms.storage.retry import storing
 from transforms.work.store import Store
