@@ -81,14 +81,14 @@ def open_work_folder(
         # Own steps may do something else in each run.
         alone = plan.request.steps
         store = there.open_store(store, job=plan.digest, seen=plan.seen, alone=alone)
-        earlier = target.take_over(there, store)
+        resumes, text = target.take_over(there, store)
         store.make()
         write_listing(plan.planned.listing, store.listing, attempts=store.attempts)
         plan.splits.store_tables(store)
-        if text := earlier.in_words():
+        if text:
             say(text)
         try:
-            yield store, bool(earlier)
+            yield store, resumes
         except BaseException as error:
             overtaken: CommitError | None = None
             # The first error is the one to report; the next run clears up.

@@ -6,7 +6,6 @@ and clean up. `transforms.publishing.local` has that of a disk, and
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Collection
 from typing import Protocol
 
@@ -190,60 +189,38 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Earlier:
-    """What earlier runs have left.
-
-    Attributes:
-      blocks, shards: how many finished ones this run may take over.
-      discarded: whether finished work of another job was removed.
-      foreign: names of files of others in the work folder, which stay there.
-    """
-
-    blocks: int
-    shards: int
-    discarded: bool
-    foreign: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.blocks or self.shards)
-
-    def in_words(self) -> str:
-        """Returns a line for the user; empty where there is nothing to say."""
-        said = []
-        if self:
-            counts = [
-                f"{count:,} {noun}{'s' if count != 1 else ''} {done}"
-                for count, noun, done in (
-                    (self.blocks, "block", "read"),
-                    (self.shards, "shard", "written"),
-                )
-                if count
-            ]
-            said.append(
-                f"going on where an earlier run ended: {', '.join(counts)}; what is of "
-                f"unchanged files and whole is used again"
-            )
-        elif self.discarded:
-            said.append(
-                "starting afresh: the unfinished work of an earlier run was for other "
-                "settings"
-            )
-        if self.foreign:
-            shown = first_few([*map(repr, self.foreign)], _SHOWN)
-            said.append(
-                f"the work folder beside the output also holds {shown}, which "
-                f"beam-tfrecord has not made; it is left there"
-            )
-        return "; ".join(said)
-
-
-def take_over(target: Target, store: Store) -> Earlier:
-    """Removes the work of other dead jobs; returns what is left of this one.
+def take_over(target: Target, store: Store) -> tuple[bool, str]:
+    """Removes the work of other dead jobs, and looks for what is left of this one.
 
     Args:
       target: whose work folder is held.
       store: of the job, as `Target.open_store` has given it.
+
+    Returns:
+      Whether this run may take finished work over, and a line for the user, which is
+      empty where there is nothing to say.
     """
     discarded, foreign = target.remove_others(store)
-    return Earlier(*count_finished(store), discarded, tuple(foreign))
+    said, done = [], []
+    for count, noun, verb in zip(
+        count_finished(store), ("block", "shard"), ("read", "written"), strict=True
+    ):
+        if count:
+            done.append(f"{count:,} {noun}{'s' if count != 1 else ''} {verb}")
+    if done:
+        said.append(
+            f"going on where an earlier run ended: {', '.join(done)}; what is of "
+            f"unchanged files and whole is used again"
+        )
+    elif discarded:
+        said.append(
+            "starting afresh: the unfinished work of an earlier run was for other "
+            "settings"
+        )
+    if foreign:
+        shown = first_few([*map(repr, foreign)], _SHOWN)
+        said.append(
+            f"the work folder beside the output also holds {shown}, which "
+            f"beam-tfrecord has not made; it is left there"
+        )
+    return bool(done), "; ".join(said)

@@ -362,7 +362,6 @@ class TestFind:
         """Where pieces are cut does not matter."""
         found = [rejection(f"ü{row % 3}", row + 1, "m" * row) for row in range(200)]
         path = self.write(tmp_path / "x.jsonl", *found)
-        monkeypatch.setattr("transforms.publishing.earlier_rejects._CHUNK_BYTES", 1_000)
         assert [e["row"] for e in find_rejects(str(path)).rejections()] == [
             *range(1, 201)
         ]
