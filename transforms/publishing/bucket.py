@@ -45,8 +45,13 @@ from transforms.core.manifest import (
     Manifest,
     is_data_folder,
 )
-from transforms.errors import DamageError, RaceError, TargetError, first_few
-from transforms.publishing.published import SHARED, overtaken
+from transforms.errors import DamageError, RaceError, TargetError
+from transforms.publishing.published import (
+    SHARED,
+    holds_others,
+    manifest_to_replace,
+    overtaken,
+)
 from transforms.sidecars.tfds import pointers_to
 from transforms.storage.arrow import walk
 from transforms.storage.buckets import bucket_of
@@ -64,8 +69,6 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 _WORD_BYTES = 6
 # A file that seems foreign may belong to a run that has just published; so look again.
 _LOOKS = 3
-# How many names a message shows.
-_SHOWN = 5
 _SECOND_NS = 10**9
 
 
@@ -121,26 +124,14 @@ class BucketTarget:
             manifest, foreign = self._contents()
             if not foreign:
                 return manifest
-        what = "what its manifest names" if manifest else "a dataset of this tool"
-        shown = first_few([*map(repr, foreign)], _SHOWN)
-        raise TargetError(
-            f"The output may hold only {what}; {self.directory!r} holds {shown}. "
-            f"Move that away, or choose another output."
-        )
+        raise holds_others(self.directory, manifest, foreign)
 
     def _contents(self) -> tuple[Manifest | None, list[str]]:
         """Returns the manifest, if any, and the names of foreign files."""
         names = {name for name in self._names() if not is_data_folder(name)}
         manifest = None
         if MANIFEST_NAME in names:
-            try:
-                manifest = self._published()
-            except (DamageError, OSError) as error:
-                raise TargetError(
-                    f"What is at {self.directory!r} cannot be replaced safely: {error} "
-                    f"Move it away, or choose another output."
-                ) from error
-        if manifest is not None:
+            manifest = manifest_to_replace(self.directory)
             names -= {MANIFEST_NAME, *manifest.root_names, *manifest.replaced_names}
         return manifest, sorted(names)
 

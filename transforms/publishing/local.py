@@ -16,10 +16,15 @@ import stat
 from collections.abc import Collection
 
 from transforms.core.manifest import DERIVED_FOLDERS, MANIFEST_NAME, Manifest
-from transforms.errors import DamageError, StorageError, TargetError, first_few
+from transforms.errors import StorageError, TargetError
 from transforms.publishing import derived_files
 from transforms.publishing.own_folder import OwnFolder
-from transforms.publishing.published import SHARED, overtaken, read_manifest
+from transforms.publishing.published import (
+    SHARED,
+    holds_others,
+    manifest_to_replace,
+    overtaken,
+)
 from transforms.storage import folders
 from transforms.storage.entries import OvertakenError
 from transforms.storage.files import storage
@@ -29,8 +34,6 @@ from transforms.storage.retry import persistently
 from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
 
-# How many foreign names an error shows.
-_SHOWN = 5
 _LONGEST_NAME_BYTES = 255
 # What the note on a publication adds to the name of its folder.
 _NOTE = ".publishing"
@@ -90,26 +93,11 @@ class LocalTarget:
         found = storage(directory).names_with(DERIVED_FOLDERS)
         if not found:
             return None
-        if MANIFEST_NAME not in found:
-            shown = first_few([*map(repr, found)], _SHOWN)
-            raise TargetError(
-                f"The output must be a dataset of this tool, empty, or not exist; "
-                f"{directory!r} holds {shown} and no {MANIFEST_NAME}. Choose another "
-                f"output, or empty it yourself."
-            )
-        try:
-            manifest = read_manifest(directory)
-        except (DamageError, OSError) as error:
-            raise TargetError(
-                f"What is at {directory!r} cannot be replaced safely: {error} "
-                f"Move it away, or choose another output."
-            ) from error
-        if foreign := sorted(set(found) - set(manifest.file_names)):
-            shown = first_few([*map(repr, foreign)], _SHOWN)
-            raise TargetError(
-                f"The output may hold only what its manifest names; {directory!r} also "
-                f"holds {shown}. Move that away, or choose another output."
-            )
+        has_manifest = MANIFEST_NAME in found
+        manifest = manifest_to_replace(directory) if has_manifest else None
+        named = manifest.file_names if manifest else ()
+        if foreign := sorted({*found} - {*named}):
+            raise holds_others(directory, manifest, foreign)
         return manifest
 
     def check_replaceable(self) -> None:

@@ -2,13 +2,21 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
 
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import DamageError, RaceError, StorageError
-from transforms.storage.files import storage
+from transforms.errors import (
+    DamageError,
+    RaceError,
+    StorageError,
+    TargetError,
+    first_few,
+)
 
 SHARED = "rows-"
 """How the names of shared runs begin; see `transforms.publishing.shared_run`."""
+# How many names of others a message shows.
+_SHOWN = 5
 
 
 def read_manifest(directory: str) -> Manifest:
@@ -20,6 +28,33 @@ def read_manifest(directory: str) -> Manifest:
     """
     path = os.path.join(directory, MANIFEST_NAME)
     return Manifest.from_bytes(storage(path).read_bytes(), path)
+
+
+def manifest_to_replace(directory: str) -> Manifest:
+    """As `read_manifest`, of a dataset that may be replaced.
+
+    Raises:
+      TargetError: it is damaged, or cannot be read.
+    """
+    try:
+        return read_manifest(directory)
+    except (DamageError, OSError) as error:
+        raise TargetError(
+            f"What is at {directory!r} cannot be replaced safely: {error} Move it "
+            f"away, or choose another output."
+        ) from error
+
+
+def holds_others(
+    directory: str, manifest: Manifest | None, names: Sequence[str]
+) -> TargetError:
+    """Returns the error of an output that holds files of others, by their names."""
+    what = "what its manifest names" if manifest else "a dataset of this tool"
+    shown = first_few([*map(repr, names)], _SHOWN)
+    return TargetError(
+        f"The output may hold only {what}; {directory!r} holds {shown}. Move that "
+        f"away, or choose another output."
+    )
 
 
 def overtaken(directory: str) -> RaceError:
