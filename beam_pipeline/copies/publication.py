@@ -281,7 +281,6 @@ def look_at(directory: str, sources: Sequence[Dataset], *, overwrite: bool) -> P
                 f"{source.directory!r}. Choose another output."
             )
     manifest = there.check_contents()
-    there.check_work_folder()
     if manifest is not None:
         if not overwrite:
             raise target.taken(directory, manifest)

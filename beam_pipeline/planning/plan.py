@@ -225,7 +225,6 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     there = target.at(spec.output)
     seen = there.state()
     manifest = there.check_contents()
-    there.check_work_folder()
     check_left(target.rejects_path(spec.output))
     name = spec.name or default_name(spec.source, standing, spec.output)
     spec = spec.model_copy(update={"name": name})

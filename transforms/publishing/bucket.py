@@ -148,9 +148,6 @@ class BucketTarget:
                 f"{split_remote(self.directory)[0]!r} does not. Choose another output."
             )
 
-    def check_work_folder(self) -> None:
-        """Does nothing: what is not ours there is never touched."""
-
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Does nothing: runs need not know of one another."""
         return contextlib.nullcontext()

@@ -34,7 +34,6 @@ from transforms.storage.retry import persistently
 from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
 
-_LONGEST_NAME_BYTES = 255
 # What the note on a publication adds to the name of its folder.
 _NOTE = ".publishing"
 _WORK = re.compile(rf"({SHARED})?[0-9a-f]{{32}}")
@@ -83,6 +82,7 @@ class LocalTarget:
                 f"The output's folder must be writable; {existing!r} is not. Choose "
                 f"another output."
             )
+        self.check_work_folder()
         if not storage(directory).exists():
             return None
         if not storage(directory).is_folder() or os.path.islink(directory):
@@ -121,6 +121,7 @@ class LocalTarget:
             publish(store.dataset, self.directory, seen=seen)
 
     def check_work_folder(self) -> None:
+        """Raises TargetError where the work folder's name is that of something else."""
         self._own.check()
 
     def held(self) -> contextlib.AbstractContextManager[None]:
@@ -261,8 +262,6 @@ def _built(store: Store) -> list[str]:
 
 def _check_path(directory: str) -> None:
     name = os.path.basename(os.path.abspath(directory))
-    # The work folder's name is longer than the target's.
-    longest = os.path.basename(work_folder(directory))
     try:
         directory.encode()
     except UnicodeEncodeError as error:
@@ -272,12 +271,6 @@ def _check_path(directory: str) -> None:
     if not directory or "\0" in directory or not name:
         raise TargetError(
             f"The output must be the path of a directory; found {directory!r}."
-        )
-    if len(os.fsencode(longest)) > _LONGEST_NAME_BYTES:
-        raise TargetError(
-            f"The output's name may have at most "
-            f"{_LONGEST_NAME_BYTES - len(longest) + len(name)} bytes, so that the work "
-            f"folder beside it can have one; found {len(os.fsencode(name))}."
         )
 
 

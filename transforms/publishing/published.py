@@ -12,6 +12,7 @@ from transforms.errors import (
     TargetError,
     first_few,
 )
+from transforms.storage.files import storage
 
 SHARED = "rows-"
 """How the names of shared runs begin; see `transforms.publishing.shared_run`."""

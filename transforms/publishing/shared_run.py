@@ -148,7 +148,6 @@ class SharedRun:
         place.check_shared()
         manifest = place.check_contents()
         self._check_seen(manifest)
-        place.check_work_folder()
         if manifest is not None and not _is_of(manifest, job) and not overwrite:
             raise TargetError(
                 f"The output must not exist yet; {self.directory!r} holds the dataset "

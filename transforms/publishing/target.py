@@ -36,7 +36,8 @@ class Target(Protocol):
 
         Raises:
           TargetError: it cannot be made, or holds anything but a dataset of ours, and
-            in an object store what runs of ours are putting there.
+            in an object store what runs of ours are putting there; or on a disk the
+            work folder's name is that of something else.
         """
 
     def check_replaceable(self) -> None:
@@ -44,9 +45,6 @@ class Target(Protocol):
 
     def check_shared(self) -> None:
         """Raises TargetError where no run whose workers come and go can publish."""
-
-    def check_work_folder(self) -> None:
-        """Raises TargetError where the work folder's name is that of something else."""
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Holds the work folder where one run at a time may be at work.
