@@ -16,9 +16,7 @@ from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.columns import infer_columns
 from transforms.core.infer.evidence import Evidence
 from transforms.core.model import ReadFacts
-from transforms.core.remarks import rounding_remarks
 from transforms.core.outcome import rounding_remarks
-from transforms.core.rows.coerce import with_nulls, with_points
 from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.rows.text_cells import with_nulls, with_points

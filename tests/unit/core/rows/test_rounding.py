@@ -10,9 +10,7 @@ import pytest
 
 from transforms.core.dataclass_json import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
-from transforms.core.remarks import rounding_remarks
 from transforms.core.outcome import rounding_remarks
-from transforms.core.rows.coerce import coerce
 from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import losses, roundings_of
 from transforms.core.rows.text_cells import coerce
