@@ -8,11 +8,8 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from beam_pipeline.copies.publication import (
     Made,
@@ -20,7 +17,13 @@ from beam_pipeline.copies.publication import (
     publish_copy,
     with_sidecars,
 )
-from beam_pipeline.copies.shard_copies import Changed, CopiedShard, copied, with_ids
+from beam_pipeline.copies.shard_copies import (
+    Changed,
+    CopiedShard,
+    copied,
+    shards_of,
+    with_range_of,
+)
 from beam_pipeline.copies.split_leaks import leak_notes
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.label_map import LABEL_MAP_NAME
@@ -215,31 +218,26 @@ def _split(
     Adds to `counts` whether ids of a shard change, and to `sources` where it is from.
     """
     found = [
-        (part, split, facts, first)
+        (part, split, shard)
         for part in parts
         for split in part.dataset.manifest.splits
         if split.name == name
-        for facts, first in zip(split.shards, _firsts(split), strict=False)
+        for shard in shards_of(part.dataset, split)
     ]
     of = parts[0].dataset.manifest
     shards = []
-    for number, (part, split, facts, start) in enumerate(found):
+    for number, (part, split, shard) in enumerate(found):
         file = str(ShardName(of.name, name, number, len(found), of.compression))
-        every = np.ones(facts.records, np.bool_)
-        sources[file] = CopiedShard(part.dataset, split.name, facts, start, every)
-        ids = part.changed(split) if facts.records else {}
+        ids = part.changed(split) if shard.facts.records else {}
         counts[bool(ids)] += 1
-        changed = Changed(every, ids) if ids else None
-        shards.append(copied(sources[file], file, changed, (), store, opened)[0])
+        if ids:
+            shard = dataclasses.replace(shard, changed=Changed(shard.kept, ids))
+        sources[file] = shard
+        shards.append(copied(shard, file, (), store, opened)[0])
     own = [split for part in parts for split in part.dataset.manifest.splits]
     return SplitFacts(
         name, tuple(shards), _counts([s for s in own if s.name == name], classes)
     )
-
-
-def _firsts(split: SplitFacts) -> Iterator[int]:
-    """Returns the place in its split of each shard's first record."""
-    return itertools.accumulate((each.records for each in split.shards), initial=0)
 
 
 def _counts(
@@ -334,7 +332,7 @@ def _facts(
                 counts = None
             elif by_name is not None and counts is not None:
                 counts.update({places[name]: n for name, n in by_name.items()})
-        statistics = with_ids(statistics, counts, len(names))
+        statistics = with_range_of(statistics, counts, len(names))
     if feature.vocabulary is not None:
         feature = dataclasses.replace(feature, vocabulary=names)
     return FeatureFacts(feature, statistics, names, statistics.present == records)

@@ -100,7 +100,7 @@ def _indexes(
                 for form in (index_file, text_index_file)
                 if form(source.facts.file) in had
             ]
-            if source.is_whole(facts):
+            if source.is_whole:
                 for form in forms:
                     known = had[form(source.facts.file)]
                     name = form(facts.file)
@@ -187,7 +187,7 @@ def _rows(
     """Yields the rows of a new shard; those that it had, if it was not changed."""
     first, stop = source.first, source.first + source.facts.records
     own = [name for name in schema.names if name in OWN_COLUMNS and name != "_shard"]
-    if source.is_whole(facts):
+    if source.is_whole:
         known = {f.feature.name: f for f in source.dataset.manifest.features}
         typed = [
             dataclasses.replace(each, vocabulary=tuple(known[each.name].classes))

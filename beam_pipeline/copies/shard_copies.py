@@ -1,15 +1,9 @@
-"""Shards of a dataset as shards of another: the same file, or some of its records.
-
-What is true of the values of a subset is told without reading what stays as it was.
-Counts are those of the dataset less those of the records that are left out. A range is
-that of the dataset, unless such a record was at an end of it. Then other records are
-looked at until one is found that is there, too.
-"""
+"""Shards of a dataset as shards of another: the same file, or some of its records."""
 
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import google_crc32c
@@ -18,7 +12,7 @@ import numpy as np
 from beam_pipeline.copies.chosen_rows import Mask
 from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.example.messages import replaced_ids
-from transforms.core.manifest import FeatureFacts, FileFacts, ShardFacts
+from transforms.core.manifest import FileFacts, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics, summarize_feature
 from transforms.core.tfrecord import TFRecordReader, TFRecordWriter
@@ -32,26 +26,15 @@ from transforms.storage.files import storage
 from transforms.work.store import Store
 
 _STEP_BYTES = 1 << 20
-_ENDS = ("min", "max", "fewest", "most")
 # Feature -> what is known of its values.
-Facts = Mapping[str, Statistics]
+Facts = dict[str, Statistics]
 
 
-@dataclasses.dataclass
-class Counted:
-    """What was seen of some records; grows.
-
-    Attributes:
-      facts: of their values.
-    """
-
-    facts: dict[str, Statistics] = dataclasses.field(default_factory=dict)
-
-    def add(self, more: Facts) -> None:
-        """Adds what was seen of other records."""
-        for name, statistics in more.items():
-            known = self.facts.get(name)
-            self.facts[name] = statistics if known is None else known.merge(statistics)
+def add_facts(facts: Facts, more: Mapping[str, Statistics]) -> None:
+    """Adds what is known of other records."""
+    for name, statistics in more.items():
+        known = facts.get(name)
+        facts[name] = statistics if known is None else known.merge(statistics)
 
 
 def summarized(
@@ -79,79 +62,34 @@ def summarized(
     return {each.name: summarize_feature(each, decoded.columns) for each in features}
 
 
-def _ends(statistics: Statistics) -> dict[str, object]:
-    """Returns the ends of a range, spelt as in a manifest."""
-    stated = statistics.to_json()
-    return {name: stated[name] for name in _ENDS if name in stated}
-
-
-def open_features(
-    whole: Iterable[FeatureFacts], gone: Facts, seen: Facts
-) -> list[Feature]:
-    """Returns the features whose range may have become smaller.
-
-    Args:
-      whole: what is true of the dataset.
-      gone: of the records that were left out.
-      seen: of some of the others.
-    """
-    out = []
-    for facts in whole:
-        name = facts.feature.name
-        stated, lost = _ends(facts.statistics), _ends(gone.get(name, Statistics()))
-        found = _ends(seen.get(name, Statistics()))
-        if any(
-            lost.get(end) == value and found.get(end) != value
-            for end, value in stated.items()
-        ):
-            out.append(facts.feature)
-    return out
-
-
-def counts_left(
-    facts: FeatureFacts, before: Mapping[str, int] | None, gone: Statistics
-) -> dict[int, int] | None:
-    """Returns class id -> records that were not left out; None where not counted.
-
-    Args:
-      facts: of the feature in the dataset.
-      before: class name (or integer, as text) -> records of the split.
-      gone: of the split's records that were left out.
-    """
-    if before is None or gone.classes is None:
-        return None
-    is_label = facts.feature.kind is Kind.LABEL
-    places = {name: number for number, name in enumerate(facts.classes)}
-    counts: collections.Counter[int] = collections.Counter()
-    for name, number in before.items():
-        counts[places[name] if is_label else int(name)] += number
-    counts.subtract(gone.classes)
-    return dict(counts)
+def with_new_ids(
+    counts: Mapping[int, int] | None, ids: Mapping[int, int]
+) -> Mapping[int, int] | None:
+    """Returns class id -> records after some ids have changed; None for unknown."""
+    if counts is None or not ids:
+        return counts
+    changed: collections.Counter[int] = collections.Counter()
+    for number, count in counts.items():
+        changed[ids.get(number, number)] += count
+    return changed
 
 
 def classes_by_name(
-    feature: Feature,
-    counts: Mapping[int, int],
-    names: Sequence[str],
-    ids: Mapping[int, int],
+    feature: Feature, counts: Mapping[int, int], names: Sequence[str]
 ) -> dict[str, int]:
     """Returns class name (or integer, as text) -> records, as a manifest has it.
 
     Args:
       feature: a label, or an integer to be predicted.
-      counts: class id -> records, before any id changed.
-      names: the new class names, in the order of their ids.
-      ids: class id -> the new one, of those that change.
+      counts: class id -> records.
+      names: of the classes, in the order of their ids.
     """
     if feature.kind is not Kind.LABEL:
-        return {str(value): n for value, n in sorted(counts.items()) if n}
-    changed: collections.Counter[int] = collections.Counter()
-    for number, count in counts.items():
-        changed[ids.get(number, number)] += count
-    return {name: changed[number] for number, name in enumerate(names)}
+        return {str(value): count for value, count in sorted(counts.items())}
+    return {name: counts.get(number, 0) for number, name in enumerate(names)}
 
 
-def with_ids(
+def with_range_of(
     statistics: Statistics, counts: Mapping[int, int] | None, classes: int
 ) -> Statistics:
     """Returns the range of class ids after some of them have changed.
@@ -171,45 +109,6 @@ def with_ids(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CopiedShard:
-    """Where the records of a shard come from.
-
-    Attributes:
-      dataset: that they were in.
-      split: their split there.
-      facts: of their shard there.
-      first: place of the first of them in that split.
-      kept: n bools for the n records of that shard: whether they are copied.
-    """
-
-    dataset: Dataset
-    split: str
-    facts: ShardFacts
-    first: int
-    kept: Mask
-
-    @property
-    def path(self) -> str:
-        """Where that shard is."""
-        return self.dataset.path(self.facts.file)
-
-    def payloads(self, opened: Callable[[str], BinaryIO]) -> Iterator[PayloadBatch]:
-        """Yields all records of that shard, opened by a function."""
-        with opened(self.path) as file:
-            yield from self.reader(file).batches()
-
-    def reader(self, file: BinaryIO) -> TFRecordReader:
-        """Returns a reader of that shard, which is open."""
-        compression = self.dataset.manifest.compression
-        allow_empty = not self.facts.records
-        return TFRecordReader(file, compression=compression, allow_empty=allow_empty)
-
-    def is_whole(self, facts: ShardFacts) -> bool:
-        """Whether a new shard has the same bytes."""
-        return (facts.bytes, facts.crc32c) == (self.facts.bytes, self.facts.crc32c)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Changed:
     """Which records get other class ids, and which.
 
@@ -220,6 +119,52 @@ class Changed:
 
     mask: Mask
     ids: Mapping[str, Mapping[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CopiedShard:
+    """Where the records of a shard come from.
+
+    Attributes:
+      dataset: that they were in.
+      split: their split there.
+      facts: of their shard there.
+      first: place of the first of them in that split.
+      kept: n bools for the n records of that shard: whether they are copied.
+      changed: which of them get other class ids; None for none.
+    """
+
+    dataset: Dataset
+    split: str
+    facts: ShardFacts
+    first: int
+    kept: Mask
+    changed: Changed | None = None
+
+    @property
+    def path(self) -> str:
+        """Where that shard is."""
+        return self.dataset.path(self.facts.file)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the new shard is the same file."""
+        return self.changed is None and bool(self.kept.all())
+
+    def reader(self, file: BinaryIO) -> TFRecordReader:
+        """Returns a reader of that shard, which is open."""
+        compression = self.dataset.manifest.compression
+        allow_empty = not self.facts.records
+        return TFRecordReader(file, compression=compression, allow_empty=allow_empty)
+
+
+def shards_of(dataset: Dataset, split: SplitFacts) -> Iterator[CopiedShard]:
+    """Yields the shards of a split, whole."""
+    first = 0
+    for facts in split.shards:
+        every = np.ones(facts.records, np.bool_)
+        yield CopiedShard(dataset, split.name, facts, first, every)
+        first += facts.records
 
 
 def copy_whole(source: str, target: str, facts: FileFacts, *, attempts: str) -> None:
@@ -266,11 +211,10 @@ def _other(path: str, facts: FileFacts, found: str) -> DamageError:
 def copied(
     source: CopiedShard,
     name: str,
-    changed: Changed | None,
     features: Sequence[Feature],
     store: Store,
     opened: Callable[[str], BinaryIO],
-) -> tuple[ShardFacts, Counted, Counted]:
+) -> tuple[ShardFacts, Facts]:
     """Writes records of a shard as another shard, each with its checksums.
 
     The shard is linked or copied whole where nothing changes; see `copy_whole`. Memory
@@ -279,14 +223,12 @@ def copied(
     Args:
       source: the shard, and which of its records.
       name: of the new one.
-      changed: which of them get other class ids; None for none.
-      features: to be looked at; none for a copy of which all is known.
+      features: whose values are summed up; none for a copy of which all is known.
       store: where the new one goes.
       opened: opens the shard.
 
     Returns:
-      The facts of the new shard; what was seen of records that were left out, and of
-      the others before any of them was changed. Of a whole shard nothing is seen.
+      The facts of the new shard, and those of its values before any id is changed.
 
     Raises:
       DamageError, TFRecordError: the shard is damaged, or is not what the manifest
@@ -296,11 +238,15 @@ def copied(
     """
     store.announce(name)
     target = os.path.join(store.dataset, name)
-    gone, seen = Counted(), Counted()
-    facts, kept = source.facts, source.kept
-    if changed is None and kept.all():
+    values: Facts = {}
+    facts, kept, changed = source.facts, source.kept, source.changed
+    if source.is_whole:
         copy_whole(source.path, target, facts, attempts=store.attempts)
-        return dataclasses.replace(facts, file=name), gone, seen
+        if features:
+            with opened(source.path) as file:
+                for payloads in source.reader(file).batches():
+                    add_facts(values, summarized(payloads, features, source.path))
+        return dataclasses.replace(facts, file=name), values
     compression = source.dataset.manifest.compression
     if compression == Compression.ZLIB:
         raise SpecError(
@@ -322,17 +268,16 @@ def copied(
                     # More records than are stated: the check below says so.
                     break
                 mask = kept[span]
-                for part, counted in ((~mask, gone), (mask, seen)):
-                    if features and part.any():
-                        some = _some(payloads, part)
-                        counted.add(summarized(some, features, source.path))
+                if features and mask.any():
+                    some = _some(payloads, mask)
+                    add_facts(values, summarized(some, features, source.path))
                 _write(writer, payloads, mask, change[span], changed)
             reader.check_stated(
                 records=facts.records, stored_bytes=facts.bytes, crc32c=facts.crc32c
             )
     done = writer.facts()
     numbers = (done.stored_bytes, done.crc32c, done.records, done.payload_bytes)
-    return ShardFacts(name, *numbers), gone, seen
+    return ShardFacts(name, *numbers), values
 
 
 def _some(payloads: PayloadBatch, mask: Mask) -> PayloadBatch:

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
 from beam_pipeline.copies.chosen_rows import (
@@ -13,19 +13,37 @@ from beam_pipeline.copies.chosen_rows import (
     choose,
     relabelling_of,
 )
-from beam_pipeline.copies.kept_shards import KeptShards
 from beam_pipeline.copies.publication import (
     Made,
     look_at,
     publish_copy,
     with_sidecars,
 )
+from beam_pipeline.copies.shard_copies import (
+    Changed,
+    CopiedShard,
+    Facts,
+    add_facts,
+    classes_by_name,
+    copied,
+    shards_of,
+    with_new_ids,
+    with_range_of,
+)
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import open_dataset
 from beam_pipeline.terminal.words import count_text, counts_text
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
-from transforms.core.manifest import Account, Manifest
+from transforms.core.manifest import (
+    Account,
+    FeatureFacts,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.core.schema import Kind
+from transforms.core.statistics import Statistics
 from transforms.errors import InputError, bounded, first_few
 from transforms.storage.files import storage
 from transforms.work.store import Store
@@ -72,19 +90,114 @@ def make_subset(
             f"{dataset.manifest.records:,} of {dataset.directory!r} none is left"
             f"{left_out}."
         )
-    shards = KeptShards(dataset, chosen, relabelling, opened)
+    splits = [s for s in dataset.manifest.splits if s.name in chosen.kept]
+    names = [split.name for split in splits]
+    shards = [
+        _cut(shard, chosen, relabelling)
+        for split in splits
+        for shard in shards_of(dataset, split)
+    ]
 
     def build(store: Store) -> Manifest:
-        manifest = _manifest(dataset.manifest, request, chosen, shards, store)
+        written, values = _write(dataset.manifest, names, shards, store, opened)
+        facts = _features(dataset.manifest, written, values, relabelling)
+        manifest = _manifest(dataset.manifest, request, chosen, *facts)
         notes = [*_remarks(chosen), *_emptied(dataset.manifest, manifest)]
         run = {"subset_of": dataset.directory, "notes": notes}
         manifest = dataclasses.replace(manifest, run=run)
-        names = _label_map(dataset, relabelling)
-        return with_sidecars(manifest, names, shards.sources(), store)
+        sources = {shard.facts.file: shard for shard in shards}
+        label_map = _label_map(dataset, relabelling)
+        return with_sidecars(manifest, label_map, sources, store)
 
     decides = [dataset.manifest.digest, request.to_json()]
     manifest = publish_copy(place, decides, build)
-    return Made(manifest, shards.whole, shards.changed)
+    whole = sum(shard.is_whole for shard in shards)
+    return Made(manifest, whole, len(shards) - whole)
+
+
+def _cut(
+    shard: CopiedShard, chosen: Chosen, relabelling: Relabelling | None
+) -> CopiedShard:
+    """Returns a shard with the records of it that are chosen, and their new ids."""
+    span = slice(shard.first, shard.first + shard.facts.records)
+    touched = chosen.relabelled.get(shard.split)
+    changed = None
+    if relabelling is not None and touched is not None and touched[span].any():
+        changed = Changed(touched[span], {relabelling.key: relabelling.changes.ids})
+    kept = chosen.kept[shard.split][span]
+    return dataclasses.replace(shard, kept=kept, changed=changed)
+
+
+def _write(
+    manifest: Manifest,
+    names: Sequence[str],
+    shards: Sequence[CopiedShard],
+    store: Store,
+    opened: Callable[[str], BinaryIO],
+) -> tuple[tuple[SplitFacts, ...], dict[str, Facts]]:
+    """Writes the shards of some splits; returns these, and what holds for their values.
+
+    Args:
+      manifest: of the dataset that the subset is of.
+      names: of the splits.
+      shards: where the records of each shard come from.
+      store: where the shards go.
+      opened: opens a file of the dataset.
+    """
+    features = [f.feature for f in manifest.features if f.feature.record_keys]
+    written: dict[str, list[ShardFacts]] = {name: [] for name in names}
+    values: dict[str, Facts] = {name: {} for name in names}
+    for shard in shards:
+        facts, more = copied(shard, shard.facts.file, features, store, opened)
+        written[shard.split].append(facts)
+        add_facts(values[shard.split], more)
+    return tuple(SplitFacts(n, tuple(some)) for n, some in written.items()), values
+
+
+def _features(
+    manifest: Manifest,
+    splits: Sequence[SplitFacts],
+    values: Mapping[str, Facts],
+    relabelling: Relabelling | None,
+) -> tuple[tuple[SplitFacts, ...], tuple[FeatureFacts, ...]]:
+    """Returns the splits with their classes, and what is true of each feature.
+
+    Args:
+      manifest: of the dataset that the subset is of.
+      splits: as `_write` returned them.
+      values: of each split, before any class id is changed.
+      relabelling: of its classes; None for none.
+    """
+    counted = {split.name: split.classes for split in manifest.splits}
+    classes: dict[str, dict[str, dict[str, int]]] = {s.name: {} for s in splits}
+    whole: Facts = {}
+    for facts in values.values():
+        add_facts(whole, facts)
+    features = []
+    records = sum(split.records for split in splits)
+    for facts in manifest.features:
+        feature, names = facts.feature, tuple(facts.classes)
+        ids: Mapping[int, int] = {}
+        if relabelling is not None and feature.name == relabelling.feature:
+            names, ids = relabelling.changes.names, relabelling.changes.ids
+        statistics = whole.get(feature.name, Statistics())
+        if ids:
+            counts = with_new_ids(statistics.classes, ids)
+            statistics = with_range_of(statistics, counts, len(names))
+        for split, by_feature in values.items():
+            seen = by_feature.get(feature.name, Statistics())
+            counts = with_new_ids(seen.classes, ids)
+            if feature.name in counted[split] and counts is not None:
+                by_name = classes_by_name(feature, counts, names)
+                if by_name or feature.kind is Kind.LABEL:
+                    classes[split][feature.name] = by_name
+        if feature.vocabulary is not None and names != tuple(facts.classes):
+            feature = dataclasses.replace(feature, vocabulary=names)
+        always = statistics.present == records
+        statistics = dataclasses.replace(statistics, classes={})
+        features.append(FeatureFacts(feature, statistics, names, always))
+    named = (dataclasses.replace(s, classes=classes[s.name]) for s in splits)
+    return tuple(named), tuple(features)
 
 
 def _with_key(request: Request, manifest: Manifest, columns: Columns) -> Request:
@@ -148,11 +261,10 @@ def _manifest(
     before: Manifest,
     request: Request,
     chosen: Chosen,
-    shards: KeptShards,
-    store: Store,
+    splits: tuple[SplitFacts, ...],
+    features: tuple[FeatureFacts, ...],
 ) -> Manifest:
-    """Writes the shards; returns the manifest without sidecars."""
-    splits, features = shards.facts(shards.write(store))
+    """Returns the manifest without sidecars."""
     written = sum(split.records for split in splits)
     inputs = [shard for split in before.splits for shard in split.shards]
     return Manifest(
