@@ -486,7 +486,6 @@ def merge(paths: tuple[str, ...], overwrite: bool, quiet: bool) -> int:
     metavar="NAME",
     help="The feature that tells records apart; else what the catalogues say.",
 )
-@click.option("--exact", is_flag=True, help="Read every record of both.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),

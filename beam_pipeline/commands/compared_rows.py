@@ -1,4 +1,4 @@
-"""What is known of every record of two datasets: by catalogues, or by shards."""
+"""The records of two datasets as `diff` compares them: by catalogues, or by shards."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,39 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.reading_plan import Found
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
 from transforms.errors import SpecError, nearest
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.catalogue_of_shards import rows_of_shard
 from transforms.reading.rows import class_names
 
 Longs = npt.NDArray[np.int64]
+Batches = Iterator[tuple[str, Mapping[str, pa.Array]]]
 
-ORIGIN = ("_origin", "_row")
-_KEY = "_key"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
-    """Columns that are looked at.
-
-    Attributes:
-      identity: what records are known by; empty for their content.
-      label: a feature with class names; empty for none.
-    """
-
-    identity: tuple[str, ...] = ()
-    label: str = ""
-
-    @property
-    def columns(self) -> list[str]:
-        """All of them, each once."""
-        names = (*self.identity, self.label)
-        return [name for name in dict.fromkeys(names) if name]
+# Columns of catalogues that tell records apart, the best first; none: their content.
+_KNOWN_BY = (("_key",), ("_origin", "_row"), ())
+# Columns that every record has.
+_PAYLOAD = ("_shard", "_size", "_crc32c")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,18 +41,15 @@ class Rows:
     split: Longs
     shard: Longs
     payload: Longs
-    identity: tuple[pa.Array, ...] = ()
-    label: pa.Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.split)
+    identity: tuple[pa.Array, ...]
+    label: pa.Array | None
 
     def place(self, number: int) -> str:
         """Returns where a record is, for a person."""
         split, shard = int(self.split[number]), int(self.shard[number])
-        same = (self.split[:number] == split) & (self.shard[:number] == shard)
+        before = (self.split[:number] == split) & (self.shard[:number] == shard)
         name = self.splits[split]
-        where = f"shard {shard:,}, record {int(np.count_nonzero(same)):,}"
+        where = f"shard {shard:,}, record {int(np.count_nonzero(before)):,}"
         return f"{name}, {where}" if name else where
 
     def key(self, number: int) -> str:
@@ -82,82 +62,105 @@ class Rows:
         return "" if self.label is None else str(self.label[number].as_py() or "")
 
 
-def rows_of_catalogue(catalogues: dict[str, Catalogue], asked: Asked) -> Rows:
-    """Returns the records of a dataset without opening a shard.
+def of_catalogues(
+    catalogues: Sequence[Mapping[str, Catalogue]], key: str, label: str
+) -> tuple[Rows, Rows, tuple[str, ...]] | None:
+    """Returns the records of two datasets, and what they are known by.
 
-    Raises:
-      SpecError: a catalogue lacks a column.
-      DamageError, OSError: one is damaged, or cannot be read.
+    None where the catalogues lack the key.
     """
-    names = ("_shard", "_size", "_crc32c", *asked.columns)
-    parts = [
-        _compared(batch, number, asked)
-        for number, catalogue in enumerate(catalogues.values())
-        for batch in catalogue.batches(names, 0, len(catalogue))
-    ]
-    return _rows(tuple(catalogues), parts, asked)
+    shared = set.intersection(
+        *(set(c.schema.names) for each in catalogues for c in each.values())
+    )
+    label = label if label in shared else ""
+    for identity in [(key,)] if key else _KNOWN_BY:
+        if not shared.issuperset(identity):
+            continue
+        names = [*dict.fromkeys((*_PAYLOAD, *identity, *filter(None, [label])))]
+        one, other = (
+            _rows(_batches(each, names), (*each,), identity, label)
+            for each in catalogues
+        )
+        # Of the origin, the row is missing where that is a file of one record.
+        first = (rows.identity[0] for rows in (one, other) if identity)
+        if key or not any(column.null_count for column in first):
+            return one, other, identity
+    return None
 
 
-def rows_read(found: Found, asked: Asked, *, without: frozenset[str]) -> Rows:
+def _batches(catalogues: Mapping[str, Catalogue], names: Sequence[str]) -> Batches:
+    """Yields columns of catalogues, and the split that they are of."""
+    for split, catalogue in catalogues.items():
+        for batch in catalogue.batches(names, 0, len(catalogue)):
+            yield split, dict(zip(names, batch.columns, strict=True))
+
+
+def of_shards(records: Found, identity: tuple[str, ...], label: str) -> Rows:
     """Returns the records of TFRecord files by reading them.
-
-    Args:
-      found: the files.
-      asked: what is looked at; the identity is features.
-      without: paths of shards that are left out.
 
     Raises:
       SpecError: there is no such feature, or records cannot be known by it.
       TFRecordError: a file is damaged.
       ExampleError: a record does not hold what a feature must.
     """
-    known = {feature.name: feature for feature in found.features}
-    for name in asked.identity:
-        if name not in known:
+    by_name = {feature.name: feature for feature in records.features}
+    for name in identity:
+        if name not in by_name:
             raise SpecError(
                 f"--key must name a feature of both datasets; there is no {name!r}"
-                f"{nearest(name, known)}."
+                f"{nearest(name, by_name)}."
             )
-        if known[name].is_list or known[name].kind in (Kind.BOX, Kind.TENSOR):
+        feature = by_name[name]
+        if feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR):
+            what = "list of " if feature.is_list else ""
             raise SpecError(
-                f"--key must name a feature of one value; {name!r} is a "
-                f"{_kind(known[name])}."
+                f"--key must name a feature of one value; {name!r} is a {what}"
+                f"{feature.kind}{'s' if what else ''}."
             )
-    features = [known[name] for name in asked.columns]
+    names = dict.fromkeys((*identity, *filter(None, [label])))
+    features = [by_name[name] for name in names]
     classes = class_names(features)
-    splits = found.splits or ("",)
-    parts = []
-    numbers: dict[str, int] = {}
-    for split, shard in found.shards:
-        number = numbers[split] = numbers.get(split, -1) + 1
-        if shard.path in without:
-            continue
-        for columns in rows_of_shard(shard.path, number, features):
-            named = {name: names.take(columns[name]) for name, names in classes.items()}
-            # The payloads are let go at once.
-            parts.append(_compared({**columns, **named}, splits.index(split), asked))
-    return _rows(splits, parts, asked)
+
+    def batches() -> Batches:
+        numbers: dict[str, int] = {}
+        for split, shard in records.shards:
+            number = numbers[split] = numbers.get(split, -1) + 1
+            for columns in rows_of_shard(shard.path, number, features):
+                named = {n: texts.take(columns[n]) for n, texts in classes.items()}
+                yield split, {**columns, **named}
+
+    return _rows(batches(), records.splits or ("",), identity, label)
 
 
-def _kind(feature: Feature) -> str:
-    return f"list of {feature.kind}s" if feature.is_list else str(feature.kind)
-
-
-def _compared(
-    columns: pa.RecordBatch | Mapping[str, pa.Array], split: int, asked: Asked
-) -> pa.Table:
-    """Returns what is compared of some records of a split."""
-    size, crc = (
-        columns[name].to_numpy(zero_copy_only=False).astype(np.int64)
-        for name in ("_size", "_crc32c")
-    )
-    numbers = {
-        "split": np.full(len(size), split, np.int64),
-        "shard": columns["_shard"].cast(pa.int64()),
-        "payload": size << 32 | crc,
+def _rows(
+    batches: Batches, splits: tuple[str, ...], identity: tuple[str, ...], label: str
+) -> Rows:
+    """Returns what is compared of the records in batches."""
+    names = (*identity, *filter(None, [label]))
+    empty = pa.array([], pa.int64())
+    columns: dict[str, list[pa.Array]] = {
+        name: [] for name in ("split", "shard", "payload", *range(len(names)))
     }
-    values = {f"of {name}": _comparable(columns[name]) for name in asked.columns}
-    return pa.table(numbers | values)
+    for split, batch in batches:
+        size, crc = (
+            batch[name].to_numpy(zero_copy_only=False).astype(np.int64)
+            for name in ("_size", "_crc32c")
+        )
+        columns["split"].append(pa.array(np.full(len(size), splits.index(split))))
+        columns["shard"].append(batch["_shard"].cast(pa.int64()))
+        columns["payload"].append(pa.array(size << 32 | crc))
+        for number, name in enumerate(names):
+            # The other columns, which may be large, are let go at once.
+            columns[number].append(_comparable(batch[name]))
+    whole = [pa.concat_arrays(some) if some else empty for some in columns.values()]
+    numbers = [each.to_numpy(zero_copy_only=False) for each in whole[:3]]
+    values = whole[3:]
+    return Rows(
+        splits,
+        *numbers,
+        tuple(values[: len(identity)]),
+        values[-1] if label else None,
+    )
 
 
 def _comparable(column: pa.Array) -> pa.Array:
@@ -172,125 +175,120 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_string())
 
 
-def _rows(splits: tuple[str, ...], parts: Sequence[pa.Table], asked: Asked) -> Rows:
-    none = dict.fromkeys(("split", "shard", "payload"), pa.array([], pa.int64()))
-    none |= {f"of {name}": pa.array([], pa.large_string()) for name in asked.columns}
-    table = pa.concat_tables(parts) if parts else pa.table(none)
-    columns = {name: table[name].combine_chunks() for name in table.column_names}
-    return Rows(
-        splits,
-        columns["split"].to_numpy(zero_copy_only=False),
-        columns["shard"].to_numpy(zero_copy_only=False),
-        columns["payload"].to_numpy(zero_copy_only=False),
-        tuple(columns[f"of {name}"] for name in asked.identity),
-        columns[f"of {asked.label}"] if asked.label else None,
+def codes(one: pa.Array, other: pa.Array) -> tuple[Longs, Longs]:
+    """Returns a number for each value of two columns; -1 for missing ones."""
+    count = len(one)
+    if one.type != other.type:
+        one, other = (each.cast(pa.large_string()) for each in (one, other))
+    both = pa.concat_arrays([one, other]).dictionary_encode()
+    codes = pc.fill_null(both.indices, -1).to_numpy(zero_copy_only=False)
+    return codes[:count].astype(np.int64), codes[count:].astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Side:
+    """What is known of the n records of one dataset; equal numbers mean equal things.
+
+    Attributes:
+      ids: what a record is known by; several records may have the same.
+      splits: where it is.
+      payloads: what it holds.
+    """
+
+    ids: Longs
+    splits: Longs
+    payloads: Longs
+
+
+def sides_of(one: Rows, other: Rows) -> tuple[Side, Side]:
+    """Returns what pairs are made from: numbers that mean the same in both."""
+    names = [*dict.fromkeys((*one.splits, *other.splits))]
+    splits = [
+        np.array([names.index(name) for name in rows.splits], np.int64)[rows.split]
+        for rows in (one, other)
+    ]
+    ids = one.payload, other.payload
+    if one.identity:
+        ids = _joined([*map(codes, one.identity, other.identity)])
+    return (
+        Side(ids[0], splits[0], one.payload),
+        Side(ids[1], splits[1], other.payload),
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Both:
-    """The records of two datasets, and how they are known.
+class Pairs:
+    """Records of two datasets that are each other.
 
     Attributes:
-      asked: the columns.
-      reads: see `Differences`.
-      same: how many records are in shards that are the same in both.
+      first, second: m places in the first and in the second dataset.
+      gone, added: places of records that are in the first or in the second alone,
+        ascending.
     """
 
-    one: Rows
-    other: Rows
-    asked: Asked
-    reads: str
-    same: int = 0
+    first: Longs
+    second: Longs
+    gone: Longs
+    added: Longs
 
 
-def load_both(
-    found: tuple[Found, Found],
-    datasets: list[Dataset | None],
-    key: str,
-    label: str,
-    *,
-    exact: bool,
-) -> Both:
-    """Returns the records of two datasets.
+def paired(one: Side, other: Side) -> Pairs:
+    """Returns the pairs of records with the same id.
 
-    Args:
-      found: their files.
-      datasets: what their manifests say; None for files without one.
-      key, exact: see `beam_pipeline.commands.diff.compare`.
-      label: that both have; empty for none.
+    Of several with one id those make a pair that are equal, then those of one split,
+    then the others, in their order.
 
-    Errors are those of `compare`.
+        >>> numbers = lambda *values: np.array(values, np.int64)
+        >>> one = Side(numbers(7, 7, 8), numbers(0, 1, 0), numbers(1, 2, 3))
+        >>> other = Side(numbers(9, 7), numbers(0, 1), numbers(4, 2))
+        >>> found = paired(one, other)
+        >>> found.first, found.second, found.gone, found.added
+        (array([1]), array([1]), array([0, 2]), array([0]))
     """
-    catalogues = []
-    if not exact:
-        catalogues = [catalogues_of(each) for each in datasets if each is not None]
-    if len(catalogues) == 2 and all(catalogues):
-        for asked in _asked(catalogues, key, label):
-            one, other = (rows_of_catalogue(each, asked) for each in catalogues)
-            # Of the origin, the row is missing where that is a file of one record.
-            known = (rows.identity[0] for rows in (one, other) if asked.identity)
-            if key or not any(column.null_count for column in known):
-                return Both(one, other, asked, "catalogues")
-    key = key or _key_column(found, datasets)
-    asked = Asked((key,) if key else (), label)
-    without = [frozenset[str](), frozenset[str]()]
-    same = 0
-    if not exact and _classes(found[0], label) == _classes(found[1], label):
-        without, same = _same_shards(*found)
-    one, other = (
-        rows_read(each, asked, without=left)
-        for each, left in zip(found, without, strict=True)
+    left, right = (np.arange(len(side.ids)) for side in (one, other))
+    first, second = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for names in (("ids", "splits", "payloads"), ("ids", "splits"), ("ids",)):
+        keys = _joined(
+            [(getattr(one, name)[left], getattr(other, name)[right]) for name in names]
+        )
+        mine, others = _matched(*keys)
+        first.append(left[mine])
+        second.append(right[others])
+        left, right = np.delete(left, mine), np.delete(right, others)
+    return Pairs(np.concatenate(first), np.concatenate(second), left, right)
+
+
+def _joined(columns: list[tuple[Longs, Longs]]) -> tuple[Longs, Longs]:
+    """Returns a number for each row of columns: equal where all columns are."""
+    count = len(columns[0][0])
+    found = np.zeros(count + len(columns[0][1]), np.int64)
+    for pair in columns:
+        values, codes = np.unique(np.concatenate(pair), return_inverse=True)
+        # Both are below the number of rows, so the product fits.
+        found = found * max(len(values), 1) + codes
+        found = np.unique(found, return_inverse=True)[1].astype(np.int64)
+    return found[:count], found[count:]
+
+
+def _matched(one: Longs, other: Longs) -> tuple[Longs, Longs]:
+    """Returns the places of equal keys, the k-th of one with the k-th of the other."""
+    left, right = _occurrences(one), _occurrences(other)
+    most = 1 + max((int(each.max()) for each in (left, right) if len(each)), default=0)
+    _, mine, others = np.intersect1d(
+        one * most + left, other * most + right, assume_unique=True, return_indices=True
     )
-    return Both(one, other, asked, "records", same)
+    order = np.argsort(mine)
+    return mine[order], others[order]
 
 
-def _key_column(found: tuple[Found, Found], datasets: list[Dataset | None]) -> str:
-    """Returns the feature that both datasets were made with as key; empty for none."""
-    columns = {
-        "" if each is None else str(each.manifest.settings.get("key_column") or "")
-        for each in datasets
-    }
-    name = columns.pop() if len(columns) == 1 else ""
-    known = [{feature.name for feature in each.features} for each in found]
-    return name if all(name in names for names in known) else ""
-
-
-def _asked(
-    catalogues: list[dict[str, Catalogue]], key: str, label: str
-) -> Iterator[Asked]:
-    """Yields what can be looked at in catalogues, the best first."""
-    columns = [
-        set(catalogue.schema.names)
-        for each in catalogues
-        for catalogue in each.values()
-    ]
-    shared = set.intersection(*columns)
-    label = label if label in shared else ""
-    ways = [(key,)] if key else [(_KEY,), ORIGIN, ()]
-    for identity in ways:
-        if shared.issuperset(identity):
-            yield Asked(identity, label)
-
-
-def _classes(found: Found, label: str) -> tuple[str, ...]:
-    return next(
-        (tuple(f.vocabulary or ()) for f in found.features if f.name == label), ()
-    )
-
-
-def _same_shards(first: Found, second: Found) -> tuple[list[frozenset[str]], int]:
-    """Returns the paths of shards that are stated to be the same, and their records."""
-    there: dict[tuple[object, ...], list[str]] = {}
-    for split, shard in second.shards:
-        if shard.crc32c is not None:
-            facts = (split, shard.bytes, shard.crc32c, shard.records)
-            there.setdefault(facts, []).append(shard.path)
-    one, other, records = set(), set(), 0
-    for split, shard in first.shards:
-        rivals = there.get((split, shard.bytes, shard.crc32c, shard.records))
-        if rivals:
-            one.add(shard.path)
-            other.add(rivals.pop())
-            records += shard.records or 0
-    return [frozenset(one), frozenset(other)], records
+def _occurrences(keys: Longs) -> Longs:
+    """Returns how many equal keys come before each."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_first = np.ones(len(keys), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    firsts = np.flatnonzero(is_first)
+    counts = np.diff(firsts, append=len(keys))
+    found = np.empty(len(keys), np.int64)
+    found[order] = np.arange(len(keys)) - np.repeat(firsts, counts)
+    return found

@@ -1,6 +1,7 @@
 """The command `diff`: what differs between two datasets, record by record.
 
-Records, where they are, their classes, and features.
+Records, where they are, their classes, and features. What is compared of records is in
+the catalogues; of datasets without them all records are read.
 """
 
 import dataclasses
@@ -9,12 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from beam_pipeline.commands.compared_rows import Both, Rows, load_both
+from beam_pipeline.commands.compared_rows import (
+    Rows,
+    codes,
+    of_catalogues,
+    of_shards,
+    paired,
+    sides_of,
+)
 from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.datasets.derived_files import catalogues_of
 from beam_pipeline.reading.open_dataset import label_of
 from beam_pipeline.reading.reading_plan import Found, find_records
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
@@ -23,8 +29,6 @@ from transforms.core.schema import Feature
 from transforms.errors import DamageError, UsageError
 from transforms.storage.paths import plain
 
-Longs = npt.NDArray[np.int64]
-
 KINDS = {
     "added": "in the second alone",
     "gone": "in the first alone",
@@ -32,27 +36,6 @@ KINDS = {
     "relabelled": "another class",
     "moved": "in another split",
 }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Example:
-    """A record that differs.
-
-    Attributes:
-      key: what it is known by; empty for its content.
-      first, second: where it is in each dataset; empty for nowhere.
-      first_class, second_class: its class there; empty for none.
-    """
-
-    key: str
-    first: str
-    second: str
-    first_class: str
-    second_class: str
-
-    def to_json(self) -> dict[str, str]:
-        """Returns plain JSON, without what is empty."""
-        return {name: text for name, text in dataclasses.asdict(self).items() if text}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +49,8 @@ class Differences:
       equal: how many records do not differ.
       counts: how many differ, by the words of `KINDS`. A record can be both moved and
         changed, or moved and relabelled.
-      examples: some of each kind.
+      examples: some of each kind: what a record is known by (`key`), where it is in
+        each dataset (`first`, `second`), and its classes there.
       features: name -> how it differs.
     """
 
@@ -75,7 +59,7 @@ class Differences:
     records: tuple[int, int]
     equal: int
     counts: Mapping[str, int]
-    examples: Mapping[str, tuple[Example, ...]]
+    examples: Mapping[str, Sequence[Mapping[str, str]]]
     features: Mapping[str, str]
 
     @property
@@ -93,74 +77,52 @@ class Differences:
             "equal": self.equal,
             **self.counts,
             "features": dict(self.features),
-            "examples": {
-                kind: [each.to_json() for each in found]
-                for kind, found in self.examples.items()
-                if found
-            },
+            "examples": {kind: [*some] for kind, some in self.examples.items() if some},
         }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Side:
-    """What is known of the n records of one dataset; equal numbers mean equal things.
-
-    Attributes:
-      ids: what a record is known by; several records may have the same.
-      splits: where it is.
-      payloads: what it holds.
-    """
-
-    ids: Longs
-    splits: Longs
-    payloads: Longs
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pairs:
-    """Records of two datasets that are each other.
-
-    Attributes:
-      first, second: m places in the first and in the second dataset.
-      gone, added: places of records that are in the first or in the second alone,
-        ascending.
-    """
-
-    first: Longs
-    second: Longs
-    gone: Longs
-    added: Longs
-
-
-def compare(
-    first: str, second: str, *, key: str = "", exact: bool = False, limit: int = 5
-) -> Differences:
+def compare(first: str, second: str, *, key: str = "", limit: int = 5) -> Differences:
     """Compares two datasets, or folders of TFRecord files, record by record.
 
-    By their catalogues where both have one, else by reading the shards that are not
-    the same file. Memory is some 300 bytes a record.
+    By their catalogues where both have one, else by reading all records. Memory is some
+    300 bytes a record.
 
     Args:
       first, second: paths.
       key: the feature that tells records apart; empty for the key in the catalogues,
         or origin and row there; or the key column of both; or the content.
-      exact: read every record, whatever manifests and catalogues state.
       limit: examples of each kind.
 
     Raises:
       UsageError, SpecError: there is nothing to compare, or no such feature.
       DamageError: a file is damaged.
     """
-    found = find_records(first, {}), find_records(second, {})
-    features = _features(*found)
-    label = _label(*found)
+    records = find_records(first, {}), find_records(second, {})
+    features = _features(*records)
+    label = _label(*records)
     datasets = [_dataset(each) for each in (first, second)]
     digests = {None if each is None else each.manifest.digest for each in datasets}
-    if len(digests) == 1 and None not in digests and not exact:
-        return _same(found[0], features)
-    both = load_both(found, datasets, key, label, exact=exact)
-    sides = _sides(both.one, both.other)
-    return _differences(both, sides, paired(*sides), features, limit)
+    if len(digests) == 1 and None not in digests:
+        return _same(records[0], features)
+    catalogues = [{} if each is None else catalogues_of(each) for each in datasets]
+    loaded = of_catalogues(catalogues, key, label) if all(catalogues) else None
+    if loaded is not None:
+        return _differences(*loaded, "catalogues", features, limit)
+    key = key or _key_column(records, datasets)
+    identity = (key,) if key else ()
+    one, other = (of_shards(each, identity, label) for each in records)
+    return _differences(one, other, identity, "records", features, limit)
+
+
+def _key_column(records: Sequence[Found], datasets: Sequence[Dataset | None]) -> str:
+    """Returns the feature that both datasets were made with as key; empty for none."""
+    columns = {
+        "" if each is None else str(each.manifest.settings.get("key_column") or "")
+        for each in datasets
+    }
+    name = columns.pop() if len(columns) == 1 else ""
+    features = [{feature.name for feature in each.features} for each in records]
+    return name if all(name in names for names in features) else ""
 
 
 def _dataset(path: str) -> Dataset | None:
@@ -227,66 +189,47 @@ def _same(found: Found, features: Mapping[str, str]) -> Differences:
     )
 
 
-def _sides(one: Rows, other: Rows) -> tuple[Side, Side]:
-    """Returns what pairs are made from: numbers that mean the same in both."""
-    names = [*dict.fromkeys((*one.splits, *other.splits))]
-    splits = [
-        np.array([names.index(name) for name in rows.splits], np.int64)[rows.split]
-        for rows in (one, other)
-    ]
-    ids = one.payload, other.payload
-    if one.identity:
-        ids = _joined([*map(_codes, one.identity, other.identity)])
-    return (
-        Side(ids[0], splits[0], one.payload),
-        Side(ids[1], splits[1], other.payload),
-    )
-
-
-def _codes(one: pa.Array, other: pa.Array) -> tuple[Longs, Longs]:
-    """Returns a number for each value of two columns; -1 for missing ones."""
-    count = len(one)
-    if one.type != other.type:
-        one, other = (each.cast(pa.large_string()) for each in (one, other))
-    both = pa.concat_arrays([one, other]).dictionary_encode()
-    codes = pc.fill_null(both.indices, -1).to_numpy(zero_copy_only=False)
-    return codes[:count].astype(np.int64), codes[count:].astype(np.int64)
-
-
 def _differences(
-    both: Both,
-    sides: tuple[Side, Side],
-    pairs: Pairs,
+    one: Rows,
+    other: Rows,
+    identity: tuple[str, ...],
+    reads: str,
     features: Mapping[str, str],
     limit: int,
 ) -> Differences:
-    one, other = both.one, both.other
+    sides = sides_of(one, other)
+    pairs = paired(*sides)
     first, second = pairs.first, pairs.second
     moved = sides[0].splits[first] != sides[1].splits[second]
     relabelled = np.zeros(len(first), np.bool_)
     if one.label is not None and other.label is not None:
-        mine, others = _codes(one.label, other.label)
+        mine, others = codes(one.label, other.label)
         relabelled = mine[first] != others[second]
     changed = (one.payload[first] != other.payload[second]) & ~relabelled
     differs = {"changed": changed, "relabelled": relabelled, "moved": moved}
-    examples: dict[str, tuple[Example, ...]] = {
-        "added": tuple(_example(both, None, n) for n in pairs.added[:limit].tolist()),
-        "gone": tuple(_example(both, n, None) for n in pairs.gone[:limit].tolist()),
+
+    def example(left: int | None, right: int | None) -> dict[str, str]:
+        records = {"first": (one, left), "second": (other, right)}
+        there = {name: (r, n) for name, (r, n) in records.items() if n is not None}
+        texts = {"key": next(rows.key(number) for rows, number in there.values())}
+        texts |= {name: rows.place(n) for name, (rows, n) in there.items()}
+        texts |= {f"{name}_class": r.class_of(n) for name, (r, n) in there.items()}
+        return {name: text for name, text in texts.items() if text}
+
+    examples = {
+        "added": [example(None, n) for n in pairs.added[:limit].tolist()],
+        "gone": [example(n, None) for n in pairs.gone[:limit].tolist()],
     }
     for kind, mask in differs.items():
         places = np.flatnonzero(mask)
         places = places[np.argsort(first[places])][:limit]
-        examples[kind] = tuple(
-            _example(both, *each)
-            for each in zip(
-                first[places].tolist(), second[places].tolist(), strict=True
-            )
-        )
+        both = zip(first[places].tolist(), second[places].tolist(), strict=True)
+        examples[kind] = [example(*each) for each in both]
     return Differences(
-        both.asked.identity,
-        both.reads,
-        (len(one) + both.same, len(other) + both.same),
-        both.same + int(np.count_nonzero(~(changed | relabelled | moved))),
+        identity,
+        reads,
+        (len(one.split), len(other.split)),
+        int(np.count_nonzero(~(changed | relabelled | moved))),
         counts={
             "added": len(pairs.added),
             "gone": len(pairs.gone),
@@ -295,84 +238,6 @@ def _differences(
         examples=examples,
         features=features,
     )
-
-
-def _example(both: Both, first: int | None, second: int | None) -> Example:
-    one, other = both.one, both.other
-    if first is not None:
-        key = one.key(first)
-    else:
-        assert second is not None, "it is in one of them"
-        key = other.key(second)
-    return Example(
-        key,
-        "" if first is None else one.place(first),
-        "" if second is None else other.place(second),
-        "" if first is None else one.class_of(first),
-        "" if second is None else other.class_of(second),
-    )
-
-
-def paired(one: Side, other: Side) -> Pairs:
-    """Returns the pairs of records with the same id.
-
-    Of several with one id those make a pair that are equal, then those of one split,
-    then the others, in their order.
-
-        >>> numbers = lambda *values: np.array(values, np.int64)
-        >>> one = Side(numbers(7, 7, 8), numbers(0, 1, 0), numbers(1, 2, 3))
-        >>> other = Side(numbers(9, 7), numbers(0, 1), numbers(4, 2))
-        >>> found = paired(one, other)
-        >>> found.first, found.second, found.gone, found.added
-        (array([1]), array([1]), array([0, 2]), array([0]))
-    """
-    left, right = (np.arange(len(side.ids)) for side in (one, other))
-    first, second = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for names in (("ids", "splits", "payloads"), ("ids", "splits"), ("ids",)):
-        keys = _joined(
-            [(getattr(one, name)[left], getattr(other, name)[right]) for name in names]
-        )
-        mine, others = _matched(*keys)
-        first.append(left[mine])
-        second.append(right[others])
-        left, right = np.delete(left, mine), np.delete(right, others)
-    return Pairs(np.concatenate(first), np.concatenate(second), left, right)
-
-
-def _joined(columns: list[tuple[Longs, Longs]]) -> tuple[Longs, Longs]:
-    """Returns a number for each row of columns: equal where all columns are."""
-    count = len(columns[0][0])
-    found = np.zeros(count + len(columns[0][1]), np.int64)
-    for pair in columns:
-        values, codes = np.unique(np.concatenate(pair), return_inverse=True)
-        # Both are below the number of rows, so the product fits.
-        found = found * max(len(values), 1) + codes
-        found = np.unique(found, return_inverse=True)[1].astype(np.int64)
-    return found[:count], found[count:]
-
-
-def _matched(one: Longs, other: Longs) -> tuple[Longs, Longs]:
-    """Returns the places of equal keys, the k-th of one with the k-th of the other."""
-    left, right = _occurrences(one), _occurrences(other)
-    most = 1 + max((int(each.max()) for each in (left, right) if len(each)), default=0)
-    _, mine, others = np.intersect1d(
-        one * most + left, other * most + right, assume_unique=True, return_indices=True
-    )
-    order = np.argsort(mine)
-    return mine[order], others[order]
-
-
-def _occurrences(keys: Longs) -> Longs:
-    """Returns how many equal keys come before each."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    is_first = np.ones(len(keys), np.bool_)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    firsts = np.flatnonzero(is_first)
-    counts = np.diff(firsts, append=len(keys))
-    found = np.empty(len(keys), np.int64)
-    found[order] = np.arange(len(keys)) - np.repeat(firsts, counts)
-    return found
 
 
 _HOW = {
@@ -387,7 +252,6 @@ def run(
     second: str,
     *,
     key: str = "",
-    exact: bool = False,
     limit: int = 5,
     as_json: bool = False,
 ) -> int:
@@ -395,13 +259,13 @@ def run(
 
     Args:
       first, second: paths of datasets.
-      key, exact, limit: see `compare`.
+      key, limit: see `compare`.
       as_json: print JSON.
 
     Errors are those of `compare`.
     """
     first, second = plain(first), plain(second)
-    found = compare(first, second, key=key, exact=exact, limit=limit)
+    found = compare(first, second, key=key, limit=limit)
     if as_json:
         print_text(json.dumps(found.to_json(), indent=1))
     else:
@@ -431,12 +295,11 @@ def _print(first: str, second: str, found: Differences) -> None:
             print_text(f"{kind:<10}  {printable(_text(each))}")
 
 
-def _text(example: Example) -> str:
+def _text(example: Mapping[str, str]) -> str:
     """Returns an example as one line."""
-    parts = [example.key] if example.key else []
-    places = [place for place in (example.first, example.second) if place]
-    parts.append(" -> ".join(dict.fromkeys(places)))
-    classes = [each for each in (example.first_class, example.second_class) if each]
-    if classes:
-        parts.append(" -> ".join(dict.fromkeys(classes)))
-    return "; ".join(parts)
+    pairs = [
+        [example[name] for name in names if name in example]
+        for names in (("first", "second"), ("first_class", "second_class"))
+    ]
+    texts = [" -> ".join(dict.fromkeys(pair)) for pair in pairs if pair]
+    return "; ".join([example["key"], *texts] if "key" in example else texts)

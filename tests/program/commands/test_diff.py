@@ -2,12 +2,11 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from beam_pipeline.commands import compared_rows
+from beam_pipeline.commands import diff as diff_command
 from tests.support.datasets import Row, animals, write_dataset
 from tests.support.runs import command
 from transforms.reading.catalogue import Catalogue
@@ -90,7 +89,7 @@ def test_equal_datasets(first: Folder, tmp_path: Folder) -> None:
         {"test": animals(10, start=20), "train": shards},
         compression="gzip",
     )
-    for options in ((), ("--key", "id"), ("--exact",)):
+    for options in ((), ("--key", "id")):
         found, counts = diff(first, other, *options)
         assert counts == [0] * 5
         assert (found["equal"], found["reads"]) == (30, "records")
@@ -98,21 +97,6 @@ def test_equal_datasets(first: Folder, tmp_path: Folder) -> None:
     run = command("diff", first, other)
     assert run.code == 0
     assert "equal       30" in run.out
-
-
-def test_only_shards_that_differ_are_read(first: Folder, tmp_path: Folder) -> None:
-    """What the manifests call the same file is not opened, unless --exact is given."""
-    other = tmp_path / "other"
-    train: Sequence[Sequence[Row]] = [animals(10)[0], animals(9, start=10)[0]]
-    write_dataset(other, {"train": train, "test": animals(10, start=20)})
-    shard = next(other.glob("*train*00000-of*"))
-    shard.write_bytes(b"spoilt")
-    found, counts = diff(first, other, "--key", "id")
-    assert counts == [0, 1, 0, 0, 0]
-    assert found["equal"] == 29
-    run = command("diff", first, other, "--exact")
-    assert run.code == 1
-    assert shard.name in run.err
 
 
 def test_features_that_differ(first: Folder, tmp_path: Folder) -> None:
@@ -162,9 +146,9 @@ def test_catalogues_are_compared_without_the_records(
         }
     by_key, by_content = diff(first, other, "--key", "id"), diff(first, other)
     monkeypatch.setattr(
-        compared_rows, "catalogues_of", lambda each: found[each.directory]
+        diff_command, "catalogues_of", lambda each: found[each.directory]
     )
-    monkeypatch.setattr(compared_rows, "rows_read", None)
+    monkeypatch.setattr(diff_command, "of_shards", None)
     for options, wanted in ((("--key", "id"), by_key), ((), by_content)):
         told, counts = diff(first, other, *options)
         assert counts == wanted[1]

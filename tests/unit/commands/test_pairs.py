@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.commands.diff import Pairs, Side, paired
+from beam_pipeline.commands.compared_rows import Pairs, Side, paired
 
 ROW = st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 2))
 ROWS = st.lists(ROW, max_size=12)
