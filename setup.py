@@ -81,7 +81,6 @@ setup(
         "Pillow>=12.1.1",
         "pydantic>=2.7",
         "PyYAML>=6",
-        "rich>=13",
         "Jinja2>=3.1",
         # 8.4 is the first whose ParamType takes a type.
         "click>=8.4",

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable
 
-from beam_pipeline.terminal.console import new_table, open_console, print_table
+from beam_pipeline.terminal.console import new_table, print_line, print_table
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.errors import TargetError
@@ -137,9 +137,8 @@ def _outcome(
 
 
 def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
-    console = open_console()
     if not found:
-        console.print(f"nothing was left of dead runs at {printable(directory)}")
+        print_line(f"nothing was left of dead runs at {printable(directory)}")
         return
     # Relative paths fit a line; all are next to the target or in the folder.
     parent = os.path.dirname(absolute(directory))
@@ -148,7 +147,7 @@ def _show(found: list[_Leftover], outcomes: list[str], directory: str) -> None:
         name = printable(relative(each.path, parent))
         size = "" if each.not_ours else size_text(each.bytes)
         table.add_row(name, size, _holds(each), printable(outcome))
-    print_table(console, table, apart=False)
+    print_table(table, apart=False)
 
 
 def _holds(each: _Leftover) -> str:

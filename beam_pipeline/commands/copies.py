@@ -7,12 +7,7 @@ from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.subset import make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
 from beam_pipeline.reading.reading_plan import check_examples
-from beam_pipeline.terminal.console import (
-    open_console,
-    print_next,
-    print_table,
-    splits_table,
-)
+from beam_pipeline.terminal.console import print_next, print_table, splits_table
 from beam_pipeline.terminal.printing import print_prose, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
@@ -136,8 +131,7 @@ def _print(
       done: what became of shards that changed.
       changed, whole: shards that changed, and others.
     """
-    console = open_console()
-    print_table(console, splits_table(manifest.splits), apart=False)
+    print_table(splits_table(manifest.splits), apart=False)
     print_prose(
         f"committed {printable(output)}: {count_text(manifest.records, 'record')} of "
         f"{of}; {count_text(changed, 'shard')} {done}, {whole:,} taken unchanged "
@@ -145,4 +139,4 @@ def _print(
     )
     for note in manifest.run["notes"]:
         print_prose(f"note: {printable(note)}")
-    print_next(console, output)
+    print_next(output)

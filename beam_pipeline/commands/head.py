@@ -8,13 +8,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from rich.cells import cell_len
-from rich.text import Text
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.reading.open_dataset import OpenDataset, condition_of
-from beam_pipeline.terminal.console import Console
-from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.console import print_line, print_parts
+from beam_pipeline.terminal.printing import printable, text_width
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
 from transforms.core.example.messages import parse_example
 from transforms.core.example.record_kind import check_kind
@@ -83,20 +81,19 @@ def show(path: str, count: int = 3, choice: Choice = _ALL) -> int:
       DamageError: a file is damaged; the good records before that are printed.
     """
     target, facts = open_chosen(path, choice)
-    console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
     place: tuple[str, str] | None = None
     for record in first_records(target, count, choice):
         if place is not None:
-            console.print()
+            print_line()
         if place != (record.split, record.file):
             place = (record.split, record.file)
             split = f"{record.split}  " if record.split else ""
-            console.print(Text.assemble((split, "bold"), printable(record.file)))
-        console.print(Text(f"record {record.number:,}", "bold"))
+            print_parts((split, "bold"), (record.file, ""))
+        print_parts((f"record {record.number:,}", "bold"))
         for name, value in _lines(record, facts):
-            console.print(Text.assemble("  ", (name, "cyan"), "  ", value))
+            print_parts(("  ", ""), (name, "cyan"), (f"  {value}", ""))
     if place is None and count:
-        console.print("no records")
+        print_line("no records")
     return 0
 
 
@@ -217,11 +214,11 @@ def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str,
     values = dict(record.values)
     shown = [pair for f in facts.values() for pair in _take(f, values)]
     shown += [(name, describe_value(left)) for name, left in values.items()]
-    width = max((cell_len(printable(name)) for name, _ in shown), default=0)
+    width = max((text_width(printable(name)) for name, _ in shown), default=0)
     out = []
     for name, text in shown:
         name = printable(name)
-        out.append((name + " " * (width - cell_len(name)), text))
+        out.append((name + " " * (width - text_width(name)), text))
     return out or [("(no features)", "")]
 
 

@@ -10,8 +10,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
-from rich.text import Text
-
 from beam_pipeline.commands.head import describe_bytes, is_text
 from beam_pipeline.datasets.dataset import (
     Dataset,
@@ -27,13 +25,13 @@ from beam_pipeline.datasets.file_summary import (
     summarize_file,
 )
 from beam_pipeline.terminal.console import (
-    Console,
     Table,
     new_table,
-    open_console,
+    print_head,
+    print_line,
     print_table,
 )
-from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.printing import print_text, printable, text_width
 from beam_pipeline.terminal.words import (
     count_text,
     counts_text,
@@ -76,10 +74,9 @@ def show(path: str, *, as_json: bool = False) -> int:
         files without a manifest.
       DamageError: the manifest or the file is damaged.
     """
-    console = open_console()
     has_manifest = storage(os.path.join(path, MANIFEST_NAME)).exists()
     if not as_json and not has_manifest and (bare := find_bare_files(path)) is not None:
-        _print_bare(console, path, bare.paths)
+        _print_bare(path, bare.paths)
         return 0
     target = open_target(path)
     if as_json:
@@ -89,26 +86,26 @@ def show(path: str, *, as_json: bool = False) -> int:
         print_text(json.dumps(facts, indent=1))
         return 0
     if isinstance(target, Dataset):
-        _print_dataset(console, target.manifest)
+        _print_dataset(target.manifest)
     else:
         summary = summarize_file(target.path, allow_empty=target.may_be_empty)
-        _print_file(console, target, summary)
+        _print_file(target, summary)
     return 0
 
 
-def _print_dataset(console: Console, manifest: Manifest) -> None:
+def _print_dataset(manifest: Manifest) -> None:
     shards = [shard for split in manifest.splits for shard in split.shards]
     size = sum(shard.bytes for shard in shards)
     compression = manifest.compression
-    console.head(
+    print_head(
         manifest.name,
         f"  {count_text(manifest.records, 'record')}, {size_text(size)} in "
         f"{count_text(len(shards), 'shard')}, "
         f"{'not compressed' if compression == 'none' else compression}, digest "
         f"{manifest.digest[:12]}",
     )
-    print_table(console, _splits_table(manifest.splits))
-    print_table(console, _features_table(manifest))
+    print_table(_splits_table(manifest.splits))
+    print_table(_features_table(manifest))
     for facts in manifest.features:
         if facts.feature.internal:
             continue
@@ -118,12 +115,13 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
             if facts.feature.name in split.classes
         }
         if counts:
-            _print_classes(console, facts, counts)
-    print_table(console, _account_table(manifest.account))
+            _print_classes(facts, counts)
+    print_table(_account_table(manifest.account))
     if manifest.beside:
-        console.say(Text(f"\nbeside the shards: {printable(_beside(manifest))}"))
+        print_line()
+        print_line(f"beside the shards: {_beside(manifest)}")
     for note in manifest.run.get("notes", []):
-        console.say(Text(printable(f"note: {note}")))
+        print_line(f"note: {note}")
 
 
 def _beside(manifest: Manifest) -> str:
@@ -224,7 +222,6 @@ def _spread(low: str, high: str) -> str:
 
 
 def _print_classes(
-    console: Console,
     facts: FeatureFacts,
     counts: Mapping[str, Mapping[str, int]],
 ) -> None:
@@ -249,9 +246,9 @@ def _print_classes(
             share_text(totals[number], every) if every else "",
             _bar(totals[number], most),
         )
-    print_table(console, table)
+    print_table(table)
     if len(names) > _MAX_CLASSES:
-        console.say(
+        print_line(
             f"... {len(names) - _MAX_CLASSES:,} more; a class has "
             f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} "
             f"{'values' if feature.is_list else 'records'}",
@@ -284,9 +281,9 @@ def _account_table(account: Account) -> Table:
     return table
 
 
-def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> None:
+def _print_file(file: SingleFile, summary: FileSummary) -> None:
     compressed = summary.compression != "none"
-    console.head(
+    print_head(
         file.path,
         f"  {count_text(summary.records, 'record')} of "
         f"{_spread(f'{summary.shortest:,}', f'{summary.longest:,}')} bytes, "
@@ -297,12 +294,12 @@ def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> Non
         text = "no manifest names this file: what follows was read from its records"
     else:
         text = f"a shard of the dataset {file.dataset.manifest.name!r} beside it"
-    console.say(Text(printable(text)), style="dim")
+    print_line(text, "dim")
     if summary.variants:
-        print_table(console, _variants_table(summary))
+        print_table(_variants_table(summary))
     if summary.not_examples:
-        console.print()
-        console.say(_odd_records(summary), style="red")
+        print_line()
+        print_line(_odd_records(summary), "red")
 
 
 def _odd_records(summary: FileSummary) -> str:
@@ -313,7 +310,7 @@ def _odd_records(summary: FileSummary) -> str:
     )
 
 
-def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
+def _print_bare(path: str, paths: Sequence[str]) -> None:
     """Prints the forms of all features in files that no manifest names."""
     summaries = [
         summarize_file(each, allow_empty=is_numbered_shard(each)) for each in paths
@@ -322,9 +319,9 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     size = sum(summary.bytes for summary in summaries)
     files_of = count_text(len(paths), "file")
     text = f"  {count_text(records, 'record')}, {size_text(size)} in {files_of}"
-    console.head(path, text)
+    print_head(path, text)
     text = "without a manifest: what follows was read from the records"
-    console.say(Text(text), style="dim")
+    print_line(text, "dim")
     table = new_table("feature", "form", "files", "first seen in", right=("files",))
     # What an empty shard lacks says nothing of the features.
     filled = [n for n, summary in enumerate(summaries) if summary.records]
@@ -332,10 +329,10 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
         name = printable(os.path.basename(paths[filled[form.first]]))
         where = f"{name}, record {form.record:,}"
         table.add_row(form.name, form.text, f"{form.files:,}", where)
-    print_table(console, table)
+    print_table(table)
     for each, summary in zip(paths, summaries, strict=True):
         if summary.not_examples:
-            console.say(f"{printable(each)}: {_odd_records(summary)}", style="red")
+            print_line(f"{printable(each)}: {_odd_records(summary)}", "red")
 
 
 def _variants_table(summary: FileSummary) -> Table:
@@ -369,6 +366,9 @@ def _sample_text(variant: Variant) -> str:
 
 def _cut(text: str) -> str:
     """Returns text that is short enough for a cell of a table."""
-    shown = Text(printable(text[: 2 * _MAX_NAME]))
-    shown.truncate(_MAX_NAME, overflow="ellipsis")
-    return shown.plain
+    shown = printable(text[: _MAX_NAME + 1])
+    if text_width(shown) <= _MAX_NAME:
+        return shown
+    while text_width(shown) >= _MAX_NAME:
+        shown = shown[:-1]
+    return f"{shown}…"

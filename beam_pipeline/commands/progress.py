@@ -1,4 +1,4 @@
-"""Progress of a run, read from the work folder; a bar on a terminal.
+"""Progress of a run, read from the work folder; a line on a terminal.
 
 Every runner writes segments and shards into the same work folder, so that is where
 progress shows, whatever runs the job.
@@ -10,33 +10,27 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from beam_pipeline.planning.plan import Plan
+from beam_pipeline.terminal import printing
+from beam_pipeline.terminal.printing import Line
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.core.schema import Kind
 from transforms.errors import StorageError
 from transforms.formats.file_runs import RunSource
 from transforms.storage.files import storage
-from transforms.storage.local import listed_so_far
 from transforms.storage.paths import is_remote
 from transforms.work.receipts import count_finished, new_rejects
 from transforms.work.store import Store
-
-# Rich takes a fiftieth of the start: it is imported where something is shown.
-if TYPE_CHECKING:
-    from rich.progress import Progress
-    from rich.text import Text
-
-    from beam_pipeline.terminal.console import Console
 
 # Share of the time that reading and placing take in a job with segment files; and where
 # only the names of images are read, and the images when they are written.
 _READ_SHARE, _NAMES_SHARE = 0.5, 0.15
 # Seconds between lines where stderr is no terminal, such as a log file.
 _LINE_SECONDS = 30.0
-# Together with its texts the bar fits 80 columns; see `fitted_texts`.
-_BAR_COLUMNS = 8
+# Seconds between looks at how many files are listed, on a terminal.
+_LOOK_SECONDS = 0.2
 # Seconds between looks into an object store, where each costs several requests.
 _FAR_SECONDS = 3.0
 
@@ -193,43 +187,44 @@ def speed_text(
     return f"~{rate:,.10g} items/s  {bytes_rate}/s  ETA {clock}:{left % 60:02d}"
 
 
-class _Listing:
-    """The line shown while planning, with the number of files listed so far."""
+class _Shown:
+    """Shows texts on standard error: on a terminal in a line that is drawn again.
 
-    def __rich__(self) -> "Text":
-        from rich.text import Text
+    A log gets one every 30 seconds.
+    """
 
-        count = listed_so_far()
-        counted = f": {count_text(count, 'file')}" if count else ""
-        return Text(f"listing and sampling the source{counted}")
+    def __init__(self, *, quiet: bool) -> None:
+        self._line = Line(quiet=quiet)
+        self._is_quiet = quiet
+        self._next = time.monotonic() + _LINE_SECONDS
+        self.seconds = _LOOK_SECONDS if self._line else _LINE_SECONDS
+
+    def tell(self, text: Callable[[], str]) -> None:
+        """Shows what a function returns, if it is time."""
+        if self._line:
+            self._line.show(text())
+        elif not self._is_quiet and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LINE_SECONDS
+            printing.say(text())
+
+    def clear(self) -> None:
+        """Leaves the line of a terminal empty."""
+        self._line.clear()
 
 
 @contextlib.contextmanager
 def shown_planning(*, quiet: bool) -> Iterator[None]:
-    """Shows that the source is being listed and sampled, and how many files it has.
+    """Shows that the source is being listed and sampled, and how many files it has."""
+    shown, ended = _Shown(quiet=quiet), threading.Event()
 
-    A terminal has a line that is drawn again; a log gets one every 30 seconds.
-    """
-    console = None if quiet else _console()
-    if console is None:
-        yield
-    elif _can_redraw(console):
-        with console.status(_Listing()):
-            yield
-    else:
-        with _listing_lines(console):
-            yield
-
-
-@contextlib.contextmanager
-def _listing_lines(console: "Console") -> Iterator[None]:
-    """Prints a line every 30 seconds, in a thread, until planning ends."""
-    ended = threading.Event()
+    def listing() -> str:
+        count = files.listed_so_far()
+        counted = f": {count_text(count, 'file')}" if count else ""
+        return f"listing and sampling the source{counted}"
 
     def watch() -> None:
-        with contextlib.suppress(OSError, ValueError):
-            while not ended.wait(_LINE_SECONDS):
-                console.print(_Listing(), highlight=False)
+        while not ended.wait(shown.seconds):
+            shown.tell(listing)
 
     thread = threading.Thread(target=watch, name="progress", daemon=True)
     thread.start()
@@ -238,96 +233,23 @@ def _listing_lines(console: "Console") -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def _can_redraw(console: "Console") -> bool:
-    """Whether a line can be drawn again: a dumb terminal only appends."""
-    return console.is_terminal and not console.is_dumb_terminal
+        shown.clear()
 
 
 @contextlib.contextmanager
 def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Yields a function to call while the plan runs; it shows progress on stderr."""
-    console = None if quiet else _console()
-    if console is None:
-        yield lambda: None
-    elif _can_redraw(console):
-        with _bar(console) as bar:
-            task = bar.add_task("starting", total=1.0, speed="")
-
-            looker = _Looker(plan)
-
-            def watch() -> None:
-                seen = looker.look()
-                text, speed = fitted_texts(
-                    seen, looker.rejected, looker.speed(), console.width
-                )
-                bar.update(task, completed=seen.share, description=text, speed=speed)
-
-            yield watch
-    else:
-        yield _lines(plan, console)
-
-
-def _console() -> "Console":
-    from beam_pipeline.terminal.console import Console
-
-    return Console(stderr=True)
-
-
-def _bar(console: "Console") -> "Progress":
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(_BAR_COLUMNS),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[speed]}"),
-        console=console,
-        transient=True,
-    )
-
-
-def fitted_texts(
-    seen: Progressed, rejected: int, speed: str, columns: int
-) -> tuple[str, str]:
-    """Returns what is left and right of the bar, in as many columns as there are.
-
-    In narrow terminals the bytes written go first, then the bytes a second.
-    """
-    text = _text(seen, rejected)
-    room = columns - _BAR_COLUMNS - len(" 100%  ")
-    if len(text) + len(speed) > room:
-        text = _text(dataclasses.replace(seen, written=0), rejected)
-    if len(text) + len(speed) > room:
-        items, _, rest = speed.partition("  ")
-        speed = f"{items}  {rest.rpartition('  ')[2]}"
-    return text, speed
-
-
-def _text(seen: Progressed, rejected: int) -> str:
-    """Returns phase, bytes written and rejects, for the progress line."""
-    written = f", {size_text(seen.written)} written" if seen.written else ""
-    rejects = f", {rejected:,} rejected" if rejected else ""
-    return f"{seen.phase}{written}{rejects}"
-
-
-def _lines(plan: Plan, console: "Console") -> Callable[[], None]:
-    """Returns a function that prints a line of progress every 30 seconds."""
-    shown = time.monotonic()
+    shown = _Shown(quiet=quiet)
     looker = _Looker(plan)
 
-    def watch() -> None:
-        nonlocal shown
-        if time.monotonic() - shown >= _LINE_SECONDS:
-            shown = time.monotonic()
-            seen = looker.look()
-            # A broken stderr must not stop the run.
-            with contextlib.suppress(BrokenPipeError):
-                speed = f"  {speed}" if (speed := looker.speed()) else ""
-                console.print(
-                    f"{seen.share:4.0%} {_text(seen, looker.rejected)}{speed}",
-                    highlight=False,
-                )
+    def progress() -> str:
+        seen = looker.look()
+        written = f", {size_text(seen.written)} written" if seen.written else ""
+        rejects = f", {looker.rejected:,} rejected" if looker.rejected else ""
+        text = f"{seen.share:4.0%} {seen.phase}{rejects}"
+        return f"{text}  {looker.speed()}".rstrip() + written
 
-    return watch
+    try:
+        yield lambda: shown.tell(progress)
+    finally:
+        shown.clear()

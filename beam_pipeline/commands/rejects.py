@@ -7,10 +7,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.text import Text
-
-from beam_pipeline.terminal.console import Console, new_table, open_console, print_table
-from beam_pipeline.terminal.printing import json_text, print_text, printable
+from beam_pipeline.terminal.console import (
+    new_table,
+    print_head,
+    print_line,
+    print_table,
+)
+from beam_pipeline.terminal.printing import json_text, print_text
 from beam_pipeline.terminal.words import count_text, share_text
 from transforms.core.model import reject_in_words
 from transforms.core.reasons import Reason, Skipped
@@ -70,11 +73,10 @@ def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
     if as_json:
         print_text(json_text(_as_json(path, counts, examples, read)))
         return
-    console = open_console()
     wholes: collections.Counter[str] = collections.Counter()
     for (_, part), count in counts.items():
         wholes[part] += count
-    _print_head(console, path, wholes, found)
+    _print_head(path, wholes, found)
     if counts:
         table = new_table("reason", "count", "share", "example", right=_NUMBERS)
         for (name, part), count in counts.most_common():
@@ -84,8 +86,8 @@ def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
                 share_text(count, wholes[part]),
                 _in_words(examples[name, part]),
             )
-        print_table(console, table)
-    _print_notes(console, path, found)
+        print_table(table)
+    _print_notes(path, found)
 
 
 _NUMBERS = ("count", "share", "row", "line")
@@ -113,9 +115,7 @@ def _as_json(
     }
 
 
-def _print_head(
-    console: Console, path: str, wholes: Mapping[str, int], found: EarlierRejects
-) -> None:
+def _print_head(path: str, wholes: Mapping[str, int], found: EarlierRejects) -> None:
     items = wholes.get("", 0)
     text = f"  {count_text(items, 'item')} rejected"
     if found.manifest is not None:
@@ -132,10 +132,10 @@ def _print_head(
     for part, count in wholes.items():
         if part:
             text += f"; {count:,} {part} rejected alone"
-    console.head(path, text)
+    print_head(path, text)
 
 
-def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
+def _print_notes(path: str, found: EarlierRejects) -> None:
     notes = []
     if found.manifest is not None:
         kept = [f.file for f in found.manifest.files if is_items_name(f.file)]
@@ -143,9 +143,9 @@ def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
             notes.append(f"the items are kept in {os.path.join(path, kept[0])}")
         notes += _left_since(path, found)
     if notes:
-        console.print()
+        print_line()
     for note in notes:
-        console.say(Text(printable(f"note: {note}")))
+        print_line(f"note: {note}")
 
 
 def _left_since(path: str, found: EarlierRejects) -> list[str]:
@@ -166,17 +166,16 @@ def _show_list(
         for item in shown:
             print_text(json_text(item))
         return
-    console = open_console()
     first = next(shown, None)
     if first is None:
-        console.say(f"nothing was rejected as {reason}")
+        print_line(f"nothing was rejected as {reason}")
     else:
         for item in itertools.chain([first], shown):
-            console.say(Text(printable(_in_words(item))))
+            print_line(_in_words(item))
         if more := sum(1 for _ in chosen):
-            console.say(f"... {more:,} more; --limit 0 lists all")
+            print_line(f"... {more:,} more; --limit 0 lists all")
     for note in _left_since(path, found):
-        console.say(Text(printable(f"note: {note}")))
+        print_line(f"note: {note}")
 
 
 def _in_words(item: _Rejection) -> str:

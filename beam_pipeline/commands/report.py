@@ -8,7 +8,8 @@ from beam_pipeline.planning.evidence import label_notes
 from beam_pipeline.planning.plan import Plan, free_bytes, need_text
 from beam_pipeline.terminal.console import (
     new_table,
-    open_console,
+    print_head,
+    print_line,
     print_next,
     print_table,
     splits_table,
@@ -39,7 +40,6 @@ def show_result(
     manifest: Manifest, output: str, seconds: float, notes: Sequence[str] = ()
 ) -> None:
     """Prints the summary of a committed dataset, with notes beside its own."""
-    console = open_console()
     table = splits_table(manifest.splits)
     if len(manifest.splits) > 1:
         table.add_row(
@@ -49,81 +49,79 @@ def show_result(
             size_text(sum(split.bytes for split in manifest.splits)),
             bold=True,
         )
-    print_table(console, table, apart=False)
+    print_table(table, apart=False)
     account = manifest.account
     if account.rejected:
         reasons = counts_text(account.rejected)
         total = sum(account.rejected.values())
         text = f"rejected {total:,} ({reasons}): see beam-tfrecord rejects {output}"
-        console.say(text, style="red")
+        print_line(text, "red")
     if account.skipped:
         total = sum(account.skipped.values())
-        console.print(f"skipped {total:,} ({counts_text(account.skipped)})")
+        print_line(f"skipped {total:,} ({counts_text(account.skipped)})")
     for part, counts in account.parts.items():
         if counts["rejected"]:
-            console.say(
+            print_line(
                 f"rejected {counts['rejected']:,} of {counts['read']:,} {part}: see "
                 f"beam-tfrecord rejects {output}",
-                style="red",
+                "red",
             )
     if manifest.image_notes:
-        console.say(
+        print_line(
             f"images with something to know: {counts_text(manifest.image_notes)}"
         )
     for note in (*manifest.run.get("notes", []), *notes):
-        console.say(f"note: {note}")
+        print_line(f"note: {note}")
     rate = manifest.records / seconds if seconds else 0.0
     took = f"{seconds:.1f} s, {rate:,.0f} records/s"
     text = f"{output}  ({took}, digest {manifest.digest[:12]})"
-    console.head("committed ", text, "green")
-    print_next(console, output)
+    print_head("committed ", text, "green")
+    print_next(output)
 
 
 def show_submitted(what: str, output: str, seconds: float) -> None:
     """Prints that a job goes on without this program."""
-    console = open_console()
-    console.head("submitted ", f"{output}  ({what}, {seconds:.1f} s)", "green")
-    console.say(
+    print_head("submitted ", f"{output}  ({what}, {seconds:.1f} s)", "green")
+    print_line(
         f"it is there once {output}/manifest.json is; beam-tfrecord verify looks",
-        style="dim",
+        "dim",
     )
 
 
 def show_up_to_date(manifest: Manifest, output: str) -> None:
     """Prints that the dataset is there already, as the job would make it."""
     text = f"{output}  ({manifest.records:,} records, digest {manifest.digest[:12]})"
-    open_console().head("up to date ", text, "green")
+    print_head("up to date ", text, "green")
 
 
 def show_plan(plan: Plan) -> None:
     """Prints what a run would do."""
-    console = open_console()
     planned = plan.planned
-    console.say(
+    print_line(
         f"source  {plan.spec.source}: {planned.layout}, "
         f"{count_text(len(plan.inputs.entries), 'file')}, "
         f"{size_text(plan.inputs.bytes)}",
     )
     if planned.skipped:
-        console.say(f"skipped {counts_text(planned.skipped)}")
+        print_line(f"skipped {counts_text(planned.skipped)}")
     if names := plan.inputs.passed_over:
         count = planned.skipped.get(Skipped.OTHER_SUFFIX, 0)
         listed = ", ".join(f"{name!r:.80}" for name in names)
         if count > len(names):
             listed += f" and {count - len(names):,} more"
-        console.say(f"        {Skipped.OTHER_SUFFIX}: {listed}")
+        print_line(f"        {Skipped.OTHER_SUFFIX}: {listed}")
     replaces = ", replacing the dataset there" if plan.seen else ""
-    console.say(f"output  {plan.spec.output}{replaces}")
+    print_line(f"output  {plan.spec.output}{replaces}")
     if plan.spec.compression == "none":
-        console.say(f"opens   {load_call(plan.spec.output)}")
+        print_line(f"opens   {load_call(plan.spec.output)}")
     unlabelled = label_notes(planned.schema, planned.evidence)
     for note in (*plan.notes, *planned.notes, *unlabelled):
-        console.say(f"note    {note}")
+        print_line(f"note    {note}")
     where = "memory" if plan.inline else "files"
-    console.print(
+    print_line(
         f"workers {plan.workers}; rows are kept in {where} until they are written"
     )
-    console.say(f"disk    {_disk(plan)}")
+    print_line(f"disk    {_disk(plan)}")
 
     known = bool(planned.evidence)
     more = ("present", "range", "examples") if known else ()
@@ -135,7 +133,7 @@ def show_plan(plan: Plan) -> None:
         found = planned.evidence.get(feature.name)
         facts = _evidence(found, feature) if known else ()
         features.add_row(feature.name, kind, *facts)
-    print_table(console, features)
+    print_table(features)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.
     counted = planned.counted or (
@@ -152,12 +150,14 @@ def show_plan(plan: Plan) -> None:
             f"{shards:,}",
             "unknown" if unknown else f"~{size_text(planned.record_bytes[name])}",
         )
-    print_table(console, splits)
+    print_table(splits)
     for feature_name, classes in planned.classes.items():
         shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
         words = count_text(len(classes), "class", "classes")
-        console.say(f"\n{feature_name}: {words}: {shown}")
-    console.print("\nnothing was written", style="dim")
+        print_line()
+        print_line(f"{feature_name}: {words}: {shown}")
+    print_line()
+    print_line("nothing was written", "dim")
 
 
 def _is_size_unknown(plan: Plan) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
-from rich.cells import cell_len
 
 from beam_pipeline.planning.evidence import evidence_of, near_in_words
 from beam_pipeline.planning.features import declare
@@ -16,7 +15,7 @@ from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
-from beam_pipeline.terminal.printing import print_text, printable
+from beam_pipeline.terminal.printing import print_text, printable, text_width
 from beam_pipeline.terminal.words import (
     MOST_EXAMPLES,
     examples_text,
@@ -229,10 +228,10 @@ def _classes(count: int, names: Sequence[str]) -> str:
 
 def _commented(heads: Sequence[str], comments: Sequence[str]) -> Iterator[str]:
     """Yields the lines with their comments below one another."""
-    longest = max(map(cell_len, heads), default=0)
+    longest = max(map(text_width, heads), default=0)
     indent = min(max(longest + 2, _LEAST_INDENT), _MOST_INDENT)
     for head, comment in zip(heads, comments, strict=True):
-        gap = " " * max(indent - cell_len(head), 2)
+        gap = " " * max(indent - text_width(head), 2)
         yield f"{head}{gap}{comment}".rstrip()
 
 
@@ -288,7 +287,7 @@ def _list(head: str, values: Sequence[Any]) -> list[str]:
     for number, value in enumerate(values):
         text = _scalar(value, in_list=True) + ("," if number + 1 < len(values) else "]")
         gap = "" if lines[-1].endswith("[") or lines[-1] == indent else " "
-        if cell_len(lines[-1] + gap + text) > _WIDTH and number:
+        if text_width(lines[-1] + gap + text) > _WIDTH and number:
             lines.append(indent + text)
         else:
             lines[-1] += gap + text

@@ -1,88 +1,61 @@
-"""Tables, and a rich console that raises on a broken pipe and prints text as it is.
+"""Styled lines and tables on standard output; nothing in them is cut.
 
-Tables are for a terminal or a pipe; nothing in them is cut. Rich draws a cell in some
-70 microseconds, because it may have to fold it: the tables of thousands of columns took
-seconds. So it draws only those that are too wide for the terminal.
+Texts are escaped here, so that only escapes of colours reach a terminal. A pipe or a
+file gets no colours, and no line is broken for it.
 """
 
 import dataclasses
+import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import rich.console
-import rich.table
-from rich.cells import cell_len
-from rich.segment import Segment
-from rich.text import Text
-
-from beam_pipeline.terminal.printing import STDOUT, broken, printable
+from beam_pipeline.terminal.printing import STDOUT, fitted, printable, text_width
 from beam_pipeline.terminal.words import size_text
 from transforms.core.manifest import SplitFacts
 from transforms.storage.retry import naming
 
-# Wider than any table: what goes into a pipe is never wrapped or cut.
-_PIPE_COLUMNS = 10_000
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "cyan": 36}
 _BETWEEN = "  "
 
 
-class Console(rich.console.Console):
-    """A console that raises BrokenPipeError; rich would exit with 1, as if damaged.
-
-    What a text holds of escapes and other control characters is shown, not obeyed.
-    """
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Prints as rich does; an error says what could not be written."""
-        with naming(STDOUT):
-            super().print(*objects, **options)
-
-    def say(self, text: str | Text, style: str | None = None) -> None:
-        """Prints a line, broken between words on a terminal, never within one."""
-        whole = self.render_str(text) if isinstance(text, str) else text
-        starts, at = [], 0
-        for line in broken(whole.plain, self.width):
-            at = whole.plain.index(line, at)
-            starts.append(at)
-            at += len(line)
-        for part in whole.divide(starts[1:]):
-            part.rstrip()
-            self.print(part, style=style, soft_wrap=True)
-
-    def head(self, text: str, rest: str, style: str = "bold") -> None:
-        """Prints a line whose first text, of any origin, has a style."""
-        self.say(Text.assemble((printable(text), style), rest))
-
-    def on_broken_pipe(self) -> None:
-        """Called by rich while it handles the error."""
-        raise
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Returns a string as rich's text: one line, and empty ones around it."""
-        line = text.strip("\n")
-        start = text.index(line)
-        shown = printable(line)
-        text = f"{text[:start]}{shown}{text[start + len(line) :]}"
-        return super().render_str(text, **options)
-
-    def render(
-        self,
-        renderable: rich.console.RenderableType,
-        options: rich.console.ConsoleOptions | None = None,
-    ) -> Iterable[Segment]:
-        """Yields what is printed; the escapes among it are rich's own alone."""
-        for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:
-                yield Segment(printable(segment.text, keep="\n"), segment.style)
+def _styled(text: str, style: str) -> str:
+    """Returns escaped text, in a style if standard output shows colours."""
+    shown = printable(text)
+    if not style or not shown or not shows_colours():
+        return shown
+    return f"\x1b[{_STYLES[style]}m{shown}\x1b[0m"
 
 
-def open_console() -> Console:
-    """Returns a console for stdout that takes texts as they are, without markup."""
-    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
-    return Console(highlight=False, emoji=False, markup=False, width=width)
+def shows_colours() -> bool:
+    """Whether standard output is a terminal that is asked for colours."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not is_plain
+
+
+def _emit(line: str) -> None:
+    with naming(STDOUT):
+        print(line)  # noqa: T201
+
+
+def print_parts(*parts: tuple[str, str]) -> None:
+    """Prints texts with their styles as one line, which is not broken."""
+    _emit("".join(_styled(text, style) for text, style in parts))
+
+
+def print_line(text: str = "", style: str = "") -> None:
+    """Prints a line, broken between words on a terminal."""
+    for line in fitted(printable(text), sys.stdout).split("\n"):
+        _emit(_styled(line, style))
+
+
+def print_head(text: str, rest: str, style: str = "bold") -> None:
+    """Prints a line like `print_line`, whose first text has a style."""
+    first, *others = fitted(printable(f"{text}{rest}"), sys.stdout).split("\n")
+    size = len(printable(text))
+    _emit(_styled(first[:size], style) + first[size:])
+    for line in others:
+        _emit(line)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,29 +86,30 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
     return Table(tuple(map(printable, columns)), frozenset(map(printable, right)))
 
 
-def print_table(console: Console, table: Table, *, apart: bool = True) -> None:
+def print_table(table: Table, *, apart: bool = True) -> None:
     """Prints a table, without spaces at the ends of lines.
 
     Args:
-      console: that it is printed on.
       table: the cells.
       apart: whether an empty line comes first.
     """
-    if apart:
-        console.file.write("\n")
     columns = zip(table.columns, *table.rows, strict=True)
-    widths = [max(map(_width, cells)) for cells in columns]
-    if sum(widths) + len(_BETWEEN) * (len(widths) - 1) > console.width:
-        _print_folded(console, table)
-        return
+    widths = [max(map(text_width, cells)) for cells in columns]
     right = [name in table.right for name in table.columns]
-    _print_bold(console, _line(table.columns, widths, right))
+    lines = [] if not apart else [""]
+    lines.append(_styled(_line(table.columns, widths, right), "bold"))
     for number, row in enumerate(table.rows):
         line = _line(row, widths, right)
-        if number in table.bold:
-            _print_bold(console, line)
-        else:
-            console.file.write(f"{line}\n")
+        lines.append(_styled(line, "bold") if number in table.bold else line)
+    _emit("\n".join(lines))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    parts = []
+    for cell, width, is_right in zip(cells, widths, right, strict=True):
+        spaces = " " * (width - text_width(cell))
+        parts.append(spaces + cell if is_right else cell + spaces)
+    return _BETWEEN.join(parts).rstrip()
 
 
 def splits_table(splits: Sequence[SplitFacts]) -> Table:
@@ -148,40 +122,9 @@ def splits_table(splits: Sequence[SplitFacts]) -> Table:
     return table
 
 
-def print_next(console: Console, output: str) -> None:
+def print_next(output: str) -> None:
     """Prints commands that show a dataset."""
     place = shlex.quote(output)
-    console.say(f"next: beam-tfrecord inspect {place}", style="dim")
+    print_line(f"next: beam-tfrecord inspect {place}", "dim")
     program = f"beam-tfrecord schema {place} --as tensorflow  # or keras, torch, ..."
-    console.say(f"      {program}", style="dim")
-
-
-def _print_bold(console: Console, line: str) -> None:
-    console.print(Text(line, style="bold"), soft_wrap=True)
-
-
-def _width(cell: str) -> int:
-    """Returns how many places of a terminal a cell takes."""
-    return len(cell) if cell.isascii() else cell_len(cell)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    parts = []
-    for cell, width, is_right in zip(cells, widths, right, strict=True):
-        spaces = " " * (width - _width(cell))
-        parts.append(spaces + cell if is_right else cell + spaces)
-    return _BETWEEN.join(parts).rstrip()
-
-
-def _print_folded(console: Console, table: Table) -> None:
-    """Prints a table whose lines are too long, with cells of several lines."""
-    drawn = rich.table.Table(box=None, pad_edge=False, header_style="bold")
-    for name in table.columns:
-        side: Any = "right" if name in table.right else "left"
-        drawn.add_column(name, justify=side, overflow="fold")
-    for number, row in enumerate(table.rows):
-        drawn.add_row(*row, style="bold" if number in table.bold else None)
-    with console.capture() as captured:
-        console.print(drawn)
-    for line in captured.get().splitlines():
-        console.file.write(f"{line.rstrip()}\n")
+    print_line(f"      {program}", "dim")

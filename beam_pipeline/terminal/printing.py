@@ -1,7 +1,7 @@
 """Print text, so that it cannot steer a terminal; control characters are escaped.
 
 All that the program prints passes `printable`: in `print_text`, `print_prose` and
-`json_text` on stdout, in `say` on stderr, and in `terminal.Console`. File names,
+`json_text` on stdout, in `say` on stderr, and in `terminal.console`. File names,
 columns, classes and values are other people's, and so are the messages that repeat
 them. Lines are wrapped between words on a terminal, and nowhere else. A broken stderr
 never fails a run.
@@ -12,12 +12,16 @@ import json
 import os
 import sys
 import textwrap
-from typing import Any, TextIO
+import unicodedata
+from typing import Any, ClassVar, TextIO
 
 from transforms.storage.retry import naming
 
 STDOUT = "standard output"
 """In messages, where a path would be."""
+
+# Of a terminal that does not say how wide it is.
+_COLUMNS = 80
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -33,6 +37,15 @@ def printable(text: str, *, keep: str = "") -> str:
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
         for c in text
     )
+
+
+def text_width(text: str) -> int:
+    """Returns how many columns of a terminal printable text takes."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    # Accents, and other marks on the letter before.
+    return len(text) + wide - sum(unicodedata.combining(each) > 0 for each in text)
 
 
 def json_text(value: Any) -> str:
@@ -86,7 +99,6 @@ def _columns(stream: TextIO) -> int:
     try:
         if not stream.isatty():
             return 0
-        # As rich does for tables.
         given = os.environ.get("COLUMNS", "")
         return (
             int(given)
@@ -97,10 +109,53 @@ def _columns(stream: TextIO) -> int:
         return 0
 
 
+class Line:
+    """A line on a terminal that is drawn again; nothing where there is no terminal.
+
+    `say` takes it away first, so that its own line is whole.
+    """
+
+    drawn: ClassVar["Line | None"] = None
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        # A dumb terminal only appends.
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        can_redraw = is_terminal and os.environ.get("TERM") != "dumb"
+        self._terminal: TextIO | None = sys.stderr if can_redraw and not quiet else None
+        self._shown = ""
+
+    def __bool__(self) -> bool:
+        return self._terminal is not None
+
+    def show(self, text: str) -> None:
+        """Shows another text, as much of it as fits the terminal."""
+        if self._terminal is None:
+            return
+        text = text[: (_columns(self._terminal) or _COLUMNS) - 1]
+        # A broken stderr must not stop the run.
+        with contextlib.suppress(OSError, ValueError):
+            if text != self._shown:
+                self._terminal.write(f"\r{text.ljust(len(self._shown))}")
+                self._terminal.flush()
+        self._shown = text
+        Line.drawn = self
+
+    def clear(self) -> None:
+        """Leaves the line empty."""
+        if self._shown:
+            self.show("")
+            assert self._terminal is not None, "something was shown"
+            with contextlib.suppress(OSError, ValueError):
+                self._terminal.write("\r")
+                self._terminal.flush()
+
+
 def say(text: str) -> None:
     """Prints a line on standard error, or drops it where that is broken or full."""
     if sys.stderr is None:
         return
+    if Line.drawn is not None:
+        Line.drawn.clear()
     try:
         line = fitted(printable(text, keep="\n"), sys.stderr)
         print(line, file=sys.stderr, flush=True)  # noqa: T201

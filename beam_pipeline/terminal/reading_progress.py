@@ -1,11 +1,11 @@
-"""A progress line while large files are read, on a terminal only."""
+"""A line on a terminal that shows how much of large files is read."""
 
 import contextlib
 import io
-import sys
 from collections.abc import Iterator
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, cast
 
+from beam_pipeline.terminal.printing import Line
 from beam_pipeline.terminal.words import size_text
 from transforms.storage.files import storage
 
@@ -53,17 +53,17 @@ class _Watched(io.RawIOBase):
 class Progress:
     """A line on a terminal: the share of the bytes that was read."""
 
-    def __init__(self, terminal: TextIO | None, total: int, word: str) -> None:
+    def __init__(self, line: Line, total: int, word: str) -> None:
         self._word = word
-        self._terminal = terminal if total >= _MIN_BYTES else None
+        self._line = line
+        self._is_shown = bool(line) and total >= _MIN_BYTES
         self._total = total
         self._done = 0
-        self._shown = -1
 
     def watched(self, path: str) -> BinaryIO:
         """Opens a file whose reads move the line; raises OSError."""
         file = storage(path).open_unbuffered()
-        watched = file if self._terminal is None else _Watched(file, self)
+        watched = _Watched(file, self) if self._is_shown else file
         return cast(BinaryIO, watched)
 
     def read_range(self, path: str, start: int, stop: int) -> bytes:
@@ -72,20 +72,11 @@ class Progress:
         return storage(path).read_range(start, stop)
 
     def add(self, size: int) -> None:
-        """Counts bytes; draws the line again when the percentage has changed."""
+        """Counts bytes, and shows their share."""
         self._done += size
-        percent = min(100 * self._done // self._total, 100)
-        if self._terminal is not None and percent != self._shown:
-            self._shown = percent
-            total = size_text(self._total)
-            self._terminal.write(f"\r{self._word} {total}: {percent:3d} %")
-            self._terminal.flush()
-
-    def clear(self) -> None:
-        """Leaves the line empty."""
-        if self._terminal is not None and self._shown >= 0:
-            self._terminal.write("\r" + " " * 40 + "\r")
-            self._terminal.flush()
+        if self._is_shown:
+            percent = min(100 * self._done // self._total, 100)
+            self._line.show(f"{self._word} {size_text(self._total)}: {percent:3d} %")
 
 
 @contextlib.contextmanager
@@ -99,9 +90,8 @@ def shown_reading(
       word: for what is done.
       quiet: show nothing, as where standard error is no terminal.
     """
-    terminal = sys.stderr if sys.stderr.isatty() and not quiet else None
-    bar = Progress(terminal, total, word)
+    line = Line(quiet=quiet)
     try:
-        yield bar
+        yield Progress(line, total, word)
     finally:
-        bar.clear()
+        line.clear()

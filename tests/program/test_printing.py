@@ -6,11 +6,8 @@ import pathlib
 
 import PIL.Image
 import pytest
-from rich.table import Table
-from rich.text import Text
 
-from beam_pipeline.terminal import printing
-from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal import console, printing
 from beam_pipeline.terminal.printing import json_text, printable
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
@@ -49,24 +46,22 @@ def test_json_text_stays_json() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_console_shows_texts_of_every_kind(terminal: bool) -> None:
-    """Strings, rich's texts and cells of tables are escaped; styles still work."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=200, force_terminal=terminal, markup=False, highlight=False
-    )
-    console.print(f"\nnote: {NAME}", style="red")
-    console.print(Text.assemble((NAME, "bold"), " more"))
-    table = Table(box=None)
-    table.add_column(NAME)
+def test_styled_texts_are_escaped(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines, heads, parts and cells of tables are escaped; styles still work."""
+    monkeypatch.setattr(console, "shows_colours", lambda: terminal)
+    console.print_line(f"note: {NAME}", "red")
+    console.print_head(NAME, " more")
+    console.print_parts((NAME, "cyan"), (NAME, ""))
+    table = console.new_table(NAME)
     table.add_row(NAME)
-    table.add_row(Text(NAME))
-    console.print(table)
-    found = out.getvalue()
+    console.print_table(table)
+    found = capsys.readouterr().out
     assert steers(found) <= ({"\x1b"} if terminal else set())
     assert "\x1b]" not in found
-    assert found.startswith("\n") or terminal
-    assert found.count(r"\x1b]0;t") == 5
+    assert ("\x1b[31m" in found) is terminal
+    assert found.count(r"\x1b]0;t") == 6
 
 
 def test_messages_on_standard_error_are_escaped(

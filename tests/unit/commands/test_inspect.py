@@ -7,11 +7,11 @@ import re
 
 import pytest
 from PIL import Image
-from rich.cells import cell_len
 
 from beam_pipeline.commands import inspect
 from beam_pipeline.datasets import file_summary
 from beam_pipeline.datasets.dataset import open_target
+from beam_pipeline.terminal.printing import text_width
 from beam_pipeline.terminal.words import count_text, share_text, size_text
 from tests.support.datasets import animals, example, write_dataset, write_records
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
@@ -78,7 +78,7 @@ def test_long_lists_of_classes_are_cut(
     assert numbers(more) == ["11", "1", "10"]
     assert "00" + "가" * 17 in out
     assert "가" * 19 not in out
-    assert max(map(cell_len, out.splitlines())) <= 80
+    assert max(map(text_width, out.splitlines())) <= 80
 
 
 def test_compressed_dataset(
