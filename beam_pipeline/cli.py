@@ -267,12 +267,9 @@ def head(
       beam-tfrecord head out/rows -n 100 --json | jq .features.age
     """
     from beam_pipeline.commands import head as head_command
-    from beam_pipeline.commands import head_json
 
     choice = head_command.Choice(split, label, where)
-    if as_json:
-        return head_json.show(target, count, choice)
-    return head_command.show(target, count, choice)
+    return head_command.show(target, count, choice, as_json=as_json)
 
 
 @cli.command(cls=JobCommand)

@@ -2,17 +2,18 @@
 
 import contextlib
 import dataclasses
-import itertools
+import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.reading.open_dataset import OpenDataset, condition_of
 from beam_pipeline.terminal.console import print_line, print_parts
-from beam_pipeline.terminal.printing import printable, text_width
+from beam_pipeline.terminal.printing import json_text, print_text, printable, text_width
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
 from transforms.core.example.messages import parse_example
 from transforms.core.example.record_kind import check_kind
@@ -71,8 +72,12 @@ class Choice:
 _ALL = Choice()
 
 
-def show(path: str, count: int = 3, choice: Choice = _ALL) -> int:
+def show(
+    path: str, count: int = 3, choice: Choice = _ALL, *, as_json: bool = False
+) -> int:
     """Prints the first records of every split, or of a file; returns 0.
+
+    With `as_json` each record is JSON on a line of its own.
 
     Raises:
       UsageError: there is neither a dataset nor a file, or a file where a choice needs
@@ -81,6 +86,11 @@ def show(path: str, count: int = 3, choice: Choice = _ALL) -> int:
       DamageError: a file is damaged; the good records before that are printed.
     """
     target, facts = open_chosen(path, choice)
+    if as_json:
+        kinds = {key: f for f in facts.values() for key in f.feature.record_keys}
+        for record in first_records(target, count, choice):
+            print_text(json_text(record_json(record, kinds)))
+        return 0
     place: tuple[str, str] | None = None
     for record in first_records(target, count, choice):
         if place is not None:
@@ -230,11 +240,9 @@ def _take(
     found = {key: values.pop(key) for key in feature.record_keys if key in values}
     if not found:
         return [] if feature.internal else [(feature.name, "(absent)")]
-    if len(found) == len(feature.record_keys) > 1:
-        parts = list(found.values())
-        text = _boxes(parts) if feature.kind is Kind.BOX else _rows(parts, facts)
-        if text:
-            return [(feature.name, text)]
+    is_whole = len(found) == len(feature.record_keys)
+    if feature.kind is Kind.BOX and is_whole and (text := _boxes([*found.values()])):
+        return [(feature.name, text)]
     return [(key, describe_value(part, facts)) for key, part in found.items()]
 
 
@@ -253,20 +261,6 @@ def _boxes(sides: Sequence[Sequence[Value]]) -> str:
     return f"{head}: {', '.join(boxes)}" if boxes else head
 
 
-def _rows(parts: Sequence[Sequence[Value]], facts: FeatureFacts) -> str:
-    """Returns a ragged list for people; "" where its parts do not go together."""
-    values, lengths = parts
-    sizes = [n for n in lengths if isinstance(n, int) and n >= 0]
-    if len(sizes) < len(lengths) or sum(sizes) != len(values):
-        return ""
-    stops = itertools.accumulate(sizes[:_MAX_ITEMS])
-    rows = [
-        _bracketed(values[stop - size : stop], facts)
-        for size, stop in zip(sizes, stops, strict=False)
-    ]
-    return _joined(rows, len(sizes))
-
-
 def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -> str:
     """Returns the values of one feature for people, on one line.
 
@@ -275,28 +269,10 @@ def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -
         holds lists.
       facts: what the manifest says of the feature, if there is one.
     """
-    if facts is not None and facts.feature.is_list:
-        return _shaped(values, facts, facts.feature.shape)
-    if len(values) == 1:
+    is_list = facts is not None and facts.feature.is_list
+    if len(values) == 1 and not is_list:
         return _describe(values[0], facts)
     return _bracketed(values, facts)
-
-
-def _shaped(
-    values: Sequence[Value], facts: FeatureFacts, shape: Sequence[int | None]
-) -> str:
-    """Returns a list as rows of rows, as far as its shape says where one ends."""
-    each = 1
-    for size in shape[1:]:
-        each *= size or 0
-    if len(shape) < 2 or not each or len(values) % each:
-        return _bracketed(values, facts)
-    starts = range(0, len(values), each)
-    rows = [
-        _shaped(values[start : start + each], facts, shape[1:])
-        for start in starts[:_MAX_ITEMS]
-    ]
-    return _joined(rows, len(starts))
 
 
 def _bracketed(values: Sequence[Value], facts: FeatureFacts | None) -> str:
@@ -393,3 +369,75 @@ def describe_bytes(value: bytes) -> str:
         word = "starts " if len(value) > _MAX_BYTES else ""
         parts.append(f"{word}{value[:_MAX_BYTES].hex(' ')}")
     return ", ".join(parts)
+
+
+def record_json(record: Record, facts: Mapping[str, FeatureFacts]) -> dict[str, Any]:
+    """Returns a record for JSON.
+
+    The values of a feature are a list, or one value where the manifest says that it
+    has one. Numbers are as stored, so a label is its class id. Text is a string. Other
+    bytes are an object with their size and SHA-256, and the format and size in pixels
+    of an image. Floats that JSON lacks are "NaN", "Infinity" and "-Infinity", as in
+    https://protobuf.dev/programming-guides/json/.
+
+    Args:
+      record: decoded, or not an Example: its features are null, and `error` says why.
+      facts: what the manifest says of the feature of each key; empty without one.
+
+    Example:
+      >>> record_json(Record("", "a.tfrecord", 0, 17, {"n": [1, 2]}), {})["features"]
+      {'n': [1, 2]}
+    """
+    head: dict[str, Any] = {
+        "split": record.split,
+        "file": record.file,
+        "record": record.number,
+        "bytes": record.size,
+    }
+    if record.values is None:
+        return head | {"features": None, "error": record.error}
+    features = {
+        name: _json_values(values, facts.get(name))
+        for name, values in record.values.items()
+    }
+    return head | {"features": features}
+
+
+def _json_values(values: Sequence[Value], facts: FeatureFacts | None) -> Any:
+    """Returns the values of one key: a list, or one value of a feature with one."""
+    found = [_json_value(value, facts) for value in values]
+    if facts is None or facts.feature.is_list or len(facts.feature.record_keys) > 1:
+        return found
+    return found[0] if len(found) == 1 else found
+
+
+def _json_value(value: Value, facts: FeatureFacts | None) -> Any:
+    if isinstance(value, bytes):
+        kind = facts.feature.kind if facts else None
+        if kind is Kind.TEXT or (kind is None and is_text(value)):
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return _json_bytes(value)
+        return _json_bytes(value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        # The shortest number that reads back as the same float32.
+        return float(str(np.float32(value)))
+    return value
+
+
+def _json_bytes(value: bytes) -> dict[str, Any]:
+    """Returns size, SHA-256 and, of an image, format, width and height."""
+    out: dict[str, Any] = {
+        "bytes": len(value),
+        "sha256": hashlib.sha256(value).hexdigest(),
+    }
+    image = check_image(value, "none")
+    if isinstance(image, ImageFacts):
+        info = image.info
+        out |= {"format": info.format, "width": info.width, "height": info.height}
+    return out
