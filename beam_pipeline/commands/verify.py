@@ -81,7 +81,9 @@ def _verify_target(path: str) -> tuple[Report, str]:
         report = verify_dataset(target)
         return report, _dataset_verdict(path, report)
     report = verify_single_file(target)
-    return report, _file_verdict(target, report)
+    if target.facts is None or not report.is_sound:
+        return report, _bare_verdict(target.path, report)
+    return report, _sound(target.path, report, "as the manifest beside it states")
 
 
 def verify_dataset(dataset: Dataset) -> Report:
@@ -114,7 +116,7 @@ def verify_dataset(dataset: Dataset) -> Report:
                     continue
                 records += shard.records
                 size += shard.bytes
-                beside += _differing(check.faults(shard.file, shard.records), dataset)
+                beside += _differing(check.faults(), dataset)
             beside += _differing(checks.of_split(split), dataset)
     findings += beside
     findings += _unnamed(dataset.directory, manifest)
@@ -249,28 +251,13 @@ def _check_shard(
     rival = contents.get((found.stored_bytes, found.crc32c))
     if rival is not None and rival != facts.file:
         meaning = f"It is what the manifest calls {rival!r}"
-    elif found.records < facts.records:
-        lost = count_text(facts.records - found.records, "record is", "records are")
-        meaning = f"Each record in it is sound, but {lost} gone"
-    elif found.records > facts.records:
-        more = found.records - facts.records
-        is_or_are = "is" if more == 1 else "are"
-        meaning = (
-            f"Each record in it is sound, but there {is_or_are} "
-            f"{count_text(more, 'record')} too many"
-        )
-    elif found.payload_bytes != facts.payload_bytes:
-        meaning = (
-            f"Its records are sound, but other ones: of {found.payload_bytes:,} bytes "
-            f"in all, not {facts.payload_bytes:,}"
-        )
-    elif compression == "none":
+    elif change := found.records - facts.records:
+        few_or_many = "many" if change > 0 else "few"
+        meaning = f"Its records are sound, but {abs(change):,} too {few_or_many}"
+    elif compression == "none" or found.payload_bytes != facts.payload_bytes:
         meaning = "Its records are sound, but other ones, or in another order"
     else:
-        meaning = (
-            "It holds as many records, of as many bytes in all: the same ones "
-            "compressed again, or other ones, which their number and size do not tell"
-        )
+        meaning = "Its records are sound: the same ones compressed again, or other ones"
     return Finding(facts.file, "content", f"{numbers}. {meaning}.")
 
 
@@ -408,11 +395,12 @@ def _bare_verdict(path: str, report: Report) -> str:
     """Returns the verdict on files that no manifest vouches for."""
     if not report.is_sound:
         return _dataset_verdict(path, report)
+    return f"{_sound(path, report, 'all checksums match')}\n{_NO_MANIFEST}"
+
+
+def _sound(path: str, report: Report, what: str) -> str:
     files = count_text(report.files, "file")
-    return (
-        f"{printable(path)}: sound: {_content(report)} in {files}; all checksums match."
-        f"\n{_NO_MANIFEST}"
-    )
+    return f"{printable(path)}: sound: {_content(report)} in {files}; {what}."
 
 
 def _content(report: Report) -> str:
@@ -420,25 +408,12 @@ def _content(report: Report) -> str:
 
 
 def _dataset_verdict(path: str, report: Report) -> str:
-    content, files = _content(report), count_text(report.files, "file")
     if report.is_sound:
-        return (
-            f"{printable(path)}: sound: {content} in {files}; all checksums, counts "
-            f"and sizes match."
-        )
+        return _sound(path, report, "all checksums, counts and sizes match")
     foreign = {f.file for f in report.findings if f.kind == "foreign"}
     damaged = {f.file for f in report.findings if f.is_damage} - foreign
+    files = count_text(report.files, "file")
     verdict = f"{printable(path)}: damaged: {len(damaged):,} of {files}"
     if foreign:
         verdict += f", and {count_text(len(foreign), 'foreign shard')}"
-    return f"{verdict}. The sound shards hold {content}."
-
-
-def _file_verdict(file: SingleFile, report: Report) -> str:
-    name = printable(file.path)
-    if not report.is_sound:
-        return f"{name}: damaged."
-    content = _content(report)
-    if file.facts is not None:
-        return f"{name}: sound: {content}; as the manifest beside it states."
-    return f"{name}: sound: {content}; all checksums match.\n{_NO_MANIFEST}"
+    return f"{verdict}. The sound shards hold {_content(report)}."
