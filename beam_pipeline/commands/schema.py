@@ -15,7 +15,7 @@ from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
-from beam_pipeline.terminal.printing import print_text, printable, text_width
+from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import (
     MOST_EXAMPLES,
     examples_text,
@@ -29,8 +29,6 @@ from transforms.formats import images
 _WIDTH = 88
 # Roles that the folders of an image tree fill, unless a table has the labels.
 _LABEL_ROLES = frozenset(["label", "text", "synset"])
-# The first column of comments: as the longest name needs, within these.
-_LEAST_INDENT, _MOST_INDENT = 20, 40
 # Dates and times in whole seconds, the default unit of a timestamp.
 _DATE = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -64,9 +62,9 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
     if roles:
         lines += ["", f"# Of {_images(stored)}; a name of '' leaves it out."]
         lines.append("feature_names:")
-        heads = [f"  {role}: {_scalar(name)}" for role, name in roles.items()]
-        comments = [_role_comment(name, planned) for name in roles.values()]
-        lines += _commented(heads, comments)
+        for role, name in roles.items():
+            (head,) = _yaml(role, name, "  ")
+            lines.append(f"{head}  {_role_comment(name, planned)}".rstrip())
     usual = _usual(spec) if is_tree else {}
     listed = [
         feature
@@ -75,11 +73,14 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
     ]
     if listed:
         lines += ["", *_derived_note(stored, of_roles), "features:"]
-    heads = [f"  {_scalar(feature.name)}:" for feature in listed]
-    comments = [_comment(planned.evidence.get(f.name), f) for f in listed]
-    for feature, line in zip(listed, _commented(heads, comments), strict=True):
-        lines.append(line)
-        lines += _declaration(feature, spec, planned.given_classes)
+    for feature in listed:
+        # A long name is a line of its own, with a question mark before it.
+        *before, last = _yaml(feature.name, None, "  ")
+        head = last.removesuffix(" null")
+        comment = _comment(planned.evidence.get(feature.name), feature)
+        lines += [*before, f"{head}  {comment}".rstrip()]
+        for name, value in _declaration(feature, spec, planned.given_classes).items():
+            lines += _yaml(name, value, "    ")
     return "\n".join(lines) + "\n"
 
 
@@ -123,15 +124,7 @@ def _settings(spec: Spec) -> list[str]:
     given = spec.changed_json()
     for name in ("output", "features", "feature_names"):
         given.pop(name, None)
-    lines = []
-    for name, value in given.items():
-        if isinstance(value, str | int | float):
-            lines.append(f"{name}: {_scalar(value)}")
-        elif isinstance(value, list):
-            lines += _list(f"{name}: ", value)
-        else:
-            lines += yaml.safe_dump({name: value}, sort_keys=False).splitlines()
-    return lines
+    return [line for name, value in given.items() for line in _yaml(name, value)]
 
 
 def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, str]:
@@ -226,17 +219,8 @@ def _classes(count: int, names: Sequence[str]) -> str:
     return f"{count:,} {what}: {examples_text(names)}{more}"
 
 
-def _commented(heads: Sequence[str], comments: Sequence[str]) -> Iterator[str]:
-    """Yields the lines with their comments below one another."""
-    longest = max(map(text_width, heads), default=0)
-    indent = min(max(longest + 2, _LEAST_INDENT), _MOST_INDENT)
-    for head, comment in zip(heads, comments, strict=True):
-        gap = " " * max(indent - text_width(head), 2)
-        yield f"{head}{gap}{comment}".rstrip()
-
-
-def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> list[str]:
-    """Returns the lines of a feature's settings."""
+def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the settings of a feature."""
     out: dict[str, Any] = {"kind": str(feature.kind)}
     if feature.column:
         out["column"] = feature.column
@@ -258,52 +242,62 @@ def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> list[str
         "path": feature.pattern or None,
         "separator": feature.separator or None,
     }
-    lines = [f"    {k}: {_scalar(v)}" for k, v in out.items() if v is not None]
-    if feature.shape:
-        shown = ", ".join("null" if n is None else str(n) for n in feature.shape)
-        lines.append(f"    shape: [{shown}]")
-    return lines + _vocabulary(feature, spec, own)
+    out["shape"] = [*feature.shape] or None
+    out["vocabulary"] = _vocabulary(feature, spec, own)
+    return {name: value for name, value in out.items() if value is not None}
 
 
-def _vocabulary(feature: Feature, spec: Spec, own: tuple[str, ...]) -> list[str]:
+def _vocabulary(
+    feature: Feature, spec: Spec, own: tuple[str, ...]
+) -> str | list[str] | None:
     given = feature.vocabulary
     if given is None:
-        return []
+        return None
     said = spec.features.get(feature.name)
     path = said.vocabulary if said is not None else None
     if isinstance(path, str):
-        return [f"    vocabulary: {_scalar(path)}"]
+        return path
     background = (images.BACKGROUND,) if spec.preset == "imagenet" else ()
     if spec.vocabulary and path is None and given in (own, (*background, *own)):
         # It is among the settings.
-        return []
-    return _list("    vocabulary: ", given)
+        return None
+    return [*given]
 
 
-def _list(head: str, values: Sequence[Any]) -> list[str]:
-    """Returns a list as YAML, on as many lines as it needs."""
-    indent = " " * (len(head) - len(head.lstrip()) + 2)
-    lines = [f"{head}["]
-    for number, value in enumerate(values):
-        text = _scalar(value, in_list=True) + ("," if number + 1 < len(values) else "]")
-        gap = "" if lines[-1].endswith("[") or lines[-1] == indent else " "
-        if text_width(lines[-1] + gap + text) > _WIDTH and number:
-            lines.append(indent + text)
-        else:
-            lines[-1] += gap + text
-    if not values:
-        lines[-1] += "]"
-    return lines
+class _Dumper(yaml.SafeDumper):
+    """Writes lists on as few lines as they need, and escapes in texts as YAML has them.
+
+    What is not printable is escaped once more when it is printed; only between double
+    quotes does that give the same text back.
+    """
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Writes what is there twice, twice."""
+        return True
 
 
-def _scalar(value: Any, *, in_list: bool = False) -> str:
-    """Returns a scalar as YAML on one line."""
-    plain = not isinstance(value, str) or (value.isprintable() and not in_list)
-    style = None if plain else '"'
-    text: str = yaml.safe_dump(
-        value, allow_unicode=True, width=float("inf"), default_style=style
+def _text_node(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = None if text.isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _list_node(dumper: _Dumper, items: Sequence[Any]) -> yaml.SequenceNode:
+    tag = "tag:yaml.org,2002:seq"
+    return dumper.represent_sequence(tag, items, flow_style=True)
+
+
+_Dumper.add_representer(str, _text_node)
+_Dumper.add_representer(list, _list_node)
+
+
+def _yaml(name: str, value: Any, indent: str = "") -> list[str]:
+    """Returns the lines of a setting."""
+    # Only lists are broken: a text that is one line stays one.
+    width = _WIDTH - len(indent) if isinstance(value, list) else float("inf")
+    text: str = yaml.dump(
+        {name: value}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width
     )
-    return text.strip().removesuffix("\n...").strip()
+    return [f"{indent}{line}" for line in text.rstrip("\n").split("\n")]
 
 
 def _comment(evidence: Evidence | None, feature: Feature) -> str:
