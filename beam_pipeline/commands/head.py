@@ -437,7 +437,6 @@ def _json_bytes(value: bytes) -> dict[str, Any]:
         "sha256": hashlib.sha256(value).hexdigest(),
     }
     image = check_image(value, "none")
-    if isinstance(image, ImageFacts):
-        info = image.info
-        out |= {"format": info.format, "width": info.width, "height": info.height}
+    if isinstance(image, ImageInfo):
+        out |= {"format": image.format, "width": image.width, "height": image.height}
     return out

@@ -20,6 +20,7 @@ from transforms.core.schema import Kind
 from transforms.errors import StorageError
 from transforms.formats.file_runs import RunSource
 from transforms.storage.files import storage
+from transforms.storage.local import listed_so_far
 from transforms.storage.paths import is_remote
 from transforms.work.receipts import count_finished, new_rejects
 from transforms.work.store import Store
@@ -218,7 +219,7 @@ def shown_planning(*, quiet: bool) -> Iterator[None]:
     shown, ended = _Shown(quiet=quiet), threading.Event()
 
     def listing() -> str:
-        count = files.listed_so_far()
+        count = listed_so_far()
         counted = f": {count_text(count, 'file')}" if count else ""
         return f"listing and sampling the source{counted}"
 
