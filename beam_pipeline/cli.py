@@ -172,7 +172,7 @@ def convert(
 
     return convert_command.run(
         lambda: _settings(flags),
-        known=flags,
+        command_line=flags,
         beam_flags=ctx.obj["beam_flags"],
         report_json=report_json,
         with_page=report,

@@ -70,7 +70,7 @@ def of_catalogues(
     None where the catalogues lack the key.
     """
     shared = set.intersection(
-        *(set(c.schema.names) for each in catalogues for c in each.values())
+        *(set(c.schema.names) for by_split in catalogues for c in by_split.values())
     )
     label = label if label in shared else ""
     for identity in [(key,)] if key else _KNOWN_BY:
@@ -78,8 +78,8 @@ def of_catalogues(
             continue
         names = [*dict.fromkeys((*_PAYLOAD, *identity, *filter(None, [label])))]
         one, other = (
-            _rows(_batches(each, names), (*each,), identity, label)
-            for each in catalogues
+            _rows(_batches(by_split, names), (*by_split,), identity, label)
+            for by_split in catalogues
         )
         # Of the origin, the row is missing where that is a file of one record.
         first = (rows.identity[0] for rows in (one, other) if identity)
@@ -153,7 +153,7 @@ def _rows(
             # The other columns, which may be large, are let go at once.
             columns[number].append(_comparable(batch[name]))
     whole = [pa.concat_arrays(some) if some else empty for some in columns.values()]
-    numbers = [each.to_numpy(zero_copy_only=False) for each in whole[:3]]
+    numbers = [column.to_numpy(zero_copy_only=False) for column in whole[:3]]
     values = whole[3:]
     return Rows(
         splits,
@@ -179,7 +179,7 @@ def codes(one: pa.Array, other: pa.Array) -> tuple[Longs, Longs]:
     """Returns a number for each value of two columns; -1 for missing ones."""
     count = len(one)
     if one.type != other.type:
-        one, other = (each.cast(pa.large_string()) for each in (one, other))
+        one, other = (column.cast(pa.large_string()) for column in (one, other))
     both = pa.concat_arrays([one, other]).dictionary_encode()
     codes = pc.fill_null(both.indices, -1).to_numpy(zero_copy_only=False)
     return codes[:count].astype(np.int64), codes[count:].astype(np.int64)
@@ -261,19 +261,21 @@ def paired(one: Side, other: Side) -> Pairs:
 def _joined(columns: list[tuple[Longs, Longs]]) -> tuple[Longs, Longs]:
     """Returns a number for each row of columns: equal where all columns are."""
     count = len(columns[0][0])
-    found = np.zeros(count + len(columns[0][1]), np.int64)
+    numbers = np.zeros(count + len(columns[0][1]), np.int64)
     for pair in columns:
         values, codes = np.unique(np.concatenate(pair), return_inverse=True)
         # Both are below the number of rows, so the product fits.
-        found = found * max(len(values), 1) + codes
-        found = np.unique(found, return_inverse=True)[1].astype(np.int64)
-    return found[:count], found[count:]
+        numbers = numbers * max(len(values), 1) + codes
+        numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    return numbers[:count], numbers[count:]
 
 
 def _matched(one: Longs, other: Longs) -> tuple[Longs, Longs]:
     """Returns the places of equal keys, the k-th of one with the k-th of the other."""
     left, right = _occurrences(one), _occurrences(other)
-    most = 1 + max((int(each.max()) for each in (left, right) if len(each)), default=0)
+    most = 1 + max(
+        (int(ranks.max()) for ranks in (left, right) if len(ranks)), default=0
+    )
     _, mine, others = np.intersect1d(
         one * most + left, other * most + right, assume_unique=True, return_indices=True
     )
@@ -289,6 +291,6 @@ def _occurrences(keys: Longs) -> Longs:
     is_first[1:] = ordered[1:] != ordered[:-1]
     firsts = np.flatnonzero(is_first)
     counts = np.diff(firsts, append=len(keys))
-    found = np.empty(len(keys), np.int64)
-    found[order] = np.arange(len(keys)) - np.repeat(firsts, counts)
-    return found
+    ranks = np.empty(len(keys), np.int64)
+    ranks[order] = np.arange(len(keys)) - np.repeat(firsts, counts)
+    return ranks

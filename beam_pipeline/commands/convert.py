@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def run(
     settings: Callable[[], Mapping[str, Any]],
     *,
-    known: Mapping[str, Any],
+    command_line: Mapping[str, Any],
     beam_flags: Sequence[str],
     report_json: str | None,
     with_page: bool,
@@ -56,7 +56,7 @@ def run(
 
     Args:
       settings: returns the job's settings; called here to report its errors.
-      known: the settings of the command line alone, without a spec file.
+      command_line: the settings of the command line alone, without a spec file.
       beam_flags: Beam's own flags.
       report_json: where the result is written, whatever it is.
       with_page: write the page of the dataset beside it.
@@ -65,13 +65,13 @@ def run(
     started = time.monotonic()
     given: Mapping[str, Any] = {}
     page: PageBeside | None = None
-    place = ReportFile(report_json, known) if report_json else None
+    report_file = ReportFile(report_json, command_line) if report_json else None
     try:
         given = {key: _plain(key, value) for key, value in settings().items()}
         if report_json:
             # A report that is part of the spec's source or output is not written.
-            place = None
-            place = ReportFile(report_json, given)
+            report_file = None
+            report_file = ReportFile(report_json, given)
         spec = make_spec(given)
         if with_page:
             # Only here: few jobs ask for it.
@@ -95,7 +95,7 @@ def run(
             exists = storage(os.path.join(spec.output, MANIFEST_NAME)).exists()
             prepared = prepare(spec) if exists else None
             if prepared is not None and prepared.done is not None:
-                code = _up_to_date(prepared, prepared.done, place, quiet, started)
+                code = _up_to_date(prepared, prepared.done, report_file, quiet, started)
                 if page is not None:
                     page.write(quiet=quiet)
                 return code
@@ -108,17 +108,17 @@ def run(
                     "note: the job goes on without this program, so there is no report "
                     "of its dataset yet. Run 'beam-tfrecord report' when it has ended."
                 )
-            return _submit(plan, engine, beam_flags, place, quiet, started)
+            return _submit(plan, engine, beam_flags, report_file, quiet, started)
         before = _records_at(spec.output) if exists else 0
         manifest = _convert(plan, engine, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
         failed = failure_json(error, given, time.monotonic() - started)
-        _write_report(place, failed, done="The run has failed.")
+        _write_report(report_file, failed, done="The run has failed.")
         raise
     seconds = time.monotonic() - started
     result = success_json(manifest, plan.directory, seconds)
     shrunk = _shrunk(before, manifest.records)
-    _write_report(place, {**result, "notes": [*result["notes"], *shrunk]})
+    _write_report(report_file, {**result, "notes": [*result["notes"], *shrunk]})
     if not quiet:
         _summarize(manifest, plan, seconds, shrunk)
     if page is not None:
@@ -136,7 +136,7 @@ def _plain(key: str, value: Any) -> Any:
 def _up_to_date(
     prepared: Prepared,
     manifest: Manifest,
-    place: ReportFile | None,
+    report_file: ReportFile | None,
     quiet: bool,
     started: float,
 ) -> int:
@@ -147,7 +147,7 @@ def _up_to_date(
     remove_left(target.rejects_path(prepared.spec.output))
     seconds = time.monotonic() - started
     result = success_json(manifest, absolute(prepared.spec.output), seconds)
-    _write_report(place, {**result, "status": "up to date"})
+    _write_report(report_file, {**result, "status": "up to date"})
     if not quiet:
         from beam_pipeline.commands import report
 
@@ -164,7 +164,7 @@ def _submit(
     plan: Plan,
     engine: Engine,
     beam_flags: Sequence[str],
-    place: ReportFile | None,
+    report_file: ReportFile | None,
     quiet: bool,
     started: float,
 ) -> int:
@@ -175,7 +175,7 @@ def _submit(
     job = submit_plan(plan, engine, hooks)
     seconds = time.monotonic() - started
     result = submitted_json(job, plan.directory, seconds)
-    _write_report(place, result, done="The job is submitted.")
+    _write_report(report_file, result, done="The job is submitted.")
     if not quiet:
         from beam_pipeline.commands import report
 
@@ -235,14 +235,14 @@ def _summarize(
 
 
 def _write_report(
-    place: ReportFile | None, result: Mapping[str, Any], *, done: str = ""
+    report_file: ReportFile | None, result: Mapping[str, Any], *, done: str = ""
 ) -> None:
     """Writes the report, if one was asked for; a failure changes no exit code."""
-    if place is None:
+    if report_file is None:
         return
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     done = done or f"The dataset is committed at {result['output']!r}."
-    place.write(text, done=done)
+    report_file.write(text, done=done)
 
 
 def _missing_files(spec: Spec, manifest: Manifest) -> str:

@@ -61,7 +61,7 @@ def subset(
         relabel=read_relabelling(relabel) if relabel else {},
         relabel_feature=relabel_feature,
     )
-    shards = [shard for each in dataset.manifest.splits for shard in each.shards]
+    shards = [shard for facts in dataset.manifest.splits for shard in facts.shards]
     with shown_reading(sum(shard.bytes for shard in shards), quiet=quiet) as bar:
         made = make_subset(
             dataset,
@@ -96,14 +96,14 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
     *sources, output = map(plain, paths)
     datasets = []
     for path in sources:
-        found = open_target(path)
-        if not isinstance(found, Dataset):
-            check_examples([Shard(found.path)])
+        target = open_target(path)
+        if not isinstance(target, Dataset):
+            check_examples([Shard(target.path)])
             raise UsageError(
                 f"Datasets with manifests are merged; {path!r} is a single file."
             )
-        datasets.append(found)
-    total = sum(split.bytes for each in datasets for split in each.manifest.splits)
+        datasets.append(target)
+    total = sum(split.bytes for source in datasets for split in source.manifest.splits)
     with shown_reading(total, "reading", quiet=quiet) as bar:
         made = join_datasets(
             datasets,

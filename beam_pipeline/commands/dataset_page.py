@@ -31,14 +31,14 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     """
     target = _dataset(path)
     output = output or _beside(target.directory)
-    place = ReportFile(output, {"output": target.directory})
+    report_file = ReportFile(output, {"output": target.directory})
     if verify:
-        found = verify_dataset(target)
-        if not found.is_sound:
-            print_findings(found)
+        checked = verify_dataset(target)
+        if not checked.is_sound:
+            print_findings(checked)
             return 1
     page = _page(target, verified=verify)
-    place.put(page)
+    report_file.put(page)
     if not quiet and output != "-":
         print_text(f"wrote {printable(output)}, {size_text(len(page.encode()))}")
     return 0
@@ -72,8 +72,8 @@ class PageBeside:
                 f"committed."
             )
             return
-        place = ReportFile(self.path, self._settings)
-        place.write(page, done="The dataset is committed.")
+        report_file = ReportFile(self.path, self._settings)
+        report_file.write(page, done="The dataset is committed.")
         if not quiet:
             print_text(f"report in {printable(self.path)}")
 

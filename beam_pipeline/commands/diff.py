@@ -117,11 +117,13 @@ def compare(first: str, second: str, *, key: str = "", limit: int = 5) -> Differ
 def _key_column(records: Sequence[Found], datasets: Sequence[Dataset | None]) -> str:
     """Returns the feature that both datasets were made with as key; empty for none."""
     columns = {
-        "" if each is None else str(each.manifest.settings.get("key_column") or "")
-        for each in datasets
+        ""
+        if dataset is None
+        else str(dataset.manifest.settings.get("key_column") or "")
+        for dataset in datasets
     }
     name = columns.pop() if len(columns) == 1 else ""
-    features = [{feature.name for feature in each.features} for each in records]
+    features = [{feature.name for feature in dataset.features} for dataset in records]
     return name if all(name in names for names in features) else ""
 
 
@@ -173,14 +175,14 @@ def _said(feature: Feature) -> tuple[str, tuple[str, ...]]:
 def _label(first: Found, second: Found) -> str:
     """Returns the label that both have, with class names; empty for none."""
     names = []
-    for found in (first, second):
-        label = label_of(each for each in found.features if each.vocabulary)
+    for records in (first, second):
+        label = label_of(feature for feature in records.features if feature.vocabulary)
         names.append("" if label is None else label.name)
     return names[0] if names[0] == names[1] else ""
 
 
-def _same(found: Found, features: Mapping[str, str]) -> Differences:
-    records = sum(shard.records or 0 for _, shard in found.shards)
+def _same(files: Found, features: Mapping[str, str]) -> Differences:
+    records = sum(shard.records or 0 for _, shard in files.shards)
     return Differences(
         *((), "digests", (records, records), records),
         counts=dict.fromkeys(KINDS, 0),
@@ -224,7 +226,7 @@ def _differences(
         places = np.flatnonzero(mask)
         places = places[np.argsort(first[places])][:limit]
         both = zip(first[places].tolist(), second[places].tolist(), strict=True)
-        examples[kind] = [example(*each) for each in both]
+        examples[kind] = [example(*pair) for pair in both]
     return Differences(
         identity,
         reads,
@@ -265,34 +267,34 @@ def run(
     Errors are those of `compare`.
     """
     first, second = plain(first), plain(second)
-    found = compare(first, second, key=key, limit=limit)
+    differences = compare(first, second, key=key, limit=limit)
     if as_json:
-        print_text(json.dumps(found.to_json(), indent=1))
+        print_text(json.dumps(differences.to_json(), indent=1))
     else:
-        _print(first, second, found)
-    return 0 if found.is_equal else 1
+        _print(first, second, differences)
+    return 0 if differences.is_equal else 1
 
 
-def _print(first: str, second: str, found: Differences) -> None:
-    known = ", ".join(map(repr, found.known_by)) or "their content"
+def _print(first: str, second: str, differences: Differences) -> None:
+    key = ", ".join(map(repr, differences.known_by)) or "their content"
+    by_key = "" if differences.reads == "digests" else f", known by {printable(key)}"
+    one, other = (count_text(count, "record") for count in differences.records)
     print_prose(
-        f"{printable(first)}: {count_text(found.records[0], 'record')}; "
-        f"{printable(second)}: {count_text(found.records[1], 'record')}; compared "
-        f"{_HOW[found.reads]}"
-        + (f", known by {printable(known)}" if found.reads != "digests" else "")
+        f"{printable(first)}: {one}; {printable(second)}: {other}; compared "
+        f"{_HOW[differences.reads]}{by_key}"
     )
     rows = [
-        ("equal", found.equal, ""),
-        *((k, found.counts[k], KINDS[k]) for k in KINDS),
+        ("equal", differences.equal, ""),
+        *((k, differences.counts[k], KINDS[k]) for k in KINDS),
     ]
     width = max(len(f"{count:,}") for _, count, _ in rows)
     for kind, count, meaning in rows:
         print_text(f"{kind:<10}  {f'{count:,}':>{width}}  {meaning}".rstrip())
-    for name, how in found.features.items():
+    for name, how in differences.features.items():
         print_prose(f"feature {printable(repr(name))}: {how}")
-    for kind, examples in found.examples.items():
-        for each in examples:
-            print_text(f"{kind:<10}  {printable(_text(each))}")
+    for kind, examples in differences.examples.items():
+        for example in examples:
+            print_text(f"{kind:<10}  {printable(_text(example))}")
 
 
 def _text(example: Mapping[str, str]) -> str:

@@ -116,7 +116,7 @@ def run(
                 file = os.path.join(folder, f"{_safe(name or 'rows')}.{table_format}")
                 written[name] = _write_table(view, file, table_format)
         refused = _refused(written)
-        if refused and not any(each.rows for each in written.values()):
+        if refused and not any(counts.rows for counts in written.values()):
             raise TargetError(f"The output must take the names of images; {refused}")
     if refused:
         printing.say(refused)
@@ -142,10 +142,11 @@ def _image_of(dataset: OpenDataset) -> str:
       UsageError: rows have several.
     """
     images = [e for e in dataset.features.values() if e.kind is Kind.IMAGE]
-    if len(images) > 1 or any(each.is_list for each in images):
+    if len(images) > 1 or any(feature.is_list for feature in images):
+        names = ", ".join(feature.name for feature in images)
         raise UsageError(
-            f"Images are exported where each row has one; {dataset.path} has "
-            f"{', '.join(each.name for each in images)}. Read it with open_dataset."
+            f"Images are exported where each row has one; {dataset.path} has {names}. "
+            f"Read it with open_dataset."
         )
     return images[0].name if images else ""
 
@@ -209,8 +210,8 @@ def _write_images(
             continue
         parts = [folder, _safe(split)] if split else [folder]
         if label:
-            found = row[label.name]
-            parts.append(_safe("no label" if found is None else str(found)))
+            class_name = row[label.name]
+            parts.append(_safe("no label" if class_name is None else str(class_name)))
         stem = _safe(_stem(row[named] if named else None) or f"{number:08d}")
         try:
             _write_new(os.path.join(*parts), stem, f"-{number:08d}", data)
@@ -306,11 +307,11 @@ def _safe(name: str) -> str:
 
 def _refused(written: Mapping[str, _Written]) -> str:
     """Returns how many images have no file, and why; empty for none."""
-    refused = sum(each.refused for each in written.values())
+    refused = sum(counts.refused for counts in written.values())
     if not refused:
         return ""
-    total = refused + sum(each.rows for each in written.values())
-    example = next(each.example for each in written.values() if each.example)
+    total = refused + sum(counts.rows for counts in written.values())
+    example = next(counts.example for counts in written.values() if counts.example)
     return (
         f"not exported: {refused:,} of {count_text(total, 'image')}, whose name the "
         f"file system refuses, as {example}."
@@ -318,9 +319,9 @@ def _refused(written: Mapping[str, _Written]) -> str:
 
 
 def _print(output: str, written: Mapping[str, _Written], what: str) -> None:
-    rows = sum(each.rows for each in written.values())
-    size = sum(each.bytes for each in written.values())
-    splits = ", ".join(f"{n or 'all'} {each.rows:,}" for n, each in written.items())
+    rows = sum(counts.rows for counts in written.values())
+    size = sum(counts.bytes for counts in written.values())
+    splits = ", ".join(f"{n or 'all'} {counts.rows:,}" for n, counts in written.items())
     print_text(
         f"exported {count_text(rows, what)}, {size_text(size)}, to {printable(output)} "
         f"({printable(splits)})"

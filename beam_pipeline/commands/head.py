@@ -91,18 +91,18 @@ def show(
         for record in first_records(target, count, choice):
             print_text(json_text(record_json(record, kinds)))
         return 0
-    place: tuple[str, str] | None = None
+    last: tuple[str, str] | None = None
     for record in first_records(target, count, choice):
-        if place is not None:
+        if last is not None:
             print_line()
-        if place != (record.split, record.file):
-            place = (record.split, record.file)
+        if last != (record.split, record.file):
+            last = (record.split, record.file)
             split = f"{record.split}  " if record.split else ""
             print_parts((split, "bold"), (record.file, ""))
         print_parts((f"record {record.number:,}", "bold"))
         for name, value in _lines(record, facts):
             print_parts(("  ", ""), (name, "cyan"), (f"  {value}", ""))
-    if place is None and count:
+    if last is None and count:
         print_line("no records")
     return 0
 
@@ -237,13 +237,13 @@ def _take(
 ) -> list[tuple[str, str]]:
     """Takes a feature's keys out of a record; returns (name, text) for each line."""
     feature = facts.feature
-    found = {key: values.pop(key) for key in feature.record_keys if key in values}
-    if not found:
+    stored = {key: values.pop(key) for key in feature.record_keys if key in values}
+    if not stored:
         return [] if feature.internal else [(feature.name, "(absent)")]
-    is_whole = len(found) == len(feature.record_keys)
-    if feature.kind is Kind.BOX and is_whole and (text := _boxes([*found.values()])):
+    is_whole = len(stored) == len(feature.record_keys)
+    if feature.kind is Kind.BOX and is_whole and (text := _boxes([*stored.values()])):
         return [(feature.name, text)]
-    return [(key, describe_value(part, facts)) for key, part in found.items()]
+    return [(key, describe_value(numbers, facts)) for key, numbers in stored.items()]
 
 
 def _boxes(sides: Sequence[Sequence[Value]]) -> str:
@@ -310,8 +310,8 @@ def _describe(value: Value, facts: FeatureFacts | None) -> str:
 
 
 def _class_name(value: int, facts: FeatureFacts) -> str:
-    known = 0 <= value < len(facts.classes)
-    return printable(facts.classes[value]) if known else "no such class"
+    exists = 0 <= value < len(facts.classes)
+    return printable(facts.classes[value]) if exists else "no such class"
 
 
 def _tensor_text(feature: Feature, value: bytes) -> str:
@@ -324,9 +324,11 @@ def _tensor_text(feature: Feature, value: bytes) -> str:
     if shape.count(None) == 1 and 0 not in shape:
         # NumPy raises TypeError for types it does not know, such as bfloat16.
         with contextlib.suppress(TypeError):
-            each = np.dtype(feature.dtype).itemsize * math.prod(n for n in shape if n)
-            if len(value) % each == 0:
-                shape[shape.index(None)] = len(value) // each
+            item_bytes = np.dtype(feature.dtype).itemsize * math.prod(
+                n for n in shape if n
+            )
+            if len(value) % item_bytes == 0:
+                shape[shape.index(None)] = len(value) // item_bytes
     return f"{feature.dtype}{shape_text(shape)}, "
 
 
@@ -405,10 +407,10 @@ def record_json(record: Record, facts: Mapping[str, FeatureFacts]) -> dict[str, 
 
 def _json_values(values: Sequence[Value], facts: FeatureFacts | None) -> Any:
     """Returns the values of one key: a list, or one value of a feature with one."""
-    found = [_json_value(value, facts) for value in values]
+    items = [_json_value(value, facts) for value in values]
     if facts is None or facts.feature.is_list or len(facts.feature.record_keys) > 1:
-        return found
-    return found[0] if len(found) == 1 else found
+        return items
+    return items[0] if len(items) == 1 else items
 
 
 def _json_value(value: Value, facts: FeatureFacts | None) -> Any:

@@ -116,14 +116,14 @@ class _Deriving:
         if not storage(path).exists() or not (named or self._overwrite):
             return
         if named and not self._overwrite and storage(path).size_of() == named.bytes:
-            found = google_crc32c.value(storage(path).read_bytes())
-            if found == named.crc32c:
+            crc = google_crc32c.value(storage(path).read_bytes())
+            if crc == named.crc32c:
                 raise taken_name(path)
         storage(path).remove_file()
 
     def add(self, facts: Sequence[FileFacts]) -> None:
         """Notes files that are written."""
-        self._facts |= {each.file: each for each in facts}
+        self._facts |= {file.file: file for file in facts}
 
     def finished(self) -> Manifest:
         """Returns the manifest with what was written."""
@@ -164,28 +164,28 @@ def run(
       TargetError: another index is there already.
       TFRecordError: a file is damaged.
     """
-    found = find_records(path, {})
-    features, left_out = catalogue_features(found.features if catalogue else ())
-    if found.edition.manifest and not output:
+    source = find_records(path, {})
+    features, left_out = catalogue_features(source.features if catalogue else ())
+    if source.edition.manifest and not output:
         with _deriving(
-            os.path.dirname(found.edition.manifest),
+            os.path.dirname(source.edition.manifest),
             version=version,
             overwrite=overwrite,
         ) as work:
-            written, notes = _add_indexes(found, work, text=text)
+            written, notes = _add_indexes(source, work, text=text)
             if catalogue:
-                parts = _add_catalogue(found, features, work)
+                parts = _add_catalogue(source, features, work)
                 written += f", {count_text(parts, 'catalogue part')}"
         _tell(written, [*notes, *left_out], quiet=quiet)
         return 0
-    output = output or _beside(path, found)
-    dataset = os.path.dirname(found.edition.manifest)
+    output = output or _beside(path, source)
+    dataset = os.path.dirname(source.edition.manifest)
     if dataset and storage(absolute(plain(output))).is_inside(dataset):
         raise TargetError(
             f"The folder of a dataset holds only what its manifest names; {output!r} "
             f"is in {dataset!r}. Name another folder with -o."
         )
-    shards = [shard for _, shard in found.shards]
+    shards = [shard for _, shard in source.shards]
     names = [os.path.basename(shard.path) for shard in shards]
     if len(set(names)) < len(names):
         raise UsageError(
@@ -202,7 +202,7 @@ def run(
         f"indexed {count_text(records, 'record')} of {which} in {printable(output)}"
     )
     if catalogue:
-        if not found.edition.manifest:
+        if not source.edition.manifest:
             raise UsageError(
                 f"A catalogue needs a dataset of this program, whose manifest knows "
                 f"the features; {path!r} has none. Convert it first."
@@ -210,7 +210,7 @@ def run(
         folder = os.path.join(output, "catalogue")
         _make(folder)
         path_of = functools.partial(os.path.join, output)
-        facts = _catalogue(found, found.splits, features, path_of, folder)
+        facts = _catalogue(source, source.splits, features, path_of, folder)
         written += f", {count_text(len(facts), 'catalogue part')}"
     _tell(written, [*notes, *left_out], quiet=quiet)
     return 0
@@ -218,14 +218,14 @@ def run(
 
 def _add_indexes(found: Found, work: _Deriving, *, text: bool) -> tuple[str, list[str]]:
     """Adds indexes and the schema; returns what was done, and notes on other files."""
-    text = text or any(each.kind is Kind.IMAGE for each in found.features)
+    text = text or any(feature.kind is Kind.IMAGE for feature in found.features)
     records, notes = _index_all(
         [shard for _, shard in found.shards], work.write, text=text
     )
     for file, data in render_sidecars(work.manifest).derived.items():
         work.write(file, data)
-    place = printable(os.path.dirname(found.edition.manifest))
-    return f"indexed {count_text(records, 'record')} of {place}", notes
+    folder = printable(os.path.dirname(found.edition.manifest))
+    return f"indexed {count_text(records, 'record')} of {folder}", notes
 
 
 def _index_all(
@@ -343,13 +343,13 @@ def _deriving(
       DamageError: the manifest is damaged.
       StorageError: a file could not be written.
     """
-    place = target.at(directory)
-    place.recover()
-    with storing(directory), place.held():
+    there = target.at(directory)
+    there.recover()
+    with storing(directory), there.held():
         seen = storage(os.path.join(directory, MANIFEST_NAME)).look().version
         manifest = target.read_manifest(directory)
-        folder = place.work_path(_WORK, seen="", keeps_work=True)
-        store = place.open_derived(Store(folder), manifest)
+        folder = there.work_path(_WORK, seen="", keeps_work=True)
+        store = there.open_derived(Store(folder), manifest)
         try:
             work = _Deriving(
                 directory, manifest, store, version=version, overwrite=overwrite
@@ -357,7 +357,7 @@ def _deriving(
             yield work
             finished = work.finished()
             if work.has_written or finished != manifest:
-                place.add_derived(store, finished, seen=seen, replaced=work.replaced)
+                there.add_derived(store, finished, seen=seen, replaced=work.replaced)
         except OvertakenError as error:
             raise BusyError(
                 f"The dataset must stay as it was at the start; {directory!r} was "
@@ -365,4 +365,4 @@ def _deriving(
                 f"again."
             ) from error
         finally:
-            place.leave_derived(store)
+            there.leave_derived(store)

@@ -272,8 +272,8 @@ def _account_table(account: Account) -> Table:
     for name, count in account.by_steps.items():
         if count:
             table.add_row(name.replace("_", " "), f"{count:,}", "")
-    for part, counts in account.parts.items():
-        name = printable(part)
+    for kind, counts in account.parts.items():
+        name = printable(kind)
         for word in ("read", "written", "rejected"):
             table.add_row(f"{name} {word}", f"{counts.get(word, 0):,}", "")
         gone = f"{counts.get('gone', 0):,}"
@@ -313,7 +313,7 @@ def _odd_records(summary: FileSummary) -> str:
 def _print_bare(path: str, paths: Sequence[str]) -> None:
     """Prints the forms of all features in files that no manifest names."""
     summaries = [
-        summarize_file(each, allow_empty=is_numbered_shard(each)) for each in paths
+        summarize_file(file, allow_empty=is_numbered_shard(file)) for file in paths
     ]
     records = sum(summary.records for summary in summaries)
     size = sum(summary.bytes for summary in summaries)
@@ -330,9 +330,9 @@ def _print_bare(path: str, paths: Sequence[str]) -> None:
         where = f"{name}, record {form.record:,}"
         table.add_row(form.name, form.text, f"{form.files:,}", where)
     print_table(table)
-    for each, summary in zip(paths, summaries, strict=True):
+    for file, summary in zip(paths, summaries, strict=True):
         if summary.not_examples:
-            print_line(f"{printable(each)}: {_odd_records(summary)}", "red")
+            print_line(f"{printable(file)}: {_odd_records(summary)}", "red")
 
 
 def _variants_table(summary: FileSummary) -> Table:

@@ -58,7 +58,7 @@ def look(plan: Plan) -> Progressed:
     # Until all blocks are read, unfinished files are segments, not shards.
     done, written = _share_written(plan, store, unfinished=read is None or read >= 1)
     images = plan.planned.schema.of_kind(Kind.IMAGE)
-    share = _READ_SHARE if all(each.inline for each in images) else _NAMES_SHARE
+    share = _READ_SHARE if all(image.inline for image in images) else _NAMES_SHARE
     if plan.inline:
         share = 0.0
     if not done:
@@ -145,10 +145,10 @@ class _Looker:
         if time.monotonic() >= self._next:
             # Progress is not worth a failure: the next look may succeed.
             with contextlib.suppress(OSError, StorageError):
-                found = look(self._plan)
+                progress = look(self._plan)
                 # What is published is gone from the work folder.
-                if found.share >= self._seen.share:
-                    self._seen = found
+                if progress.share >= self._seen.share:
+                    self._seen = progress
                 if self._first is None:
                     self._first = self._seen.share
                 # In an object store each receipt is a request.

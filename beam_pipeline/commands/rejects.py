@@ -43,11 +43,11 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
     """
     if reason is not None:
         _check_reason(reason)
-    found = find_rejects(path)
+    rejects = find_rejects(path)
     if reason is None:
-        _show_groups(path, found, as_json)
+        _show_groups(path, rejects, as_json)
     else:
-        _show_list(path, found, reason, limit, as_json)
+        _show_list(path, rejects, reason, limit, as_json)
     return 0
 
 
@@ -62,21 +62,21 @@ def _check_reason(reason: str) -> None:
         raise UsageError(f"--reason must be one of {allowed}; found {reason!r}. {hint}")
 
 
-def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
+def _show_groups(path: str, rejects: EarlierRejects, as_json: bool) -> None:
     counts: collections.Counter[_Group] = collections.Counter()
     examples: dict[_Group, _Rejection] = {}
-    for rejection in found.rejections():
+    for rejection in rejects.rejections():
         group = str(rejection["reason"]), str(rejection.get("part", ""))
         counts[group] += 1
         examples.setdefault(group, rejection)
-    read = None if found.manifest is None else found.manifest.account.read
+    read = None if rejects.manifest is None else rejects.manifest.account.read
     if as_json:
         print_text(json_text(_as_json(path, counts, examples, read)))
         return
     wholes: collections.Counter[str] = collections.Counter()
     for (_, part), count in counts.items():
         wholes[part] += count
-    _print_head(path, wholes, found)
+    _print_head(path, wholes, rejects)
     if counts:
         table = new_table("reason", "count", "share", "example", right=_NUMBERS)
         for (name, part), count in counts.most_common():
@@ -87,7 +87,7 @@ def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
                 _in_words(examples[name, part]),
             )
         print_table(table)
-    _print_notes(path, found)
+    _print_notes(path, rejects)
 
 
 _NUMBERS = ("count", "share", "row", "line")
@@ -115,13 +115,13 @@ def _as_json(
     }
 
 
-def _print_head(path: str, wholes: Mapping[str, int], found: EarlierRejects) -> None:
+def _print_head(path: str, wholes: Mapping[str, int], rejects: EarlierRejects) -> None:
     items = wholes.get("", 0)
     text = f"  {count_text(items, 'item')} rejected"
-    if found.manifest is not None:
+    if rejects.manifest is not None:
         # What is skipped are files and rows alike: a share of both says nothing.
-        skipped = sum(found.manifest.account.skipped.values())
-        read = found.manifest.account.read - skipped
+        skipped = sum(rejects.manifest.account.skipped.values())
+        read = rejects.manifest.account.read - skipped
         text += f" of {read:,} read"
         if read:
             text += f" ({share_text(items, read)})"
@@ -135,32 +135,32 @@ def _print_head(path: str, wholes: Mapping[str, int], found: EarlierRejects) -> 
     print_head(path, text)
 
 
-def _print_notes(path: str, found: EarlierRejects) -> None:
+def _print_notes(path: str, rejects: EarlierRejects) -> None:
     notes = []
-    if found.manifest is not None:
-        kept = [f.file for f in found.manifest.files if is_items_name(f.file)]
+    if rejects.manifest is not None:
+        kept = [f.file for f in rejects.manifest.files if is_items_name(f.file)]
         if kept:
             notes.append(f"the items are kept in {os.path.join(path, kept[0])}")
-        notes += _left_since(path, found)
+        notes += _left_since(path, rejects)
     if notes:
         print_line()
     for note in notes:
         print_line(f"note: {note}")
 
 
-def _left_since(path: str, found: EarlierRejects) -> list[str]:
+def _left_since(path: str, rejects: EarlierRejects) -> list[str]:
     """Returns a note on the rejects of a run that failed after the dataset."""
     left = target.rejects_path(path)
-    if found.manifest is None or not storage(left).is_file():
+    if rejects.manifest is None or not storage(left).is_file():
         return []
     command = f"beam-tfrecord rejects {shlex.quote(left)}"
     return [f"these are the dataset's; a later run has failed, for its own: {command}"]
 
 
 def _show_list(
-    path: str, found: EarlierRejects, reason: str, limit: int, as_json: bool
+    path: str, rejects: EarlierRejects, reason: str, limit: int, as_json: bool
 ) -> None:
-    chosen = (item for item in found.rejections() if item["reason"] == reason)
+    chosen = (item for item in rejects.rejections() if item["reason"] == reason)
     shown: Iterator[_Rejection] = itertools.islice(chosen, limit or None)
     if as_json:
         for item in shown:
@@ -174,7 +174,7 @@ def _show_list(
             print_line(_in_words(item))
         if more := sum(1 for _ in chosen):
             print_line(f"... {more:,} more; --limit 0 lists all")
-    for note in _left_since(path, found):
+    for note in _left_since(path, rejects):
         print_line(f"note: {note}")
 
 

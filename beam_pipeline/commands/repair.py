@@ -80,14 +80,14 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
     if report is not None:
         text = json.dumps(done, indent=1) + "\n"
         report.write(text, done="The repair itself is done.")
-    written = [each for each in done["files"] if "output" in each]
-    repaired = sum(each["status"] == "repaired" for each in written)
-    size = sum(each["skipped_bytes"] for each in written)
+    written = [entry for entry in done["files"] if "output" in entry]
+    repaired = sum(entry["status"] == "repaired" for entry in written)
+    size = sum(entry["skipped_bytes"] for entry in written)
     print_prose(
         f"{printable(target)}: "
-        f"{count_text(sum(each['records'] for each in written), 'record')} in "
+        f"{count_text(sum(entry['records'] for entry in written), 'record')} in "
         f"{count_text(len(written), 'file')}, {repaired:,} of them repaired; skipped "
-        f"{count_text(sum(each['skipped_ranges'] for each in written), 'range')} of "
+        f"{count_text(sum(entry['skipped_ranges'] for entry in written), 'range')} of "
         f"{count_text(size, 'byte')}."
     )
     for note in done["notes"]:
@@ -97,23 +97,23 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
 
 def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
     """Returns the files to repair, and where the output of each goes."""
-    found: Dataset | SingleFile | None = None
+    source_target: Dataset | SingleFile | None = None
     if os.path.exists(os.path.join(source, MANIFEST_NAME)):
         # Shards may be sound where the manifest is damaged.
         with contextlib.suppress(DamageError):
-            found = open_target(source)
-    bare = find_bare_files(source) if found is None else None
+            source_target = open_target(source)
+    bare = find_bare_files(source) if source_target is None else None
     if bare is not None:
         damaged = [SingleFile(path) for path in bare.paths]
     else:
-        found = found or open_target(source)
-        if isinstance(found, SingleFile):
+        source_target = source_target or open_target(source)
+        if isinstance(source_target, SingleFile):
             if os.path.isdir(target):
                 target = os.path.join(target, os.path.basename(source))
-            return [(found, target)]
+            return [(source_target, target)]
         damaged = [
-            SingleFile(found.path(shard.file), facts=shard)
-            for split in found.manifest.splits
+            SingleFile(source_target.path(shard.file), facts=shard)
+            for split in source_target.manifest.splits
             for shard in split.shards
         ]
     if not damaged:
@@ -178,15 +178,15 @@ def _repair(
     before = len(done["skipped"])
     size = 0
 
-    def skipped(found: Skipped) -> None:
+    def skipped(gap: Skipped) -> None:
         nonlocal size
-        size += found.stop - found.start
-        span = {"from": found.start, "to": found.stop, "of": found.of}
-        done["skipped"].append({"file": file.path, **span, "reason": found.kind})
-        where = " of its content" if found.of == "content" else ""
+        size += gap.stop - gap.start
+        span = {"from": gap.start, "to": gap.stop, "of": gap.of}
+        done["skipped"].append({"file": file.path, **span, "reason": gap.kind})
+        where = " of its content" if gap.of == "content" else ""
         print_text(
-            f"skipped  {printable(file.path)}: bytes {found.start:,} to {found.stop:,}"
-            f"{where}: {found.kind}: {DAMAGE_KINDS[found.kind]}"
+            f"skipped  {printable(file.path)}: bytes {gap.start:,} to {gap.stop:,}"
+            f"{where}: {gap.kind}: {DAMAGE_KINDS[gap.kind]}"
         )
 
     try:
@@ -252,10 +252,10 @@ def repair_file(
     path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     ranges = 0
 
-    def add(found: Skipped) -> None:
+    def add(gap: Skipped) -> None:
         nonlocal ranges
         ranges += 1
-        skipped(found)
+        skipped(gap)
 
     fetch, size = _reader_of(source)
     try:
@@ -352,12 +352,12 @@ def _salvage(
     """Writes the sound records; returns the facts of the file."""
     of = "file" if compression is Compression.NONE else "content"
     with TFRecordWriter(sink, compression=compression) as writer:
-        for part in Salvage(fetch, size):
-            if isinstance(part, Skipped):
-                add(dataclasses.replace(part, of=of))
+        for piece in Salvage(fetch, size):
+            if isinstance(piece, Skipped):
+                add(dataclasses.replace(piece, of=of))
                 continue
-            for start in range(part.start, part.stop, _STEP_BYTES):
-                data = fetch(start, min(start + _STEP_BYTES, part.stop))
+            for start in range(piece.start, piece.stop, _STEP_BYTES):
+                data = fetch(start, min(start + _STEP_BYTES, piece.stop))
                 writer.write_framed(data, records=0)
-            writer.write_framed(b"", records=part.records)
+            writer.write_framed(b"", records=piece.records)
     return writer.facts()

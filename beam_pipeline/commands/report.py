@@ -59,10 +59,10 @@ def show_result(
     if account.skipped:
         total = sum(account.skipped.values())
         print_line(f"skipped {total:,} ({counts_text(account.skipped)})")
-    for part, counts in account.parts.items():
+    for kind, counts in account.parts.items():
         if counts["rejected"]:
             print_line(
-                f"rejected {counts['rejected']:,} of {counts['read']:,} {part}: see "
+                f"rejected {counts['rejected']:,} of {counts['read']:,} {kind}: see "
                 f"beam-tfrecord rejects {output}",
                 "red",
             )
@@ -123,15 +123,15 @@ def show_plan(plan: Plan) -> None:
     )
     print_line(f"disk    {_disk(plan)}")
 
-    known = bool(planned.evidence)
-    more = ("present", "range", "examples") if known else ()
+    is_sampled = bool(planned.evidence)
+    more = ("present", "range", "examples") if is_sampled else ()
     features = new_table("feature", "kind", *more)
     for feature in planned.schema.stored:
         kind = kind_text(feature)
         if feature.is_label:
             kind += ", to predict"
-        found = planned.evidence.get(feature.name)
-        facts = _evidence(found, feature) if known else ()
+        evidence = planned.evidence.get(feature.name)
+        facts = _evidence(evidence, feature) if is_sampled else ()
         features.add_row(feature.name, kind, *facts)
     print_table(features)
 

@@ -93,15 +93,15 @@ class ReportFile:
                 file.write(data)
 
 
-def _is_in(path: str, place: str) -> bool:
+def _is_in(path: str, source: str) -> bool:
     """Whether a path is a place or below it, or matches it as a pattern.
 
     A star of this pattern takes slashes, too: rather a report too many is refused.
     """
-    if is_remote(place):
+    if is_remote(source):
         return False
-    pattern = os.path.realpath(place).replace("**/", "*")
-    return storage(path).is_inside(place) or fnmatch.fnmatchcase(path, pattern)
+    pattern = os.path.realpath(source).replace("**/", "*")
+    return storage(path).is_inside(source) or fnmatch.fnmatchcase(path, pattern)
 
 
 def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
         "written": account.written,
         "rejected": dict(account.rejected),
         "skipped": dict(account.skipped),
-        "parts": {part: dict(counts) for part, counts in account.parts.items()},
+        "parts": {kind: dict(counts) for kind, counts in account.parts.items()},
         "image_notes": dict(manifest.image_notes),
         "notes": list(manifest.run.get("notes", [])),
         "seconds": round(seconds, 3),

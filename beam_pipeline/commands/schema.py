@@ -89,21 +89,21 @@ def _with_evidence(planned: PlannedSource) -> PlannedSource:
     table = planned.listing.table()
     columns = {"label": table["label"], "filename": table["origin"]}
     origins = table["origin"].combine_chunks()
-    found = {
+    evidence = {
         feature.name: evidence_of(feature, columns, origins)
         for feature in planned.schema.stored
         if feature.name not in planned.evidence
         and (feature.pattern or feature.source_column in columns)
         and not feature.derived
     }
-    return dataclasses.replace(planned, evidence={**found, **planned.evidence})
+    return dataclasses.replace(planned, evidence={**evidence, **planned.evidence})
 
 
 def _images(stored: Sequence[Feature]) -> str:
     """Returns the image features as the subject of a comment."""
-    found = [f for f in stored if f.kind is Kind.IMAGE]
-    names = [printable(f.name) for f in found]
-    if len(names) == 1 and not found[0].is_list:
+    images_stored = [f for f in stored if f.kind is Kind.IMAGE]
+    names = [printable(f.name) for f in images_stored]
+    if len(names) == 1 and not images_stored[0].is_list:
         return "each image"
     return f"each of {', '.join(names)}, as {names[0]}/height"
 
@@ -130,20 +130,20 @@ def _settings(spec: Spec) -> list[str]:
 def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, str]:
     """Returns role -> name of what is stored of images; "" for what is left out."""
     stored = planned.schema.stored
-    found = [feature for feature in stored if feature.kind is Kind.IMAGE]
+    images_stored = [feature for feature in stored if feature.kind is Kind.IMAGE]
     named = spec.preset != "default" or bool(spec.feature_names)
-    if not found or (planned.images_settled and not named):
+    if not images_stored or (planned.images_settled and not named):
         return {}
-    single = len(found) == 1 and not found[0].is_list
+    single = len(images_stored) == 1 and not images_stored[0].is_list
     names = role_names(spec)
-    known = {f.derived: f.name for f in stored if f.derived}
-    columns = {feature.source_column for feature in found}
+    derived = {f.derived: f.name for f in stored if f.derived}
+    columns = {feature.source_column for feature in images_stored}
     out = {}
     for role, name in names.items():
         if role == "image":
-            out[role] = found[0].name if single else name
-        elif role in known:
-            out[role] = known[role] if single else name
+            out[role] = images_stored[0].name if single else name
+        elif role in derived:
+            out[role] = derived[role] if single else name
         elif is_tree and any(f.name == name for f in stored):
             if role not in _LABEL_ROLES or not spec.labels:
                 out[role] = name
@@ -332,8 +332,8 @@ def _hints(evidence: Evidence, feature: Feature) -> Iterator[str]:
     if feature.kind not in (Kind.TEXT, Kind.LABEL):
         return
     if evidence.near is not None:
-        share, held = near_in_words(evidence.near)
-        yield f"{share}, the others hold {printable(held)}"
+        share, others = near_in_words(evidence.near)
+        yield f"{share}, the others hold {printable(others)}"
     elif feature.kind is Kind.TEXT and evidence.examples:
         if all(re.search(_DATE, text.strip()) for text in evidence.examples):
             yield "or kind: timestamp, if these are dates"

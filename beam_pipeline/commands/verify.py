@@ -144,13 +144,13 @@ def verify_single_file(file: SingleFile) -> Report:
         try:
             with bar.watched(file.path) as source:
                 reader = TFRecordReader(source, allow_empty=file.may_be_empty)
-                found = reader.verify()
+                facts = reader.verify()
         except (TFRecordError, SourceError) as error:
             return Report((_framing_finding(file.path, error),), 1, 0, 0)
         except OSError as error:
             raise _unreadable(file.path, error) from error
     remarks = tuple(_remarks(file.path, reader))
-    return Report(remarks, 1, found.records, found.stored_bytes)
+    return Report(remarks, 1, facts.records, facts.stored_bytes)
 
 
 def verify_bare_files(bare: BareFiles) -> Report:
@@ -174,25 +174,25 @@ def verify_bare_files(bare: BareFiles) -> Report:
 
 def _remarks(path: str, reader: TFRecordReader) -> list[Finding]:
     """Returns what deserves a look in a file that is sound."""
-    found = []
+    texts = []
     stated = {".gz": Compression.GZIP, ".zlib": Compression.ZLIB}.get(
         os.path.splitext(path)[1].lower(), Compression.NONE
     )
     if stated is not reader.compression:
         words = {Compression.NONE: "not compressed"}
         says = words.get(stated, str(stated))
-        found.append(
+        texts.append(
             f"its content is {words.get(reader.compression, str(reader.compression))}, "
             f"its name says {says}: a reader that goes by the name, or TensorFlow "
             f"without the right compression_type, fails."
         )
     if reader.padding_bytes:
-        found.append(
+        texts.append(
             f"{count_text(reader.padding_bytes, 'zero byte')} follow the end of the "
             f"gzip stream: TensorFlow and Beam report an error there. 'repair' "
             f"removes them."
         )
-    out = [Finding(path, "stored", text, is_damage=False) for text in found]
+    out = [Finding(path, "stored", text, is_damage=False) for text in texts]
     if not reader.records:
         text = "holds no record, as some shards do; or its content was lost."
         out.append(Finding(path, "empty", text, is_damage=False))
@@ -225,7 +225,7 @@ def _check_shard(
     """
     try:
         with bar.watched(path) as source:
-            found = verify_file(
+            read = verify_file(
                 *(source,),
                 compression=compression,
                 allow_empty=facts.records == 0,
@@ -238,23 +238,23 @@ def _check_shard(
         return _framing_finding(path, error, facts)
     except OSError as error:
         return Finding(facts.file, "unreadable", f"cannot be read: {error.strerror}.")
-    if (found.stored_bytes, found.crc32c) == (facts.bytes, facts.crc32c) and (
-        found.records,
-        found.payload_bytes,
+    if (read.stored_bytes, read.crc32c) == (facts.bytes, facts.crc32c) and (
+        read.records,
+        read.payload_bytes,
     ) == (facts.records, facts.payload_bytes):
         return None
     numbers = (
-        f"holds {count_text(found.records, 'record')} in "
-        f"{count_text(found.stored_bytes, 'byte')} with CRC32C {found.crc32c:08x}; the "
+        f"holds {count_text(read.records, 'record')} in "
+        f"{count_text(read.stored_bytes, 'byte')} with CRC32C {read.crc32c:08x}; the "
         f"manifest states {facts.records:,} in {facts.bytes:,} with {facts.crc32c:08x}"
     )
-    rival = contents.get((found.stored_bytes, found.crc32c))
+    rival = contents.get((read.stored_bytes, read.crc32c))
     if rival is not None and rival != facts.file:
         meaning = f"It is what the manifest calls {rival!r}"
-    elif change := found.records - facts.records:
+    elif change := read.records - facts.records:
         few_or_many = "many" if change > 0 else "few"
         meaning = f"Its records are sound, but {abs(change):,} too {few_or_many}"
-    elif compression == "none" or found.payload_bytes != facts.payload_bytes:
+    elif compression == "none" or read.payload_bytes != facts.payload_bytes:
         meaning = "Its records are sound, but other ones, or in another order"
     else:
         meaning = "Its records are sound: the same ones compressed again, or other ones"
@@ -319,12 +319,12 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     findings = []
     folder = manifest.folder
     named = {MANIFEST_NAME, folder, *manifest.root_names}
-    found = sorted(set(storage(directory).names_with(DERIVED_FOLDERS)) - named)
+    strangers = sorted(set(storage(directory).names_with(DERIVED_FOLDERS)) - named)
     if folder:
-        place = manifest.path(directory, "").rstrip("/")
-        below = set(storage(place).names_with(DERIVED_FOLDERS))
-        found += (f"{folder}/{n}" for n in sorted(below - set(manifest.file_names)))
-    for name in found:
+        data_folder = manifest.path(directory, "").rstrip("/")
+        below = set(storage(data_folder).names_with(DERIVED_FOLDERS))
+        strangers += (f"{folder}/{n}" for n in sorted(below - set(manifest.file_names)))
+    for name in strangers:
         shard = parse_shard_name(os.path.basename(name), manifest.name)
         if shard is None:
             message = "is not named by the manifest: it was put there by others."
@@ -383,8 +383,8 @@ def _without_manifest(path: str, error: DamageError) -> Report:
         return Report((damage,), 1, 0, 0)
     report = verify_bare_files(bare)
     findings = [
-        dataclasses.replace(each, file=os.path.basename(each.file))
-        for each in report.findings
+        dataclasses.replace(finding, file=os.path.basename(finding.file))
+        for finding in report.findings
     ]
     return dataclasses.replace(
         report, findings=(damage, *findings), files=report.files + 1

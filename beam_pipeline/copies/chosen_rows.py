@@ -192,14 +192,14 @@ def relabelling_of(
             f"{nearest(name, labels)}."
         )
     if not name:
-        found = label_of(dataset.features.values())
-        if found is None and len(labels) != 1:
+        label = label_of(dataset.features.values())
+        if label is None and len(labels) != 1:
             shown = f"several labels: {', '.join(labels)}" if labels else "no label"
             raise UsageError(
                 f"It must be clear whose classes get new names; {dataset.path} has "
                 f"{shown}. Name one with --relabel-feature."
             )
-        name = labels[0] if found is None else found.name
+        name = labels[0] if label is None else label.name
     (facts,) = (each for each in manifest.features if each.feature.name == name)
     changes = class_changes(facts.classes, request.relabel)
     return Relabelling(name, facts.feature.record_keys[0], changes)
@@ -355,7 +355,9 @@ class _Search:
 def _touched(columns: Columns, split: str, relabelling: Relabelling) -> Mask:
     """Returns n bools, true for records with a class that gets another id."""
     classes = columns.dataset.classes[relabelling.feature]
-    names = pa.array([classes[each] for each in relabelling.changes.ids], pa.string())
+    names = pa.array(
+        [classes[number] for number in relabelling.changes.ids], pa.string()
+    )
 
     def changes(values: pa.Array) -> pa.BooleanArray:
         if pa.types.is_dictionary(values.type):

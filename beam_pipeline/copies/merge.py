@@ -68,7 +68,7 @@ def join_datasets(
       DamageError: a dataset is damaged. Nothing was published.
     """
     _check(datasets)
-    place = look_at(directory, datasets, overwrite=overwrite)
+    output = look_at(directory, datasets, overwrite=overwrite)
     classes = _classes(datasets)
     leaks = leak_notes(datasets, read)
     shards = [_Part(dataset, _new_ids(dataset, classes)) for dataset in datasets]
@@ -85,8 +85,8 @@ def join_datasets(
         manifest = _manifest(datasets, written, classes, leaks)
         return with_sidecars(manifest, {}, sources, store)
 
-    decides = ["merge", [each.manifest.digest for each in datasets]]
-    manifest = publish_copy(place, decides, build)
+    decides = ["merge", [source.manifest.digest for source in datasets]]
+    manifest = publish_copy(output, decides, build)
     return Made(manifest, counts[False], counts[True])
 
 
@@ -114,7 +114,7 @@ class _Part:
 def _check(datasets: Sequence[Dataset]) -> None:
     """Raises where datasets do not fit together."""
     first = datasets[0]
-    known = {each.name: each for each in _features(first)}
+    features = {feature.name: feature for feature in _features(first)}
     holders: dict[str, Dataset] = {}
     for other in datasets:
         for digest in (other.manifest.digest, *_merged_in(other.manifest)):
@@ -128,13 +128,13 @@ def _check(datasets: Sequence[Dataset]) -> None:
                 f"{other.directory!r} has {other.manifest.compression!r}. Convert one "
                 f"with --compression."
             )
-        found = {each.name: each for each in _features(other)}
-        for name in dict.fromkeys((*known, *found)):
-            if known.get(name) != found.get(name):
+        others = {feature.name: feature for feature in _features(other)}
+        for name in dict.fromkeys((*features, *others)):
+            if features.get(name) != others.get(name):
                 raise InputError(
                     f"Datasets that are merged must have the same features; {name!r} "
-                    f"is {_said(known.get(name))} in {first.directory!r} and "
-                    f"{_said(found.get(name))} in {other.directory!r}. Convert one "
+                    f"is {_said(features.get(name))} in {first.directory!r} and "
+                    f"{_said(others.get(name))} in {other.directory!r}. Convert one "
                     f"with --drop, or with another kind of this feature."
                 )
 
@@ -145,8 +145,9 @@ def _merged_in(manifest: Manifest) -> list[str]:
     Version 0.2 has noted the last merge only.
     """
     merged = manifest.settings.get("merged", ())
-    own = [str(each["digest"]) for each in merged]
-    return own + [str(digest) for each in merged for digest in each.get("merged", ())]
+    own = [str(source["digest"]) for source in merged]
+    deeper = [str(d) for source in merged for d in source.get("merged", ())]
+    return own + deeper
 
 
 def _twice(digest: str, first: Dataset, second: Dataset) -> str:
@@ -157,12 +158,12 @@ def _twice(digest: str, first: Dataset, second: Dataset) -> str:
             f"as {first.directory!r}. Name each once."
         )
     pairs = ((first, second), (second, first))
-    for whole, part in pairs:
-        if part.manifest.digest == digest:
+    for whole, piece in pairs:
+        if piece.manifest.digest == digest:
             return (
                 f"Datasets that are merged must have records of their own; those of "
-                f"{part.directory!r} are in {whole.directory!r}, which was merged from "
-                f"it. Leave {part.directory!r} out."
+                f"{piece.directory!r} are in {whole.directory!r}, which was merged "
+                f"from it. Leave {piece.directory!r} out."
             )
     return (
         f"Datasets that are merged must have records of their own; "
@@ -185,13 +186,13 @@ def _said(feature: Feature | None) -> str:
 
 def _classes(datasets: Sequence[Dataset]) -> dict[str, tuple[str, ...]]:
     """Returns the class names of each label, those of the first dataset first."""
-    found: dict[str, dict[str, None]] = {}
+    names_of: dict[str, dict[str, None]] = {}
     for dataset in datasets:
         for facts in dataset.manifest.features:
             if facts.feature.kind is Kind.LABEL:
-                names = found.setdefault(facts.feature.name, {})
+                names = names_of.setdefault(facts.feature.name, {})
                 names.update(dict.fromkeys(facts.classes))
-    return {feature: tuple(names) for feature, names in found.items()}
+    return {feature: tuple(names) for feature, names in names_of.items()}
 
 
 def _new_ids(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> _Ids:
@@ -217,24 +218,24 @@ def _split(
 
     Adds to `counts` whether ids of a shard change, and to `sources` where it is from.
     """
-    found = [
-        (part, split, shard)
-        for part in parts
-        for split in part.dataset.manifest.splits
+    written = [
+        (source, split, shard)
+        for source in parts
+        for split in source.dataset.manifest.splits
         if split.name == name
-        for shard in shards_of(part.dataset, split)
+        for shard in shards_of(source.dataset, split)
     ]
     of = parts[0].dataset.manifest
     shards = []
-    for number, (part, split, shard) in enumerate(found):
-        file = str(ShardName(of.name, name, number, len(found), of.compression))
-        ids = part.changed(split) if shard.facts.records else {}
+    for number, (source, split, shard) in enumerate(written):
+        file = str(ShardName(of.name, name, number, len(written), of.compression))
+        ids = source.changed(split) if shard.facts.records else {}
         counts[bool(ids)] += 1
         if ids:
             shard = dataclasses.replace(shard, changed=Changed(shard.kept, ids))
         sources[file] = shard
         shards.append(copied(shard, file, (), store, opened)[0])
-    own = [split for part in parts for split in part.dataset.manifest.splits]
+    own = [split for source in parts for split in source.dataset.manifest.splits]
     return SplitFacts(
         name, tuple(shards), _counts([s for s in own if s.name == name], classes)
     )
@@ -267,23 +268,29 @@ def _manifest(
 ) -> Manifest:
     manifests = [dataset.manifest for dataset in datasets]
     first = manifests[0]
-    records = sum(each.records for each in manifests)
-    shards = [s for each in manifests for split in each.splits for s in split.shards]
-    digests = [each.digest for each in manifests]
+    records = sum(manifest.records for manifest in manifests)
+    shards = [
+        s for manifest in manifests for split in manifest.splits for s in split.shards
+    ]
+    digests = [manifest.digest for manifest in manifests]
     notes: collections.Counter[str] = collections.Counter()
-    for each in manifests:
-        notes.update(each.image_notes)
+    for manifest in manifests:
+        notes.update(manifest.image_notes)
     settings: dict[str, Any] = {
         "merged": [
-            {"name": each.name, "digest": each.digest, "records": each.records}
-            | ({"merged": before} if (before := _merged_in(each)) else {})
-            for each in manifests
+            {
+                "name": manifest.name,
+                "digest": manifest.digest,
+                "records": manifest.records,
+            }
+            | ({"merged": before} if (before := _merged_in(manifest)) else {})
+            for manifest in manifests
         ]
     }
-    keys = {str(each.settings.get("key_column") or "") for each in manifests}
+    keys = {str(manifest.settings.get("key_column") or "") for manifest in manifests}
     if len(keys) == 1 and "" not in keys:
         settings["key_column"] = keys.pop()
-    files = {facts.file for each in manifests for facts in each.files}
+    files = {facts.file for manifest in manifests for facts in manifest.files}
     unnamed = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
     unnamed = unnamed if LABEL_MAP_NAME in files else []
     return Manifest(
@@ -320,10 +327,10 @@ def _facts(
     """Returns what is true of a feature in all datasets."""
     feature = facts.feature
     alike = [f for m in manifests for f in m.features if f.feature.name == feature.name]
-    merged = functools.reduce(Statistics.merge, (each.statistics for each in alike))
+    merged = functools.reduce(Statistics.merge, (other.statistics for other in alike))
     statistics = dataclasses.replace(merged, classes={})
     names = classes.get(feature.name, ())
-    if any(tuple(each.classes) != names for each in alike):
+    if any(tuple(other.classes) != names for other in alike):
         places = {name: number for number, name in enumerate(names)}
         counts: collections.Counter[int] | None = collections.Counter()
         for split in splits:

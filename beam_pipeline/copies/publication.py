@@ -72,8 +72,8 @@ def derived_copies(
       OSError, StorageError: a file cannot be read, or not be written.
     """
     written = _indexes(manifest, sources, store)
-    datasets = {each.dataset.directory: each.dataset for each in sources.values()}
-    catalogues = {path: catalogues_of(each) for path, each in datasets.items()}
+    datasets = {source.dataset.directory: source.dataset for source in sources.values()}
+    catalogues = {path: catalogues_of(source) for path, source in datasets.items()}
     if catalogues and all(catalogues.values()):
         for split in manifest.splits:
             written += _catalogue(manifest, split, sources, catalogues, store)
@@ -102,21 +102,21 @@ def _indexes(
             ]
             if source.is_whole:
                 for form in forms:
-                    known = had[form(source.facts.file)]
+                    index = had[form(source.facts.file)]
                     name = form(facts.file)
                     store.announce(name)
                     copy_whole(
-                        source.dataset.path(known.file),
+                        source.dataset.path(index.file),
                         os.path.join(store.dataset, name),
-                        known,
+                        index,
                         attempts=store.attempts,
                     )
-                    written.append(FileFacts(name, known.bytes, known.crc32c))
+                    written.append(FileFacts(name, index.bytes, index.crc32c))
             elif forms:
                 path = os.path.join(store.dataset, facts.file)
-                found, _ = indexes_of(path, facts.file)
+                contents, _ = indexes_of(path, facts.file)
                 names = [form(facts.file) for form in forms]
-                written += [write_beside(store, name, found[name]) for name in names]
+                written += [write_beside(store, name, contents[name]) for name in names]
     return written
 
 
@@ -136,13 +136,13 @@ def _catalogue(
     store: Store,
 ) -> list[FileFacts]:
     """Writes the parts of the catalogue of one split; returns their facts."""
-    found = [
+    of_shards = [
         catalogues[sources[facts.file].dataset.directory][sources[facts.file].split]
         for facts in split.shards
     ]
-    if not found:
+    if not of_shards:
         return []
-    everywhere = set.intersection(*(set(each.schema.names) for each in found))
+    everywhere = set.intersection(*(set(each.schema.names) for each in of_shards))
     features, _ = catalogue_features(
         [facts.feature for facts in manifest.features], texts=True
     )
@@ -165,7 +165,7 @@ def _catalogue(
 
     def rows_of(number: int) -> Iterator[Mapping[str, pa.Array]]:
         facts = split.shards[number]
-        source, catalogue = sources[facts.file], found[number]
+        source, catalogue = sources[facts.file], of_shards[number]
         return _rows(number, facts, source, catalogue, features, schema, store)
 
     records = [facts.records for facts in split.shards]
@@ -188,9 +188,9 @@ def _rows(
     first, stop = source.first, source.first + source.facts.records
     own = [name for name in schema.names if name in OWN_COLUMNS and name != "_shard"]
     if source.is_whole:
-        known = {f.feature.name: f for f in source.dataset.manifest.features}
+        facts_of = {f.feature.name: f for f in source.dataset.manifest.features}
         typed = [
-            dataclasses.replace(each, vocabulary=tuple(known[each.name].classes))
+            dataclasses.replace(each, vocabulary=tuple(facts_of[each.name].classes))
             if each.kind is Kind.LABEL
             else each
             for each in features
@@ -289,14 +289,14 @@ def look_at(directory: str, sources: Sequence[Dataset], *, overwrite: bool) -> P
 
 
 def publish_copy(
-    place: Place,
+    output: Place,
     decides: object,
     build: Callable[[Store], Manifest],
 ) -> Manifest:
     """Builds a dataset in a work folder and publishes it, whole or not at all.
 
     Args:
-      place: the target, as `look_at` has returned it.
+      output: the target, as `look_at` has returned it.
       decides: JSON of all that decides the dataset's bytes.
       build: writes the files into a store's `dataset`; returns the manifest, whose
         `run` is to be completed.
@@ -305,7 +305,7 @@ def publish_copy(
       TargetError: another run is at work there.
       CommitError: the target has changed meanwhile. Nothing was published.
     """
-    directory, seen = place.directory, place.seen
+    directory, seen = output.directory, output.seen
     text = json.dumps([decides, deciding_versions()]).encode()
     job = hashlib.blake2b(text, digest_size=16).hexdigest()
     there = target.at(directory)
@@ -320,7 +320,7 @@ def publish_copy(
             folders.make(store.dataset)
         try:
             manifest = build(store)
-            run = _run(manifest, place, job)
+            run = _run(manifest, output, job)
             manifest = dataclasses.replace(manifest, run=run)
             there.publish(store, manifest, seen=seen)
         except BaseException as error:
@@ -340,10 +340,10 @@ def publish_copy(
     return manifest
 
 
-def _run(manifest: Manifest, place: Place, job: str) -> dict[str, Any]:
+def _run(manifest: Manifest, output: Place, job: str) -> dict[str, Any]:
     return {
         **manifest.run,
-        "started": place.started,
+        "started": output.started,
         "finished": _now(),
         "job": job,
         "versions": {"python": platform.python_version(), _MAKER: __version__},
@@ -378,9 +378,9 @@ def with_sidecars(
       store: where the files go.
     """
     sidecars = render_sidecars(manifest, label_map)
-    named = [write_beside(store, *each) for each in sidecars.files.items()]
+    named = [write_beside(store, *sidecar) for sidecar in sidecars.files.items()]
     readers_files = [
-        *(write_beside(store, *each) for each in sidecars.derived.items()),
+        *(write_beside(store, *sidecar) for sidecar in sidecars.derived.items()),
         *derived_copies(manifest, sources, store),
     ]
     derived = tuple(

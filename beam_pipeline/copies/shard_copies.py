@@ -33,8 +33,8 @@ Facts = dict[str, Statistics]
 def add_facts(facts: Facts, more: Mapping[str, Statistics]) -> None:
     """Adds what is known of other records."""
     for name, statistics in more.items():
-        known = facts.get(name)
-        facts[name] = statistics if known is None else known.merge(statistics)
+        before = facts.get(name)
+        facts[name] = statistics if before is None else before.merge(statistics)
 
 
 def summarized(
@@ -50,16 +50,21 @@ def summarized(
     Raises:
       ExampleError: a record does not hold what a feature must.
     """
-    types = {key: kind for each in features for key, kind in record_types(each).items()}
+    types = {
+        key: kind for feature in features for key, kind in record_types(feature).items()
+    }
     decoded = decode(payloads, types)
     if decoded.refused:
-        place, _, message = min(decoded.refused)
-        record = payloads.first_record + place
+        row, _, message = min(decoded.refused)
+        record = payloads.first_record + row
         raise ExampleError(
             f"{path}: example {record:,}: {message}. Verify the dataset, and convert "
             f"it again."
         )
-    return {each.name: summarize_feature(each, decoded.columns) for each in features}
+    return {
+        feature.name: summarize_feature(feature, decoded.columns)
+        for feature in features
+    }
 
 
 def with_new_ids(
@@ -325,9 +330,9 @@ def _write(
             records += stop - first
         elif what[first] == 2:
             flush()
-            for place in range(first, stop):
-                record = payloads.payload(place)
-                if changed is not None and change[place]:
+            for row in range(first, stop):
+                record = payloads.payload(row)
+                if changed is not None and change[row]:
                     for key, ids in changed.ids.items():
                         record = replaced_ids(record, key, ids)
                 writer.write(record)

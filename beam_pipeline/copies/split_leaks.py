@@ -43,17 +43,17 @@ def leak_notes(
       DamageError: a record is damaged.
     """
     image = _image_of(datasets[0])
-    held = [split for d in datasets for split in d.manifest.splits if split.records]
-    names = tuple(usual_order({split.name for split in held}))
+    filled = [split for d in datasets for split in d.manifest.splits if split.records]
+    names = tuple(usual_order({split.name for split in filled}))
     if image is None or len(names) < 2:
         return []
-    size = sum(split.bytes for split in held)
-    if size > _MOST_BYTES or any(is_remote(each.directory) for each in datasets):
+    size = sum(split.bytes for split in filled)
+    if size > _MOST_BYTES or any(is_remote(dataset.directory) for dataset in datasets):
         return [
             f"images of different splits were not compared: that reads "
             f"{size_text(size)}. 'report' compares samples of them"
         ]
-    opened = [open_dataset(each.directory) for each in datasets]
+    opened = [open_dataset(dataset.directory) for dataset in datasets]
     parts = [
         (rows, name, _fingerprints(rows, name, image.name, read))
         for rows in opened
@@ -65,14 +65,14 @@ def leak_notes(
         [np.full(len(p), names.index(name), np.int16) for _, name, p in parts]
     )
     shared = find_shared(values, splits, count=len(names)).without([_MISSING])
-    found = _compared(parts, shared, image.name)
-    shared = shared.without([value for value, same in found.items() if not same])
+    compared = _compared(parts, shared, image.name)
+    shared = shared.without([value for value, same in compared.items() if not same])
     leaks = Leaks(
         Subject.IMAGE,
         items=len(shared.values),
         pairs=shared.pairs(names),
-        examples=tuple([same for same in found.values() if same][:_EXAMPLES]),
-        confirmed=len(found) < _COMPARED,
+        examples=tuple([same for same in compared.values() if same][:_EXAMPLES]),
+        confirmed=len(compared) < _COMPARED,
     )
     return SplitFindings(leaks=(leaks,)).warnings()
 
@@ -80,8 +80,8 @@ def leak_notes(
 def _image_of(dataset: Dataset) -> Feature | None:
     """Returns the image of a record; None where there is none, or a list."""
     features = [facts.feature for facts in dataset.manifest.features]
-    found = (f for f in features if f.kind is Kind.IMAGE and not f.is_list)
-    return next(found, None)
+    images = (f for f in features if f.kind is Kind.IMAGE and not f.is_list)
+    return next(images, None)
 
 
 def _fingerprints(
@@ -106,20 +106,22 @@ def _compared(
 ) -> dict[int, tuple[Place, ...]]:
     """Returns fingerprint -> places of equal images, one of each split; () for none."""
     few = shared.values[:_COMPARED]
-    known: dict[int, dict[bytes, dict[str, Place]]] = {v: {} for v in few.tolist()}
+    contents_of: dict[int, dict[bytes, dict[str, Place]]] = {
+        v: {} for v in few.tolist()
+    }
     for rows, split, prints in parts:
         name = next((n for n, f in rows.features.items() if names_files(f)), "")
         view = rows[split].select([image, name] if name else [image])
         for position in np.flatnonzero(np.isin(prints, few)).tolist():
             row = view[position]
-            place = (
+            example = (
                 Place(split, str(row[name]), 0)
                 if name and row[name]
                 else Place(split, rows.path, position)
             )
-            equal = known[int(prints[position])].setdefault(bytes(row[image]), {})
-            equal.setdefault(split, place)
+            equal = contents_of[int(prints[position])].setdefault(bytes(row[image]), {})
+            equal.setdefault(split, example)
     return {
         value: next((tuple(c.values()) for c in contents.values() if len(c) > 1), ())
-        for value, contents in known.items()
+        for value, contents in contents_of.items()
     }

@@ -77,7 +77,7 @@ def make_subset(
       InputError: no record is left.
       DamageError: the dataset is damaged. Nothing was published.
     """
-    place = look_at(directory, [dataset], overwrite=overwrite)
+    there = look_at(directory, [dataset], overwrite=overwrite)
     rows = open_dataset(dataset.directory, labels="names")
     columns = Columns(rows, catalogues_of(dataset))
     request = _with_key(request, dataset.manifest, columns)
@@ -110,7 +110,7 @@ def make_subset(
         return with_sidecars(manifest, label_map, sources, store)
 
     decides = [dataset.manifest.digest, request.to_json()]
-    manifest = publish_copy(place, decides, build)
+    manifest = publish_copy(there, decides, build)
     whole = sum(shard.is_whole for shard in shards)
     return Made(manifest, whole, len(shards) - whole)
 
@@ -208,12 +208,12 @@ def _with_key(request: Request, manifest: Manifest, columns: Columns) -> Request
     key = str(manifest.settings.get("key_column") or "")
     if _KEY in columns.names:
         dropped = dataclasses.replace(dropped, feature=_KEY)
-    known = {
+    by_column = {
         facts.feature.column or facts.feature.name: facts for facts in manifest.features
     }
-    if key not in known:
+    if key not in by_column:
         return request
-    feature = known[key].feature.name
+    feature = by_column[key].feature.name
     return dataclasses.replace(
         request, dropped=dataclasses.replace(dropped, feature=feature)
     )

@@ -182,17 +182,17 @@ def find_bare_files(path: str) -> BareFiles | None:
       UsageError: there is none, or the folder cannot be read.
     """
     if storage(path).is_folder():
-        found = _listed(path)
+        paths_listed = _listed(path)
         is_folder = True
     elif storage(path).is_pattern():
-        found = storage(path).expand()
+        paths_listed = storage(path).expand()
         is_folder = False
     else:
         return None
-    paths = tuple(each for each in found if _is_tfrecord(each))
+    paths = tuple(name for name in paths_listed if _is_tfrecord(name))
     if not paths:
         what = "folder" if is_folder else "pattern"
-        some = "1 file" if len(found) == 1 else f"{len(found):,} files"
+        some = "1 file" if len(paths_listed) == 1 else f"{len(paths_listed):,} files"
         advice = _what_else(path)
         raise UsageError(
             f"A {what} must have TFRecord files; {path!r} has none. {advice}"
@@ -288,16 +288,16 @@ def _check_format(path: str) -> None:
             f"There must be a dataset or a TFRecord file; {path!r} is a list of "
             f"rejects. Use 'beam-tfrecord rejects {shlex.quote(path)}'."
         )
-    if not (found := _claimed([os.path.basename(path)], os.path.dirname(path))):
+    if not (claim := _claimed([os.path.basename(path)], os.path.dirname(path))):
         return
     if not is_frame_header(_head(path)[:HEADER_BYTES]):
         source = path
-        if found == "images":
+        if claim == "images":
             # A tree of images is converted as a whole.
             source = "FOLDER"
         raise UsageError(
             f"There must be a dataset or a TFRecord file; {path!r} is of another "
-            f"format: {FORMATS[found].title}. {_commands(source)}"
+            f"format: {FORMATS[claim].title}. {_commands(source)}"
         )
 
 
@@ -310,7 +310,7 @@ def _what_else(path: str) -> str:
     if storage(path).is_folder():
         names = list(_names_below(path))
     else:
-        names = [os.path.basename(each) for each in storage(path).expand()]
+        names = [os.path.basename(file) for file in storage(path).expand()]
     datasets = sorted(
         os.path.join(path, os.path.dirname(name))
         for name in names
@@ -320,9 +320,9 @@ def _what_else(path: str) -> str:
         shown = first_few([*map(repr, datasets)], _SHOWN_DATASETS)
         return f"Datasets are below it: {shown}."
     root = path if storage(path).is_folder() else os.path.dirname(path)
-    if not (found := _claimed(names, root)):
+    if not (claim := _claimed(names, root)):
         return ""
-    return f"What it holds is of another format: {FORMATS[found].title}. " + _commands(
+    return f"What it holds is of another format: {FORMATS[claim].title}. " + _commands(
         path
     )
 
@@ -339,13 +339,13 @@ def _commands(source: str) -> str:
 def _claimed(names: list[str], root: str) -> str:
     """Returns the format that takes one of the files; empty for none, and TFRecord."""
     try:
-        found = claimed_by(
+        claim = claimed_by(
             [(name, 0) for name in names],
             lambda name: _head(os.path.join(root, name)),
         )
     except UsageError:
         return ""
-    return "" if found == "tfrecord" else found
+    return "" if claim == "tfrecord" else claim
 
 
 def _head(path: str) -> bytes:

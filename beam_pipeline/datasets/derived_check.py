@@ -84,10 +84,12 @@ class ShardCheck:
 def _first_other(data: bytes, expected: bytes, *, is_text: bool) -> int:
     """Returns the first record of which an index says something else."""
     size = min(len(data), len(expected))
-    one, other = (np.frombuffer(each, np.uint8, size) for each in (data, expected))
+    one, other = (
+        np.frombuffer(content, np.uint8, size) for content in (data, expected)
+    )
     differs = np.flatnonzero(one != other)
-    place = int(differs[0]) if len(differs) else size
-    return expected[:place].count(b"\n") if is_text else place // 8
+    offset = int(differs[0]) if len(differs) else size
+    return expected[:offset].count(b"\n") if is_text else offset // 8
 
 
 class DerivedChecks:
@@ -155,8 +157,8 @@ class DerivedChecks:
     def _parts_of(self, split: SplitFacts) -> tuple[str, ...]:
         # All derived files are looked through for it: not once for each shard.
         if split.name not in self._parts:
-            found = self._dataset.manifest.catalogue_parts(split.name)
-            self._parts[split.name] = found
+            parts = self._dataset.manifest.catalogue_parts(split.name)
+            self._parts[split.name] = parts
         return self._parts[split.name]
 
     def _catalogue(self, split: SplitFacts) -> "CatalogueCheck | None":

@@ -115,7 +115,7 @@ def _summarize(
     compression = detect(file.peek(HEADER_BYTES)[:HEADER_BYTES], path=path)
     reader = TFRecordReader(file, allow_empty=allow_empty)
     shortest, longest = sys.maxsize, 0
-    found: dict[tuple[str, str], Variant] = {}
+    by_name: dict[tuple[str, str], Variant] = {}
     failed, first_failed, odd = 0, -1, b""
     for batch in reader.batches():
         shortest = min(shortest, int(batch.lengths.min()))
@@ -123,12 +123,12 @@ def _summarize(
         variants, wrong = _summarize_batch(batch)
         for variant in variants:
             key = (variant.name, variant.type)
-            found[key] = found[key].merge(variant) if key in found else variant
+            by_name[key] = by_name[key].merge(variant) if key in by_name else variant
         if wrong and not failed:
             first_failed = wrong[0]
             odd = batch.payload(first_failed - batch.first_record)
         failed += len(wrong)
-    if failed and not found:
+    if failed and not by_name:
         check_kind(odd, f"record {first_failed:,} of {path}")
     return FileSummary(
         records=reader.records,
@@ -136,7 +136,7 @@ def _summarize(
         compression=str(compression),
         shortest=min(shortest, longest),
         longest=longest,
-        variants=tuple(found[key] for key in sorted(found)),
+        variants=tuple(by_name[key] for key in sorted(by_name)),
         not_examples=failed,
         first_not_example=first_failed,
         first_kind=other_message(odd),
@@ -152,23 +152,25 @@ def _summarize_batch(batch: PayloadBatch) -> tuple[list[Variant], list[int]]:
         return _variants(decode_examples(batch), batch.first_record), []
     except ExampleError:
         pass
-    found: list[Variant] = []
+    variants: list[Variant] = []
     wrong = []
     for number, payload in enumerate(batch.to_list(), batch.first_record):
         try:
-            found += _variants(decode_examples([payload]), number)
+            variants += _variants(decode_examples([payload]), number)
         except ExampleError:
             wrong.append(number)
-    return found, wrong
+    return variants, wrong
 
 
 def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
     """Returns one variant for each column that has a value."""
-    found = []
+    variants = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         present = len(column) - column.null_count
         if pa.types.is_null(field.type):
-            found.append(Variant(field.name, "none", first_record, Statistics(), 0, 0))
+            variants.append(
+                Variant(field.name, "none", first_record, Statistics(), 0, 0)
+            )
             continue
         fewest = most = 1
         values = column
@@ -184,7 +186,7 @@ def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
         else:
             summary = summarize(values)
         sample = values.drop_null()[0].as_py() if is_bytes and _any(values) else b""
-        found.append(
+        variants.append(
             Variant(
                 name=field.name,
                 type=_TYPE_NAMES.get(kind, kind),
@@ -196,7 +198,7 @@ def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
                 all_text=is_bytes and _is_utf8(values),
             )
         )
-    return found
+    return variants
 
 
 def _any(values: pa.Array) -> bool:
@@ -238,17 +240,17 @@ class Form:
 
 def forms(summaries: Sequence[FileSummary]) -> list[Form]:
     """Returns all forms of all features of several files, by name and form."""
-    found: dict[tuple[str, str], Form] = {}
+    by_text: dict[tuple[str, str], Form] = {}
     names = {variant.name for each in summaries for variant in each.variants}
     for number, summary in enumerate(summaries):
         seen = [(v.name, _text(v, summary), v.first_record) for v in summary.variants]
         absent = names - {variant.name for variant in summary.variants}
         seen += [(name, "absent", 0) for name in absent]
         for name, text, record in seen:
-            before = found.get((name, text)) or Form(name, text, 0, number, record)
+            before = by_text.get((name, text)) or Form(name, text, 0, number, record)
             after = dataclasses.replace(before, files=before.files + 1)
-            found[name, text] = after
-    return [found[key] for key in sorted(found)]
+            by_text[name, text] = after
+    return [by_text[key] for key in sorted(by_text)]
 
 
 def _text(variant: Variant, summary: FileSummary) -> str:

@@ -179,7 +179,7 @@ class _ClassTable:
 
 
 def _first_names(names: Sequence[str]) -> str:
-    shown = ", ".join(shortened(each, 40) for each in names[:_MOST_MISSING])
+    shown = ", ".join(shortened(name, 40) for name in names[:_MOST_MISSING])
     more = len(names) - _MOST_MISSING
     return f"{shown} and {more:,} more" if more > 0 else shown
 
@@ -211,26 +211,26 @@ def _charts(
                 for split, some in counted[name].counts.items()
                 if split in columns
             }
-            found = describe_counts(by_name, rows)
+            values = describe_counts(by_name, rows)
         else:
-            found = describe(facts.feature, columns, compared)
-        charts.append(Chart(facts, found, _plot(manifest, name, found), most))
+            values = describe(facts.feature, columns, compared)
+        charts.append(Chart(facts, values, _plot(manifest, name, values), most))
     return charts
 
 
-def _plot(manifest: Manifest, name: str, found: Distribution) -> str:
-    if found.histogram is None:
+def _plot(manifest: Manifest, name: str, values: Distribution) -> str:
+    if values.histogram is None:
         return ""
     order = [split.name for split in manifest.splits]
-    colours = [order.index(split) % _COLOURS for split in found.histogram.counts]
+    colours = [order.index(split) % _COLOURS for split in values.histogram.counts]
     title = html.escape(f"Histogram of {shortened(name)}")
-    return overlay(found.histogram, colours, title)
+    return overlay(values.histogram, colours, title)
 
 
 def _programs(dataset: Dataset) -> list[tuple[str, str, str]]:
     """Returns of each library its name, and a program or why there is none."""
     facts = Facts(dataset.directory, dataset.manifest)
-    found = []
+    programs = []
     for reader in READERS:
         try:
             code, note = program(reader, facts), ""
@@ -238,8 +238,8 @@ def _programs(dataset: Dataset) -> list[tuple[str, str, str]]:
             code, note = "", str(error)
         if len(code) > _MOST_CODE:
             code, note = "", "The program is too long for this page."
-        found.append((reader, printable(code, keep="\n"), printable(note)))
-    return found
+        programs.append((reader, printable(code, keep="\n"), printable(note)))
+    return programs
 
 
 @functools.cache
@@ -307,7 +307,7 @@ def _rejected_of(dataset: Dataset) -> list[_Rejected]:
 
 
 def _pictures_of_rejects(dataset: Dataset) -> Mapping[str, list[Thumbnail]]:
-    found: dict[str, list[Thumbnail]] = {}
+    drawn: dict[str, list[Thumbnail]] = {}
     left = _MOST_ITEMS
     for facts in dataset.manifest.files:
         if not is_items_name(facts.file):
@@ -315,13 +315,13 @@ def _pictures_of_rejects(dataset: Dataset) -> Mapping[str, list[Thumbnail]]:
         with storage(dataset.path(facts.file)).opened() as file:
             for record in TFRecordReader(file, allow_empty=True):
                 if not left:
-                    return found
+                    return drawn
                 left -= 1
                 with contextlib.suppress(ExampleError, KeyError, IndexError):
                     item = parse_example(record)
-                    some = found.setdefault(bytes(item["reason"][0]).decode(), [])
+                    some = drawn.setdefault(bytes(item["reason"][0]).decode(), [])
                     data = item.get("bytes", ())
                     if len(some) < _REJECT_PICTURES and data:
                         picture = draw(bytes(data[0]))
                         some += [picture] if picture else []
-    return found
+    return drawn

@@ -140,11 +140,11 @@ def overlay(histogram: Histogram, colours: Sequence[int], title: str) -> str:
     ]
     # All bins are equally wide.
     xs = np.linspace(0, _WIDTH, len(histogram.edges))
-    top = max(float(each.max()) for each in shares) or 1.0
+    top = max(float(heights.max()) for heights in shares) or 1.0
     paths = []
-    for number, (each, colour) in enumerate(zip(shares, colours, strict=False)):
+    for number, (heights, colour) in enumerate(zip(shares, colours, strict=False)):
         style = "line" if number else "area"
-        path = _steps(xs, _HEIGHT - each / top * (_HEIGHT - 4))
+        path = _steps(xs, _HEIGHT - heights / top * (_HEIGHT - 4))
         paths.append(f'<path class="{style} c{colour}" d="{path}"/>')
     return (
         f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
@@ -302,17 +302,17 @@ def describe_counts(
       by_value: whether values are shown in their own order.
     """
     totals: collections.Counter[str] = collections.Counter()
-    for each in counts.values():
-        totals.update(each)
+    for by_category in counts.values():
+        totals.update(by_category)
     ranked = sorted(totals, key=lambda v: (v,) if by_value else (-totals[v], v))
     shown = ranked[:_SHOWN_VALUES]
     values = {
-        name: {value: each.get(value, 0) for value in shown}
-        for name, each in counts.items()
+        name: {value: by_category.get(value, 0) for value in shown}
+        for name, by_category in counts.items()
     }
     others = {
-        name: sum(each.values()) - sum(values[name].values())
-        for name, each in counts.items()
+        name: sum(by_category.values()) - sum(values[name].values())
+        for name, by_category in counts.items()
     }
     frequent = Frequent(values, others, len(totals)) if totals else None
     return Distribution("", rows, {}, None, frequent, 0)

@@ -70,8 +70,8 @@ def share_of_each(classes: int, splits: int) -> tuple[int, int]:
     """
     splits = max(splits, 1)
     shown = min(classes, _MOST_CLASSES, MOST_THUMBNAILS // splits)
-    each = MOST_THUMBNAILS // max(shown * splits, 1)
-    return shown, max(min(each, _MOST_EACH), 1)
+    most = MOST_THUMBNAILS // max(shown * splits, 1)
+    return shown, max(min(most, _MOST_EACH), 1)
 
 
 def chosen(
@@ -255,7 +255,7 @@ class _Reader:
         if not self._label or row[self._label] is None:
             return ""
         ids = np.ravel(row[self._label]).tolist()
-        names = dict.fromkeys(self._classes.get(each, str(each)) for each in ids)
+        names = dict.fromkeys(self._classes.get(number, str(number)) for number in ids)
         return ", ".join(names)
 
 
@@ -278,24 +278,24 @@ def pictures(
         most, each = share_of_each(len(counts.names), len(samples))
         shown = sorted(ends_of(counts.totals, most))
         names, totals = [*counts.names], counts.totals
-    found: dict[str, dict[int, list[Picture]]] = {}
-    wanted = np.array(shown, np.int64)
+    by_split: dict[str, dict[int, list[Picture]]] = {}
+    numbers_shown = np.array(shown, np.int64)
     for sample in samples:
         rows, classes = _rows_of_classes(sample, counts)
-        is_wanted = np.isin(classes, wanted)
+        is_wanted = np.isin(classes, numbers_shown)
         places = chosen(sample.fingerprints, rows[is_wanted], classes[is_wanted], each)
         positions = np.unique(np.concatenate([np.empty(0, np.int64), *places.values()]))
         numbers = sample.positions[positions].tolist()
         read = zip(positions.tolist(), reader.read(sample.split, numbers), strict=True)
         by_row = dict(read)
-        found[sample.split] = {
+        by_split[sample.split] = {
             n: [by_row[row] for row in rows.tolist()] for n, rows in places.items()
         }
     return [
         PictureClass(
             names[n],
             totals[n],
-            {s.split: found[s.split].get(n, []) for s in samples},
+            {s.split: by_split[s.split].get(n, []) for s in samples},
         )
         for n in shown
     ]
@@ -310,8 +310,8 @@ def _rows_of_classes(sample: Sample, counts: ClassCounts | None) -> tuple[Longs,
     if not len(column):
         return every, every
     column, parents = values_and_rows(column)
-    known = pa.array(counts.ids, column.type)
-    numbers = pc.index_in(column, known, skip_nulls=True)
+    ids = pa.array(counts.ids, column.type)
+    numbers = pc.index_in(column, ids, skip_nulls=True)
     valid = numbers.is_valid().to_numpy(zero_copy_only=False)
     classes = numbers.drop_null().cast(pa.int64()).to_numpy()
     pairs = np.unique(np.stack((parents[valid], classes)), axis=1)
@@ -336,16 +336,16 @@ def equal_images(
     prints, times = np.unique(every, return_counts=True)
     shared = prints[times > 1]
     reader = _Reader(dataset, image, counts)
-    found = []
+    groups = []
     for fingerprint in shared[:_MOST_EQUAL]:
         places = []
-        for known, rows, number in firsts:
-            place = int(np.searchsorted(known, fingerprint))
-            if place < len(known) and known[place] == fingerprint:
+        for values, rows, number in firsts:
+            at = int(np.searchsorted(values, fingerprint))
+            if at < len(values) and values[at] == fingerprint:
                 sample = samples[number]
-                places.append((sample.split, int(sample.positions[rows[place]])))
-        contents = {reader.data(split, [place])[0] for split, place in places}
+                places.append((sample.split, int(sample.positions[rows[at]])))
+        contents = {reader.data(split, [at])[0] for split, at in places}
         if len(contents) == 1:
-            same = [next(reader.read(split, [place])) for split, place in places]
-            found.append(Equal(same, len({each.label for each in same}) > 1))
-    return found, len(shared)
+            same = [next(reader.read(split, [at])) for split, at in places]
+            groups.append(Equal(same, len({each.label for each in same}) > 1))
+    return groups, len(shared)

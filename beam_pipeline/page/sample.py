@@ -50,7 +50,7 @@ class Sample:
 
 def image_of(manifest: Manifest) -> Feature | None:
     """Returns the first image that records have; None for none."""
-    images = (each.feature for each in manifest.features)
+    images = (facts.feature for facts in manifest.features)
     return next((e for e in images if e.kind is Kind.IMAGE and not e.internal), None)
 
 
@@ -83,7 +83,7 @@ def sample_split(dataset: OpenDataset, manifest: Manifest, split: SplitFacts) ->
 
 def _positions(manifest: Manifest, split: SplitFacts) -> list[tuple[int, int]]:
     """Returns the ranges of records that are sampled, one for each shard."""
-    shards = sum(len(each.shards) for each in manifest.splits)
+    shards = sum(len(facts.shards) for facts in manifest.splits)
     budget = _BYTES[image_of(manifest) is not None] // max(shards, 1)
     ranges, start = [], 0
     for shard in split.shards:
@@ -163,7 +163,7 @@ class ClassCounts:
     @property
     def totals(self) -> list[int]:
         """Of each class, over all splits."""
-        return [sum(each) for each in zip(*self.counts.values(), strict=True)]
+        return [sum(counts) for counts in zip(*self.counts.values(), strict=True)]
 
     def imbalance(self, split: str) -> float | None:
         """Returns largest / smallest class of a split, of those that it has."""
@@ -183,7 +183,7 @@ class ClassCounts:
 
 def class_counts(manifest: Manifest) -> list[ClassCounts]:
     """Returns the counts of each label in the manifest, the one to predict first."""
-    found = []
+    tables = []
     for facts in manifest.features:
         name = facts.feature.name
         counted = {
@@ -201,8 +201,8 @@ def class_counts(manifest: Manifest) -> list[ClassCounts]:
             s.name: [counted.get(s.name, {}).get(each, 0) for each in names]
             for s in manifest.splits
         }
-        found.append(ClassCounts(facts, names, counts))
-    return sorted(found, key=lambda each: not each.facts.feature.is_label)
+        tables.append(ClassCounts(facts, names, counts))
+    return sorted(tables, key=lambda each: not each.facts.feature.is_label)
 
 
 def object_counts(
@@ -238,9 +238,9 @@ def object_counts(
 
 def counts_of(column: pa.Array) -> dict[str, int]:
     """Returns how often each value occurs, by its text; of lists, each item."""
-    found = pc.value_counts(values_and_rows(column)[0].drop_null())
-    texts = pc.cast(found.field("values"), pa.string()).to_pylist()
-    return dict(zip(texts, found.field("counts").to_pylist(), strict=True))
+    counts = pc.value_counts(values_and_rows(column)[0].drop_null())
+    texts = pc.cast(counts.field("values"), pa.string()).to_pylist()
+    return dict(zip(texts, counts.field("counts").to_pylist(), strict=True))
 
 
 def ends_of(totals: Sequence[int], most: int) -> list[int]:

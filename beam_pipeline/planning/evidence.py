@@ -126,14 +126,14 @@ def rounding_notes(evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
 
 
 def _head(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Array:
-    part = column.slice(0, _ROWS_OF_LARGE if feature.kind in _LARGE else _ROWS)
-    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
+    head = column.slice(0, _ROWS_OF_LARGE if feature.kind in _LARGE else _ROWS)
+    return head.combine_chunks() if isinstance(head, pa.ChunkedArray) else head
 
 
 def _examples(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
     def text(value: pa.Scalar) -> str:
-        found = python_value(value, items=EXAMPLE_ITEMS)
-        return _text(found, are_paths=are_paths)
+        shown_value = python_value(value, items=EXAMPLE_ITEMS)
+        return _text(shown_value, are_paths=are_paths)
 
     return first_distinct(values.slice(0, _ROWS_OF_LARGE), text)
 
@@ -142,7 +142,7 @@ def _text(value: object, *, are_paths: bool) -> str:
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path") or ""
     if are_paths and isinstance(value, list):
-        value = [without_access(str(each)) for each in value]
+        value = [without_access(str(path)) for path in value]
     elif are_paths and isinstance(value, str):
         value = without_access(value)
     return example_text(value)
@@ -217,10 +217,10 @@ def _note(feature: Feature, facts: Evidence) -> str:
             return f"column {name!r} is text: {facts.remark}"
         return ""
     if feature.kind in (Kind.TEXT, Kind.LABEL):
-        share, held = near_in_words(facts.near)
+        share, others = near_in_words(facts.near)
         return (
             f"column {name!r} is {_named(feature.kind)}: {share}, and the others hold "
-            f"{held}. {_way_out(facts.near)}"
+            f"{others}. {_way_out(facts.near)}"
         )
     # What is in a single row is an error in it; what comes back has a meaning.
     if facts.near.kind is not feature.kind or facts.near.stops[0][1] < 2:

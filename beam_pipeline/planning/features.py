@@ -98,7 +98,7 @@ def declare(
 
 def merged(*parts: Sequence[Feature]) -> Schema:
     """Returns one schema of several sources' features; SpecError for equal keys."""
-    features = [feature for part in parts for feature in part]
+    features = [feature for source in parts for feature in source]
     check_keys(features)
     return Schema(tuple(features))
 
@@ -114,9 +114,9 @@ def _with_vocabularies(features: Sequence[Feature], spec: Spec) -> list[Feature]
     if spec.vocabulary is not None or spec.unknown_label != "reject":
         setting = "vocabulary" if spec.vocabulary is not None else "unknown_label"
         if len(chosen) != 1:
-            found = ", ".join(f.name for f in chosen) or "none"
+            names = ", ".join(f.name for f in chosen) or "none"
             raise SpecError(
-                f"{setting} is for the one label that is a class; found {found}. Name "
+                f"{setting} is for the one label that is a class; found {names}. Name "
                 f"the label with label_column, or say kind: label of it in features."
             )
     if len(chosen) != 1:
@@ -511,8 +511,8 @@ def _check_images(features: Sequence[Feature]) -> None:
             )
         if not feature.derived:
             continue
-        known = feature.derived_from in images if feature.derived_from else images
-        if not known:
+        has_image = feature.derived_from in images if feature.derived_from else images
+        if not has_image:
             raise SpecError(
                 f"Feature {feature.name!r} is read off an image that is left out, or "
                 f"declared to be something else. Leave it out as well."

@@ -113,8 +113,8 @@ def without_orphans(
     out = []
     for feature in features:
         of_image = feature.derived or feature.states
-        known = feature.derived_from in images if feature.derived_from else images
-        if not of_image or known:
+        has_image = feature.derived_from in images if feature.derived_from else images
+        if not of_image or has_image:
             out.append(feature)
         elif feature.derived and feature.name in columns:
             out.append(dataclasses.replace(feature, derived="", derived_from=""))
@@ -197,8 +197,8 @@ def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, st
         bases[name] = without_ending(name, is_list=is_list)
         if is_list and name.lower() in LIST_COLUMNS:
             bases[name] = LIST_NAME
-    found = [*bases.values(), *taken]
-    return {n: base if found.count(base) == 1 else n for n, base in bases.items()}
+    prefixes = [*bases.values(), *taken]
+    return {n: base if prefixes.count(base) == 1 else n for n, base in bases.items()}
 
 
 def _said_kinds(spec: Spec) -> dict[str, str]:
@@ -308,10 +308,10 @@ def _image_features(
 ) -> list[Feature]:
     """Returns image, file name and dimensions, as a tree of images has them."""
     column = feature.source_column
-    found = _items(columns.get(column))
-    inline = is_inline(feature, found)
+    items = _items(columns.get(column))
+    inline = is_inline(feature, items)
     shape, separator = feature.shape, feature.separator
-    named = not inline and (found is None or pa.types.is_string(found.type))
+    named = not inline and (items is None or pa.types.is_string(items.type))
     names = {role: given for role, given in role_names(spec).items() if given}
     for role in (*_LABEL_ROLES, *([] if named else ["filename"])):
         names.pop(role, None)
@@ -352,8 +352,8 @@ def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bo
     if not is_image_struct(column.type):
         return True
     # Hugging Face's images that were not embedded have a path alone.
-    held, paths = (pc.struct_field(column, name) for name in ("bytes", "path"))
-    return bool(held.null_count < len(column) or paths.null_count == len(column))
+    contents, paths = (pc.struct_field(column, name) for name in ("bytes", "path"))
+    return bool(contents.null_count < len(column) or paths.null_count == len(column))
 
 
 def image_folders(files: InputFiles, images_root: str) -> list[str]:
@@ -407,10 +407,12 @@ def image_shares(
         for paths in looked_for.values()
         for path in paths
     }
-    there = sizes_of(place for each in places.values() for place in each)
+    there = sizes_of(candidate for each in places.values() for candidate in each)
     out = {}
     for name, paths in looked_for.items():
-        hits = sum(any(place in there for place in places[path]) for path in paths)
+        hits = sum(
+            any(candidate in there for candidate in places[path]) for path in paths
+        )
         count, suffixed = named[name][0], len(named[name][1])
         if hits:
             out[name] = hits * suffixed / (len(paths) * count)
@@ -425,8 +427,8 @@ def _some_texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
         return []
     step = max(-(-len(column) // _LOOKED_AT), 1)
     rows = pa.array(range(0, len(column), step), pa.int64())
-    found: list[str | None] = column.take(rows).to_pylist()
-    return found
+    texts: list[str | None] = column.take(rows).to_pylist()
+    return texts
 
 
 def _is_inside(path: str) -> bool:
@@ -485,8 +487,8 @@ def first_local_image(
       counted where the sample has all rows of one file.
     """
     for column in _columns_of_paths(sample, schema):
-        if (found := first_local(column)) is not None:
-            row, path = found
+        if (local := first_local(column)) is not None:
+            row, path = local
             return f"{path!r} in {_place(row, sample, files)}"
     return ""
 
@@ -499,14 +501,14 @@ def named_images(sample: TableSample, schema: Schema, most: int) -> list[str]:
       schema: of the rows.
       most: how many of each column.
     """
-    found = []
+    names = []
     for column in _columns_of_paths(sample, schema):
         texts = column.flatten() if is_list(column.type) else column
         if pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type):
             texts = texts.drop_null()
             step = max(-(-len(texts) // most), 1)
-            found += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
-    return [*filter(None, found)]
+            names += [texts[i].as_py().strip() for i in range(0, len(texts), step)]
+    return [*filter(None, names)]
 
 
 def _columns_of_paths(sample: TableSample, schema: Schema) -> Iterator[pa.Array]:

@@ -124,7 +124,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
         raise
     count = len(listing.rows)
-    found = dict(listing.splits) or {"": (count, listing.bytes)}
+    sizes = dict(listing.splits) or {"": (count, listing.bytes)}
     if listing.splits and spec.splits:
         raise SpecError(
             f"--splits cannot be given where folders say the split; found "
@@ -134,7 +134,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         for name in listing.splits:
             check_split_name(name)
         rule = SplitRule(SplitSource.COLUMN, tuple(listing.splits))
-        shares = {name: found[name] for name in listing.splits}
+        shares = {name: sizes[name] for name in listing.splits}
     else:
         rule = rule_of(spec)
         shares = {
@@ -238,10 +238,12 @@ def check_settings(spec: Spec) -> None:
 def _settings_of_tables(spec: Spec) -> Iterator[str]:
     """Yields the settings that no folder of images has; a table of labels has some."""
     refused = [TABLES] if spec.labels else [TABLES, TABLES_AND_LABELS]
-    yield from (each.name for each in SETTINGS.values() if each.sources in refused)
+    yield from (
+        setting.name for setting in SETTINGS.values() if setting.sources in refused
+    )
     if not spec.labels:
-        for known in TABLE_FORMATS.values():
-            yield from known.options
+        for table_format in TABLE_FORMATS.values():
+            yield from table_format.options
 
 
 def _as_listed(feature: Feature) -> Feature:
@@ -261,14 +263,14 @@ def with_known_classes(
       vocabularies: what is known beforehand of each label's class names.
     """
     classes, notes = dict(planned.classes), []
-    for name, found in planned.classes.items():
+    for name, in_source in planned.classes.items():
         vocabulary = vocabularies.get(name)
         if vocabulary is None:
             continue
-        settled = vocabulary.settled(pa.array(found, pa.string()))
+        settled = vocabulary.settled(pa.array(in_source, pa.string()))
         classes[name] = tuple(settled.to_pylist())
-        known = set(vocabulary.given)
-        lacking = [each for each in found if each not in known]
+        given = set(vocabulary.given)
+        lacking = [class_name for class_name in in_source if class_name not in given]
         if lacking and vocabulary.unknown is not Unknown.APPEND:
             records = _records_of(planned, lacking)
             notes.append(_class_note(name, lacking, records, vocabulary.unknown))
@@ -278,11 +280,11 @@ def with_known_classes(
 def _records_of(planned: PlannedSource, names: list[str]) -> dict[str, int]:
     """Returns how many images of the listing have each of some classes."""
     out = dict.fromkeys(names, 0)
-    wanted = pa.array(names, pa.string())
+    classes = pa.array(names, pa.string())
     for batch in planned.listing.batches():
         labels = batch["label"]
-        found = labels.filter(pc.is_in(labels, value_set=wanted))
-        for pair in found.value_counts().to_pylist():
+        kept = labels.filter(pc.is_in(labels, value_set=classes))
+        for pair in kept.value_counts().to_pylist():
             out[pair["values"]] += pair["counts"]
     return out
 

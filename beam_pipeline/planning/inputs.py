@@ -177,10 +177,10 @@ class PlannedSource:
         """
         listed = next(iter(self.listing.batches()), None)
         file = "" if listed is None else listed["path"][0].as_py()
-        found = [(root, file), (images_root or root, self.named_image)]
+        pairs = [(root, file), (images_root or root, self.named_image)]
         return tuple(
             Witness.of(path, file)
-            for path, file in found
+            for path, file in pairs
             if not is_remote(path) and os.path.exists(path)
         )
 
@@ -241,19 +241,21 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     if standing != "folder":
         return _named_files(spec, [source])
     listed = storage(source).list_tree()
-    wanted, entries = _recognise(spec, listed)
-    if wanted == "images" and spec.labels:
+    format_name, entries = _recognise(spec, listed)
+    if format_name == "images" and spec.labels:
         entries = _without(entries, source, spec.labels)
-    known = FORMATS[wanted]
+    source_format = FORMATS[format_name]
     beside: tuple[FileEntry, ...] = ()
-    if known.companions:
-        beside = tuple(entry for entry in entries if known.is_companion(entry.path))
+    if source_format.companions:
+        beside = tuple(
+            entry for entry in entries if source_format.is_companion(entry.path)
+        )
         entries = FileList.of(
-            (entry for entry in entries if not known.is_companion(entry.path)),
+            (entry for entry in entries if not source_format.is_companion(entry.path)),
             Order.PATH,
         )
-    takes: Callable[[str], bool] = known.takes
-    if wanted == "jsonl" and not any(takes(entry.path) for entry in entries):
+    takes: Callable[[str], bool] = source_format.takes
+    if format_name == "jsonl" and not any(takes(entry.path) for entry in entries):
         takes = _having(_json_suffixes(spec, entries))
     kept, skipped = choose_files(
         entries,
@@ -261,9 +263,9 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         include=spec.include,
         exclude=spec.exclude,
     )
-    if wanted != "images" and not kept:
+    if format_name != "images" and not kept:
         raise InputError(
-            f"The source must hold {known.title} files; {source!r} holds none."
+            f"The source must hold {source_format.title} files; {source!r} holds none."
         )
     notes = _pattern_notes(spec, listed)
     passed_over: tuple[str, ...] = ()
@@ -273,9 +275,9 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
             entries, takes=takes, exclude=spec.exclude, shown=_LOOKED_AT
         )
         notes += _table_notes(passed_over)
-        texts = only_texts(entries) if wanted == "images" else texts
+        texts = only_texts(entries) if format_name == "images" else texts
     return Inputs(
-        *(wanted, absolute(source), kept, skipped, beside, notes),
+        *(format_name, absolute(source), kept, skipped, beside, notes),
         passed_over[:_PASSED_OVER],
         texts,
     )
@@ -283,15 +285,15 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
 
 def _table_notes(paths: Sequence[str]) -> tuple[str, ...]:
     """Returns a note on the tables among files that are skipped for their suffix."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for path in paths:
         if name := table_format(path):
-            found.setdefault(name, []).append(path)
+            names.setdefault(name, []).append(path)
     more = "or more " if len(paths) == _LOOKED_AT else ""
     return tuple(
         f"{count_text(len(tables), f'{more}{FORMATS[name].title} file')} skipped, such "
         f"as {tables[0]!r:.80}; --format {name} reads these instead"
-        for name, tables in found.items()
+        for name, tables in names.items()
     )
 
 
@@ -344,16 +346,16 @@ def head_in(root: str) -> Callable[[str], bytes]:
 def _recognise(spec: Spec, entries: FileList) -> tuple[str, FileList]:
     """Returns the format of a folder, and the files that are or may be its items."""
     telling, has_images = _telling(entries)
-    if spec.format == "auto" and (found := _metadata(telling, has_images)):
+    if spec.format == "auto" and (metadata := _metadata(telling, has_images)):
         # Hugging Face's way: tables that name the images beside them.
-        return found
+        return metadata
     if spec.format != "auto":
         return spec.format, entries
-    wanted = claimed_by(_NamesAndSizes(telling), head_in(spec.source))
-    if wanted in ("", "coco") and _json_suffixes(spec, telling, all_alike=not wanted):
+    claim = claimed_by(_NamesAndSizes(telling), head_in(spec.source))
+    if claim in ("", "coco") and _json_suffixes(spec, telling, all_alike=not claim):
         return "jsonl", entries
-    if wanted:
-        return wanted, entries
+    if claim:
+        return claim, entries
     shown = ", ".join(repr(e.path) for e in entries.first(3)) or "nothing"
     raise InputError(
         f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
@@ -452,8 +454,8 @@ def _telling(entries: FileList) -> tuple[FileList, bool]:
             image_found = telling[images[0]] = True
         return telling
 
-    found = entries.filter(tells)
-    return found, has_images
+    named = entries.filter(tells)
+    return named, has_images
 
 
 def _metadata(entries: FileList, has_images: bool) -> tuple[str, FileList] | None:
@@ -476,28 +478,32 @@ def _metadata(entries: FileList, has_images: bool) -> tuple[str, FileList] | Non
 def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     root = common_folder(paths)
     entries = [named_entry(path, root) for path in paths]
-    wanted = spec.format
-    if wanted == "auto":
-        wanted = _claimed(entries, root)
-    by_content = spec.format == "auto" and wanted in _MAY_BE_JSON_LINES
+    format_name = spec.format
+    if format_name == "auto":
+        format_name = _claimed(entries, root)
+    by_content = spec.format == "auto" and format_name in _MAY_BE_JSON_LINES
     if by_content:
-        held = {_json_in(path) for path in paths[:: -(-len(paths) // _MOST_HEADS)]}
-        by_content = held == {"lines"} or (not wanted and held == {"array"})
-    wanted = "jsonl" if by_content else wanted
-    if wanted == "images":
+        json_kinds = {
+            _json_in(path) for path in paths[:: -(-len(paths) // _MOST_HEADS)]
+        }
+        by_content = json_kinds == {"lines"} or (
+            not format_name and json_kinds == {"array"}
+        )
+    format_name = "jsonl" if by_content else format_name
+    if format_name == "images":
         raise SourceError("Images must be in a folder: label/file or split/label/file")
-    if not wanted:
+    if not format_name:
         raise SourceError(
             f"A file is recognised by its suffix, such as .csv, .jsonl or .parquet; "
             f"that of {paths[0]!r} is not known. Say what it is, as in --format csv; "
             f"point at the folder for images."
         )
-    known = FORMATS[wanted]
-    other = [path for path in paths if not known.takes(path)]
+    source_format = FORMATS[format_name]
+    other = [path for path in paths if not source_format.takes(path)]
     if other and spec.format == "auto" and not by_content:
         raise InputError(
             f"All files of a source must be of one format; {other[0]!r} is no "
-            f"{known.title}. Correct the pattern, or use --include."
+            f"{source_format.title}. Correct the pattern, or use --include."
         )
     listed = FileList.of(entries)
     kept, skipped = choose_files(
@@ -509,10 +515,10 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
     beside: tuple[FileEntry, ...] = ()
-    if known.companions:
-        beside = _beside(known, root, list(kept))
+    if source_format.companions:
+        beside = _beside(source_format, root, list(kept))
     notes = _pattern_notes(spec, listed)
-    return Inputs(wanted, root, kept, skipped, beside, notes)
+    return Inputs(format_name, root, kept, skipped, beside, notes)
 
 
 def named_entry(path: str, root: str) -> FileEntry:
@@ -534,10 +540,12 @@ def named_entry(path: str, root: str) -> FileEntry:
 def _claimed(entries: Sequence[FileEntry], root: str) -> str:
     """Returns the format of files that were named one by one."""
     around = _neighbours(entries, root)
-    for name, known in FORMATS.items():
-        if known.content_check and any(known.takes(entry.path) for entry in entries):
+    for name, source_format in FORMATS.items():
+        if source_format.content_check and any(
+            source_format.takes(entry.path) for entry in entries
+        ):
             # Of the files beside them only those that the format reads with them.
-            beside = [e for e in around if known.is_companion(e.path)]
+            beside = [e for e in around if source_format.is_companion(e.path)]
             listed = {e.path: e.size for e in (*beside, *entries)}
             if claimed_by(list(listed.items()), head_in(root)) == name:
                 return name
@@ -555,12 +563,12 @@ def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
 
 
 def _beside(
-    known: Format, root: str, entries: Sequence[FileEntry]
+    source_format: Format, root: str, entries: Sequence[FileEntry]
 ) -> tuple[FileEntry, ...]:
     """Returns the files beside the given ones that are read with them."""
     given = {entry.path for entry in entries}
     return tuple(
         e
         for e in _neighbours(entries, root)
-        if known.is_companion(e.path) and e.path not in given
+        if source_format.is_companion(e.path) and e.path not in given
     )

@@ -146,7 +146,7 @@ def read_labels(spec: Spec) -> LabelTable:
             refused += raw.refused
     columns = {
         column: pa.chunked_array(
-            [part[column] for part in parts], None if parts else pa.string()
+            [table[column] for table in parts], None if parts else pa.string()
         ).combine_chunks()
         for column in sample.columns
     }
@@ -170,14 +170,14 @@ def labelled(spec: Spec, table: LabelTable) -> Spec:
     )
     if spec.label_column or spec.unlabelled or declared:
         return spec
-    known = {spec.id_column, spec.key_column, spec.group_column, *spec.drop}
-    others = [name for name in table.columns if name not in known]
+    settled = {spec.id_column, spec.key_column, spec.group_column, *spec.drop}
+    others = [name for name in table.columns if name not in settled]
     if len(others) == 1:
         return spec.model_copy(update={"label_column": others[0]})
-    found = f"one of {', '.join(map(repr, others[:20]))}" if others else "it has none"
+    choices = f"one of {', '.join(map(repr, others[:20]))}" if others else "it has none"
     raise SpecError(
         f"The table of labels {table.name!r} must say which column is the label: "
-        f"{found}. Name it with --label-column, or use --unlabelled for none."
+        f"{choices}. Name it with --label-column, or use --unlabelled for none."
     )
 
 
@@ -221,9 +221,9 @@ def join_table(
     rows, misfits = conform(taken, schema, len(entries), origins)
     faults: list[tuple[str, str] | None] = [
         None
-        if found
+        if match
         else ("image_without_label", f"{table.name} has no row with the image's id")
-        for found in matched.tolist()
+        for match in matched.tolist()
     ]
     for misfit in reversed(misfits):
         for index in np.flatnonzero(misfit.bad & matched).tolist():

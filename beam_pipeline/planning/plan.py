@@ -158,9 +158,9 @@ class Plan:
 
     @functools.cached_property
     def _decided(self) -> list[Any]:
-        known = {name: list(v.given) for name, v in self.vocabularies.items()}
+        names = {name: list(v.given) for name, v in self.vocabularies.items()}
         beside = _listed(self.inputs.companions)
-        return [self.settings, beside, known, self.splits.lock_digest]
+        return [self.settings, beside, names, self.splits.lock_digest]
 
     @property
     def work_folder(self) -> str:
@@ -267,7 +267,7 @@ def check_locks(spec: Spec, standing: Standing) -> None:
             continue
         folder = os.path.dirname(absolute(path))
         exists = is_remote(folder) or storage(folder).is_folder()
-        if not exists or any(storage(path).is_inside(place) for place in places):
+        if not exists or any(storage(path).is_inside(taken) for taken in places):
             raise SpecError(
                 f"{name} must be in a folder that exists, and outside the source and "
                 f"the output; {path!r} is not. Choose another place."
@@ -515,4 +515,4 @@ def check_room(plan: Plan) -> None:
 
 def _remakes_images(spec: Spec) -> bool:
     changing = (spec.resize, spec.image_format, spec.channels)
-    return spec.encode != "raw" or any(each is not None for each in changing)
+    return spec.encode != "raw" or any(setting is not None for setting in changing)

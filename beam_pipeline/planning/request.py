@@ -168,7 +168,7 @@ def with_images(
     ]
     root = spec.images_folder or absolute(inputs.root)
     request = dataclasses.replace(request, images_root=root)
-    if not examples or any(_URI in each or each.startswith("/") for each in examples):
+    if not examples or any(_URI in path or path.startswith("/") for path in examples):
         return request
     return dataclasses.replace(request, images=_images(request))
 
@@ -178,10 +178,10 @@ def _images(request: Request) -> str:
     entries: list[FileEntry] = []
     looked_at = 0
     if is_remote(request.images_root):
-        found = storage(request.images_root).list_tree()
-        if len(found) > _MOST_IMAGES:
+        tree = storage(request.images_root).list_tree()
+        if len(tree) > _MOST_IMAGES:
             return ""
-        entries = [e for e in found if not e.skipped and is_image_name(e.path)]
+        entries = [e for e in tree if not e.skipped and is_image_name(e.path)]
     # Of a path elsewhere there is nothing to walk.
     for folder, folders, names in os.walk(request.images_root):
         folders.sort()
@@ -222,12 +222,14 @@ def _listing(listed: Iterable[FileList], root: str, fingerprint: str) -> str:
     """Returns the digest of files: their paths, sizes, and times or contents."""
     digest = hashlib.sha256()
     between = b""
-    for batch in itertools.chain.from_iterable(each.batches() for each in listed):
+    for batch in itertools.chain.from_iterable(
+        files_listed.batches() for files_listed in listed
+    ):
         said = batch["modified"]
         if fingerprint == "content":
             paths = map(os.fsdecode, batch["path"].to_pylist())
             contents = (_content(os.path.join(root, path)) for path in paths)
-            said = pa.array([each.encode() for each in contents], pa.binary())
+            said = pa.array([text.encode() for text in contents], pa.binary())
         # No path holds a NUL.
         lines = lines_of(batch["path"], batch["size"], said, end=b"\0")
         digest.update(between)
@@ -284,8 +286,10 @@ def _locks_hold(manifest: Manifest, spec: Spec) -> bool:
         except (OSError, SpecError):
             return False
         # Without the class for unknown names, which no lock holds.
-        known = [facts.classes for facts in manifest.features]
-        return any(names in (classes, classes[:-1]) for classes in known if classes)
+        classes_of = [facts.classes for facts in manifest.features]
+        return any(
+            names in (classes, classes[:-1]) for classes in classes_of if classes
+        )
     return True
 
 

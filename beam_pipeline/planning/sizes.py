@@ -123,9 +123,9 @@ def block_size(
     Returns:
       A power of two times `least`.
     """
-    wanted = units * total_bytes // (shard_bytes * most_segments)
+    least_bytes = units * total_bytes // (shard_bytes * most_segments)
     size = least
-    while size < wanted and size < most:
+    while size < least_bytes and size < most:
         size *= 2
     return size
 
@@ -172,9 +172,9 @@ def mean_image_bytes(inputs: Inputs, named: Sequence[str], images_root: str) -> 
         folder = images_root or inputs.root
         paths = [
             os.path.join(folder, spelling)
-            for each in named
-            if "\0" not in each
-            for spelling in spellings(each)
+            for name in named
+            if "\0" not in name
+            for spelling in spellings(name)
         ]
         # A store that does not answer is asked for one of them, and not for all.
         for some in (paths[:1], paths[1:]):
@@ -194,8 +194,8 @@ def mean_record_bytes(
     fixed: set[str] = set()
     others: set[str] = set()
     for feature in sized.features:
-        known = evidence.get(feature.name)
-        is_fixed = known is not None and _is_fixed(feature, known)
+        facts = evidence.get(feature.name)
+        is_fixed = facts is not None and _is_fixed(feature, facts)
         (fixed if is_fixed else others).add(feature.source_column)
     fixed -= others
     if not others:
@@ -217,10 +217,10 @@ def mean_record_bytes(
             for name, column in sample.columns.items()
             if name not in fixed
         }
-        fitting, found = _fitting(columns, sized, min(at_once, count - start))
-        if found:
-            rows += found
-            encoded_bytes += _encoded_bytes(fitting, found, sized, alike)
+        fitting, fit_count = _fitting(columns, sized, min(at_once, count - start))
+        if fit_count:
+            rows += fit_count
+            encoded_bytes += _encoded_bytes(fitting, fit_count, sized, alike)
             for name in paths:
                 images[name] += _items(fitting[name])
     if not rows:
@@ -259,13 +259,13 @@ def _encoded_bytes(
     from transforms.core.example.encoder import ExampleEncoder
     from transforms.core.rows.record_columns import record_columns
 
-    found = record_columns(pa.table(rows), sized.features)
-    found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
+    values = record_columns(pa.table(rows), sized.features)
+    values |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
     fields = [field for f in sized.features for field in record_fields(f)]
     fields += [pa.field(name, pa.float32()) for name in alike]
-    found |= dict.fromkeys(alike, pa.array(np.zeros(count, np.float32)))
+    values |= dict.fromkeys(alike, pa.array(np.zeros(count, np.float32)))
     record_schema = pa.schema(fields)
-    records = pa.record_batch([found[f.name] for f in fields], record_schema)
+    records = pa.record_batch([values[f.name] for f in fields], record_schema)
     return ExampleEncoder(record_schema).encoded_bytes(records)
 
 
@@ -304,5 +304,5 @@ def _items(column: pa.Array) -> int:
 
 def part_of(column: pa.Array | pa.ChunkedArray, start: int, count: int) -> pa.Array:
     """Returns the `count` values from `start` on, or what there is, in one piece."""
-    part = column.slice(start, count)
-    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
+    piece = column.slice(start, count)
+    return piece.combine_chunks() if isinstance(piece, pa.ChunkedArray) else piece

@@ -271,10 +271,10 @@ def split_words(
     column = columns[name]
     if not pa.types.is_string(column.type):
         return SplitWords()
-    found = set(pc.unique(column).to_pylist()) - {None, ""}
-    if not found or not found <= set(_SPLIT_WORDS):
+    texts = set(pc.unique(column).to_pylist()) - {None, ""}
+    if not texts or not texts <= set(_SPLIT_WORDS):
         return SplitWords()
-    if spec.splits and "UNASSIGNED" not in found:
+    if spec.splits and "UNASSIGNED" not in texts:
         # Shares over a manifest that leaves them nothing: all of it is split again.
         by_shares = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
         return SplitWords(name, by_shares)
@@ -299,12 +299,12 @@ def splits_by_file(
       listed: the files.
       stems: whether several files may be called train and test, and nothing more.
     """
-    found = _parts(listed, reader.split_of)
-    if stems and len(listed) > 1 and "" in found:
+    by_split = _parts(listed, reader.split_of)
+    if stems and len(listed) > 1 and "" in by_split:
         named = _parts(listed, lambda it: reader.split_of(it) or split_of_stem(it))
         if "" not in named:
             return named, True
-    if not any(found):
+    if not any(by_split):
         return {}, False
     return _parts(listed, lambda it: reader.split_of(it) or DEFAULT_SPLIT), False
 
@@ -312,8 +312,8 @@ def splits_by_file(
 def _parts(listed: InputFiles, split_of: Callable[[str], str]) -> dict[str, SplitFiles]:
     parts: dict[str, SplitFiles] = {}
     for file in listed:
-        part = parts.setdefault(split_of(file.origin), SplitFiles(file.origin))
-        part.bytes += file.size
+        split_files = parts.setdefault(split_of(file.origin), SplitFiles(file.origin))
+        split_files.bytes += file.size
     return parts
 
 
@@ -334,7 +334,7 @@ def rule_of_table(
     if splits_by:
         return _column_rule(spec, sample, splits_by, words)
     if by_file:
-        total = sum(part.bytes for part in by_file.values()) or 1
+        total = sum(split_files.bytes for split_files in by_file.values()) or 1
         names = tuple(usual_order(by_file))
         return SplitRule(SplitSource.COLUMN, names), {
             name: by_file[name].bytes / total for name in names
@@ -366,8 +366,10 @@ def _column_rule(
         parts = {
             name: float(fractions.Fraction(share)) for name, share in shares.items()
         }
-        for name, part in parts.items():
-            counts[name] = counts.get(name, 0) + by_shares * part / sum(parts.values())
+        for name, portion in parts.items():
+            counts[name] = counts.get(name, 0) + by_shares * portion / sum(
+                parts.values()
+            )
     total = sum(counts.values()) or 1
     names = tuple(usual_order(counts))
     if by_shares:

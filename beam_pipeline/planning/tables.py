@@ -112,18 +112,18 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     if spec.unlabelled:
         raise SpecError("unlabelled is for folders of images; the source holds tables.")
     check_images_root(spec.images_folder, inputs.root)
-    found = table_files(inputs)
-    folders = image_folders(found, spec.images_folder)
-    planned = make_format(spec, inputs.format).plan(found)
+    table = table_files(inputs)
+    folders = image_folders(table, spec.images_folder)
+    planned = make_format(spec, inputs.format).plan(table)
     # Parsing takes as much again as the sample itself.
     return_freed_memory()
     reader = planned.reader
-    listed = found
+    listed = table
     if planned.files is not None:
         listed = InputFiles.of(planned.files, root=inputs.root)
     skipped = dict(inputs.skipped)
-    if len(listed) < len(found):
-        skipped[str(Skipped.NOT_SELECTED)] = len(found) - len(listed)
+    if len(listed) < len(table):
+        skipped[str(Skipped.NOT_SELECTED)] = len(table) - len(listed)
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
     _check_names(columns, listed)
@@ -251,8 +251,8 @@ def _content(source: RowSource, sample: TableSample) -> Sequence[str]:
         return content
     # An image's bytes are no content: what is left may be little more than a class.
     columns = {name: _head(sample.columns[name]) for name in content}
-    found = content_hashes(pa.RecordBatch.from_pydict(columns), content)
-    return content if len(np.unique(found)) * 2 > len(found) else ()
+    hashes = content_hashes(pa.RecordBatch.from_pydict(columns), content)
+    return content if len(np.unique(hashes)) * 2 > len(hashes) else ()
 
 
 def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
@@ -268,16 +268,16 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
     Raises:
       SpecError: a setting is for other formats.
     """
-    known = FORMATS[format_name]
-    made = known.reader_class()
+    source_format = FORMATS[format_name]
+    made = source_format.reader_class()
     fields = {field.name for field in dataclasses.fields(cast(Any, made))}
     given: dict[str, Any] = {}
     for name, field in Spec.model_fields.items():
         value = getattr(spec, name)
         if name not in FORMAT_OPTIONS or value == field.default:
             continue
-        if name not in known.options:
-            raise SpecError(f"{name} is not for {known.title}; leave it out.")
+        if name not in source_format.options:
+            raise SpecError(f"{name} is not for {source_format.title}; leave it out.")
         given[name] = tuple(value) if isinstance(value, list) else value
     if spec.images_root and "images_root" in fields:
         given["images_root"] = spec.images_folder
@@ -338,15 +338,15 @@ def _schema(
     The last is the share of sampled texts that are paths of image files, by column.
     """
     reader, sample, declared = planned.reader, planned.sample, planned.features
-    known = {feature.source_column for feature in declared if not feature.derived}
-    known |= {feature.name for feature in declared if feature.derived}
+    settled = {feature.source_column for feature in declared if not feature.derived}
+    settled |= {feature.name for feature in declared if feature.derived}
     columns = {
         name: column
         for name, column in sample.columns.items()
-        if name != splits_by and name not in known
+        if name != splits_by and name not in settled
     }
     label = spec.label_column
-    if label in known:
+    if label in settled:
         declared = tuple(
             dataclasses.replace(f, is_label=f.source_column == label) for f in declared
         )
@@ -425,8 +425,8 @@ def _all_rows(
     for file in listed:
         for block in reader.blocks(file, block_bytes=_INFERRED_BYTES, limit_rows=None):
             for raw in reader.read(file, block, columns):
-                found = {name: raw.columns[name] for name in columns}
-                nulled = with_nulls(found, reader.null_values)
+                cells = {name: raw.columns[name] for name in columns}
+                nulled = with_nulls(cells, reader.null_values)
                 yield with_points(nulled, _as_numbers(columns), reader.decimal)
 
 

@@ -47,9 +47,15 @@ def resolve(spec: Spec) -> Spec:
     """
     update: dict[str, Any] = {}
     given = {name: said.vocabulary for name, said in spec.features.items()}
-    named = [each for each in (spec.vocabulary, *given.values()) if each is not None]
+    named = [
+        given_names
+        for given_names in (spec.vocabulary, *given.values())
+        if given_names is not None
+    ]
     # Several features may name one file.
-    paths = dict.fromkeys(each for each in named if isinstance(each, str))
+    paths = dict.fromkeys(
+        given_names for given_names in named if isinstance(given_names, str)
+    )
     names = {path: list(class_names(path)) for path in paths}
     if isinstance(spec.vocabulary, str):
         update["vocabulary"] = names[spec.vocabulary]
@@ -84,8 +90,8 @@ def vocabularies_of(
         mine = locked_feature is not None and feature.name == locked_feature.name
         locked = (read or read_names)(str(spec.vocabulary_lock)) if mine else None
         if feature.vocabulary is not None or locked is not None:
-            known = Vocabulary.of(feature.vocabulary, locked, feature.unknown)
-            out[feature.name] = dataclasses.replace(known, lock=locked or ())
+            vocabulary = Vocabulary.of(feature.vocabulary, locked, feature.unknown)
+            out[feature.name] = dataclasses.replace(vocabulary, lock=locked or ())
     return out
 
 

@@ -70,37 +70,37 @@ class Facts:
     @property
     def validation(self) -> str:
         """The split that a model is validated with; empty for none."""
-        names = [each.name for each in self.manifest.splits if each.records]
+        names = [split.name for split in self.manifest.splits if split.records]
         return next(filter(is_validation, names), "")
 
     @property
     def unseen(self) -> str:
         """The split whose records a model predicts: test if there is one."""
-        names = [each.name for each in self.manifest.splits if each.records]
+        names = [split.name for split in self.manifest.splits if split.records]
         return "test" if "test" in names else self.validation or self.split.name
 
     @functools.cached_property
     def features(self) -> Sequence[FeatureFacts]:
         """The features that records hold."""
-        return [each for each in self.manifest.features if not each.feature.internal]
+        return [facts for facts in self.manifest.features if not facts.feature.internal]
 
     @functools.cached_property
     def image(self) -> str:
         """The image that every record holds, which programs decode; empty for none."""
-        for each in self.features:
-            feature = each.feature
+        for facts in self.features:
+            feature = facts.feature
             if feature.kind is Kind.IMAGE and not feature.is_list:
-                return "" if self.is_missing(each) else feature.name
+                return "" if self.is_missing(facts) else feature.name
         return ""
 
     @functools.cached_property
     def size(self) -> int:
         """Height and width to which programs resize the image: less for small ones."""
         sides = [
-            int(each.statistics.maximum or _SIZE)
-            for each in self.features
-            if each.feature.derived in ("height", "width")
-            and each.feature.derived_from in ("", self.image)
+            int(facts.statistics.maximum or _SIZE)
+            for facts in self.features
+            if facts.feature.derived in ("height", "width")
+            and facts.feature.derived_from in ("", self.image)
         ]
         return min(max(_LEAST_SIZE, *sides), _SIZE) if sides else _SIZE
 
@@ -115,9 +115,9 @@ class Facts:
     @functools.cached_property
     def label(self) -> str:
         """What a model is to predict, or else the first label; empty for none."""
-        found = [each.feature for each in self.batched if each.feature.is_label]
-        found += [f.feature for f in self.batched if f.feature.kind is Kind.LABEL]
-        return next((feature.name for feature in found), "")
+        labels = [facts.feature for facts in self.batched if facts.feature.is_label]
+        labels += [f.feature for f in self.batched if f.feature.kind is Kind.LABEL]
+        return next((feature.name for feature in labels), "")
 
     @functools.cached_property
     def classified(self) -> FeatureFacts | None:
@@ -141,18 +141,20 @@ class Facts:
     def batched(self) -> Sequence[FeatureFacts]:
         """The features that make batches: of one shape, and the image."""
         return [
-            each
-            for each in self.features
-            if each.feature.name == self.image
-            or self._is_plain_tensor(each)
-            or (each.feature.kind not in _BYTES and not self._has_no_shape(each))
+            facts
+            for facts in self.features
+            if facts.feature.name == self.image
+            or self._is_plain_tensor(facts)
+            or (facts.feature.kind not in _BYTES and not self._has_no_shape(facts))
         ]
 
     @property
     def arrays(self) -> Sequence[FeatureFacts]:
         """The image, first, and the batched features that are numbers."""
-        found = [each for each in self.batched if each.feature.kind is not Kind.TEXT]
-        return sorted(found, key=lambda each: each.feature.name != self.image)
+        numeric = [
+            facts for facts in self.batched if facts.feature.kind is not Kind.TEXT
+        ]
+        return sorted(numeric, key=lambda facts: facts.feature.name != self.image)
 
     def is_missing(self, facts: FeatureFacts) -> bool:
         """Whether some records lack a feature."""
@@ -181,13 +183,13 @@ class Facts:
     def class_lists(self) -> list[str]:
         """Returns the lines that define CLASSES, if any label has few enough."""
         lists = {}
-        for each in filter(self.is_listed, self.features):
-            names = [literal(name) for name in each.classes]
+        for facts in filter(self.is_listed, self.features):
+            names = [literal(name) for name in facts.classes]
             text = f"[{', '.join(names)}]"
-            if len(literal(each.feature.name)) + len(text) + 7 > WIDTH:
+            if len(literal(facts.feature.name)) + len(text) + 7 > WIDTH:
                 items = "".join(f"        {name},\n" for name in names)
                 text = f"[\n{items}    ]"
-            lists[literal(each.feature.name)] = text
+            lists[literal(facts.feature.name)] = text
         return assigned("CLASSES", lists, always_long=True) if lists else []
 
     def check(self, features: Sequence[FeatureFacts], library: str) -> None:
@@ -205,7 +207,7 @@ class Facts:
         Args:
           features: those that a program reads.
         """
-        names = [each.feature.name for each in features]
+        names = [facts.feature.name for facts in features]
         lines = assigned("COLUMNS", names)
         if self.image in names:
             lines.append(self.size_line)
@@ -213,9 +215,9 @@ class Facts:
         if others:
             lines.insert(0, f"# not read: {', '.join(map(printable, others))}"[:WIDTH])
         missing = {
-            literal(each.feature.name): _fill(each)
-            for each in features
-            if self.is_missing(each)
+            literal(facts.feature.name): _fill(facts)
+            for facts in features
+            if self.is_missing(facts)
         }
         if missing:
             lines.append("# in place of missing values")
@@ -227,7 +229,7 @@ class Facts:
         words = [literal(self.directory)]
         if any(map(self.is_missing, features)):
             words.append("missing=MISSING")
-        if any(each.feature.kind is Kind.TIMESTAMP for each in features):
+        if any(facts.feature.kind is Kind.TIMESTAMP for facts in features):
             words.append('times="int"')
         return f"open_dataset({', '.join(words)})"
 

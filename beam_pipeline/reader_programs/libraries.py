@@ -122,12 +122,12 @@ def dali(facts: Facts) -> str:
         )
     # DALI gives the bytes of a tensor, not its numbers.
     arrays = [f for f in facts.arrays if f.feature.kind is not Kind.TENSOR]
-    features = [each for each in arrays if not facts.is_missing(each)]
+    features = [column for column in arrays if not facts.is_missing(column)]
     facts.check(features, "dali")
-    names = [each.feature.name for each in features]
+    names = [column.feature.name for column in features]
     split = facts.split
     count = len(split.shards)
-    description = "\n".join(f"    {_dali_entry(each)}" for each in features)
+    description = "\n".join(f"    {_dali_entry(column)}" for column in features)
     imports, decode = "fn, pipeline_def", ""
     returned = "tuple(row[name] for name in COLUMNS)"
     if facts.image:
@@ -235,7 +235,7 @@ def keras(facts: Facts) -> str:
         image=facts.image,
         standard=["import math"],
     )
-    names = [each.feature.name for each in features]
+    names = [column.feature.name for column in features]
     inputs = [name for name in names if name != facts.label]
     one = len(inputs) == 1
     returned = f"batch[{literal(inputs[0])}]" if one else "batch"
@@ -290,7 +290,7 @@ def _keras_features(facts: Facts) -> Sequence[FeatureFacts]:
     if not facts.image:
         return facts.arrays
     names = (facts.image, facts.label)
-    return [each for each in facts.arrays if each.feature.name in names]
+    return [column for column in facts.arrays if column.feature.name in names]
 
 
 def _first_batch(inputs: Sequence[str], label: str) -> str:
@@ -348,9 +348,11 @@ def _training(facts: Facts) -> str:
 
 def pandas(facts: Facts) -> str:
     """Returns the program for pandas."""
-    read = [each for each in facts.features if each.feature.kind is not Kind.IMAGE]
+    read = [
+        column for column in facts.features if column.feature.kind is not Kind.IMAGE
+    ]
     facts.check(read, "pandas")
-    columns = "\n".join(assigned("COLUMNS", [each.feature.name for each in read]))
+    columns = "\n".join(assigned("COLUMNS", [column.feature.name for column in read]))
     imports, image = "import pandas\nfrom beam_tfrecord import open_dataset", ""
     if facts.image:
         imports = f"import io\n\n{imports}\nfrom PIL import Image"

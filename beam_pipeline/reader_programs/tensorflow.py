@@ -70,13 +70,13 @@ def tensorflow(facts: Facts) -> str:
         *([facts.size_line] if facts.image else []),
         "",
         "feature_description = {",
-        *(f"    {line}" for each in facts.features for line in _entry(each, facts)),
+        *(f"    {line}" for column in facts.features for line in _entry(column, facts)),
         "}",
     ]
     mapped, batched = "", ".batch(size)"
     if facts.image:
         mapped = "\n        .map(prepare, num_parallel_calls=tf.data.AUTOTUNE)"
-    if any(varies(each.feature) for each in facts.features):
+    if any(varies(column.feature) for column in facts.features):
         batched = ".ragged_batch(size)  # .batch takes no lists of any length"
     return f"""\
 {facts.heading}

@@ -116,8 +116,8 @@ class Setting(NamedTuple):
         Of "list" and "pairs" each value is given by itself, as in --include A --include
         B and --feature-name ROLE=NAME.
         """
-        first, *others = held = [t for t in self.types if t is not type(None)]
-        if bool in held:
+        first, *others = given_types = [t for t in self.types if t is not type(None)]
+        if bool in given_types:
             return "switch"
         if others or any(mark.takes for mark in _given(first)):
             return "text"
@@ -129,7 +129,7 @@ class Setting(NamedTuple):
     @property
     def choices(self) -> tuple[str | int, ...]:
         """The words or numbers that it may be, as far as they are known."""
-        return tuple(choice for each in self.types for choice in _choices(each))
+        return tuple(choice for one in self.types for choice in _choices(one))
 
     @property
     def types(self) -> tuple[Any, ...]:

@@ -261,7 +261,7 @@ def _check_expansion(data: Any, size: int) -> None:
             parts = itertools.chain(value, value.values())
         elif isinstance(value, list | tuple | set):
             parts = value
-        inside += [(part, level + 1) for part in parts]
+        inside += [(item, level + 1) for item in parts]
         if level > MAX_NESTING:
             raise yaml.YAMLError(TOO_DEEP)
         if seen + len(inside) > most:
@@ -298,38 +298,38 @@ def _joined(faults: Sequence[Any]) -> list[Any]:
     """Returns validation errors, those of the branches of a union as one."""
     out: dict[str, Any] = {}
     for number, fault in enumerate(faults):
-        wanted = fault["msg"].startswith(_SHOULD)
-        place = _place(fault) if wanted else str(number)
-        if place in out:
+        is_of_union = fault["msg"].startswith(_SHOULD)
+        name = _place(fault) if is_of_union else str(number)
+        if name in out:
             other = fault["msg"].removeprefix(_SHOULD)
-            fault = out[place] | {"msg": f"{out[place]['msg']} or {other}"}
-        out[place] = fault
+            fault = out[name] | {"msg": f"{out[name]['msg']} or {other}"}
+        out[name] = fault
     return [*out.values()]
 
 
 def _place(fault: Any) -> str:
-    return ".".join(str(part) for part in fault["loc"] if part not in _TYPE_WORDS)
+    return ".".join(str(step) for step in fault["loc"] if step not in _TYPE_WORDS)
 
 
 def _describe(fault: Any) -> str:
     """Returns a validation error of pydantic in our words."""
-    place = _place(fault)
+    name = _place(fault)
     if fault["type"] == "extra_forbidden":
         # A feature has settings of its own: ("features", NAME, SETTING).
-        known = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec
+        model = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec
         asked = str(fault["loc"][-1])
-        near = closest(asked, known.model_fields)
-        return f"there is no setting {place!r}" + (
+        near = closest(asked, model.model_fields)
+        return f"there is no setting {name!r}" + (
             f" (did you mean {near!r}?)" if near else ""
         )
     if fault["type"] == "missing":
-        return f"{place!r} must be given"
+        return f"{name!r} must be given"
     message: str = fault["msg"].removeprefix("Value error, ")
-    if not place:
+    if not name:
         return message
-    said = f"{place}: {message[0].lower()}{message[1:]}"
-    found = shown(fault["input"])
-    return said if f"found {found}" in said else f"{said} (found {found})"
+    said = f"{name}: {message[0].lower()}{message[1:]}"
+    value = shown(fault["input"])
+    return said if f"found {value}" in said else f"{said} (found {value})"
 
 
 # Length of the place of a setting within a feature.

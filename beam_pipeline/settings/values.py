@@ -107,7 +107,7 @@ def _shares(value: Any) -> Any:
     from fractions import Fraction
 
     if isinstance(value, str):
-        pairs = [part.partition("=") for part in value.split(",")]
+        pairs = [text.partition("=") for text in value.split(",")]
         if not all(name and share for name, _, share in pairs):
             raise ValueError("shares are NAME=SHARE,... as in train=0.9,test=0.1")
         names = [name.strip() for name, _, _ in pairs]

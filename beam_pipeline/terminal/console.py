@@ -124,7 +124,7 @@ def splits_table(splits: Sequence[SplitFacts]) -> Table:
 
 def print_next(output: str) -> None:
     """Prints commands that show a dataset."""
-    place = shlex.quote(output)
-    print_line(f"next: beam-tfrecord inspect {place}", "dim")
-    program = f"beam-tfrecord schema {place} --as tensorflow  # or keras, torch, ..."
+    path = shlex.quote(output)
+    print_line(f"next: beam-tfrecord inspect {path}", "dim")
+    program = f"beam-tfrecord schema {path} --as tensorflow  # or keras, torch, ..."
     print_line(f"      {program}", "dim")

@@ -43,9 +43,13 @@ def text_width(text: str) -> int:
     """Returns how many columns of a terminal printable text takes."""
     if text.isascii():
         return len(text)
-    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     # Accents, and other marks on the letter before.
-    return len(text) + wide - sum(unicodedata.combining(each) > 0 for each in text)
+    return (
+        len(text)
+        + wide
+        - sum(unicodedata.combining(character) > 0 for character in text)
+    )
 
 
 def json_text(value: Any) -> str:
@@ -80,9 +84,9 @@ def fitted(text: str, stream: TextIO) -> str:
 def broken(text: str, columns: int) -> list[str]:
     """Returns text as lines of at most a number of characters, broken between words."""
     return [
-        part
+        piece
         for line in text.split("\n")
-        for part in textwrap.wrap(
+        for piece in textwrap.wrap(
             line,
             columns,
             break_long_words=False,

@@ -38,17 +38,17 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
-def share_text(part: int, whole: int) -> str:
+def share_text(count: int, whole: int) -> str:
     """Returns a share as "66.7 %"; "100 %" and "0 %" only where that is exact.
 
     >>> share_text(1, 10_000), share_text(9_999, 10_000)
     ('< 0.1 %', '> 99.9 %')
     """
-    if part == whole:
+    if count == whole:
         return "100 %"
-    if part == 0:
+    if count == 0:
         return "0 %"
-    text = f"{100 * part / whole:.1f} %"
+    text = f"{100 * count / whole:.1f} %"
     return {"0.0 %": "< 0.1 %", "100.0 %": "> 99.9 %"}.get(text, text)
 
 
