@@ -1,10 +1,8 @@
 """Findings of `verify` and how they are printed. Imports nothing slow."""
 
 import dataclasses
-import os
-import sys
 
-from beam_pipeline.terminal.printing import broken, printable
+from beam_pipeline.terminal.console import print_head
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,17 +54,6 @@ class Report:
 
 def print_findings(report: Report) -> None:
     """Prints a line for each finding; on a terminal in colour and wrapped."""
-    wide = sys.stdout.isatty()
     for finding in report.findings:
-        word = "damage " if finding.is_damage else "warning"
-        line = f"{printable(finding.file)}: {printable(finding.message)}"
-        if wide:
-            # A narrower terminal would leave no room behind the indent.
-            columns = max(os.get_terminal_size(sys.stdout.fileno()).columns, 40)
-            indent = " " * (len(word) + 2)
-            line = f"\n{indent}".join(broken(line, columns - len(indent)))
-            if not os.environ.get("NO_COLOR"):
-                color = 31 if finding.is_damage else 33
-                word = f"\x1b[{color}m{word}\x1b[0m"
-        # The colour is ours, and the rest is escaped above.
-        print(f"{word}  {line}")  # noqa: T201
+        word, style = ("damage ", "red") if finding.is_damage else ("warning", "yellow")
+        print_head(word, f"  {finding.file}: {finding.message}", style)

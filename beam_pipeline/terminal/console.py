@@ -15,7 +15,7 @@ from beam_pipeline.terminal.words import size_text
 from transforms.core.manifest import SplitFacts
 from transforms.storage.retry import naming
 
-_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "cyan": 36}
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _BETWEEN = "  "
 
 
