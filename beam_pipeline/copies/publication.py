@@ -1,8 +1,7 @@
 """Publish a dataset that is made of others, as `convert` publishes one.
 
 Its indexes and catalogue are made from those of the others: what is known of a shard
-that was taken as it is comes from the dataset that it was in. Where ten records of a
-terabyte are erased, only the shards that held them are read.
+that was taken as it is comes from the dataset that it was in, and is not made again.
 """
 
 import contextlib
