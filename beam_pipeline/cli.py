@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import click
 
+from beam_pipeline import reader_programs
 from beam_pipeline.beam_internals.loading import let_arrow_look, spare_imports
 from beam_pipeline.commands.flags_only import (
     check_beam_words,
@@ -291,13 +292,12 @@ def schema(reader: str, **flags: Any) -> int:
       beam-tfrecord schema out/photos --as torch
       beam-tfrecord schema rows.csv > spec.yaml
     """
-    from beam_pipeline.commands import reader_code
     from beam_pipeline.commands import schema as schema_command
     from beam_pipeline.datasets import dataset
 
     target = flags.pop("source")
     if not any(flags.values()) and dataset.is_dataset(target):
-        return reader_code.show(target, reader)
+        return reader_programs.show(target, reader)
     flags["source"] = target
     return schema_command.show(_settings(flags, needs_output=False))
 

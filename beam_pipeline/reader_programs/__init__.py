@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the command line needs the names alone, and is to answer at once
     from beam_pipeline.reader_programs.facts import Facts
 
-__all__ = ["READERS", "program"]
+__all__ = ["READERS", "program", "show"]
 
 READERS = ("beam", "dali", "grain", "keras", "pandas", "tensorflow", "torch")
 """The libraries, as `schema --as` names them."""
@@ -31,3 +31,28 @@ def program(reader: str, facts: "Facts") -> str:
     make = tensorflow if reader == "tensorflow" else getattr(libraries, reader)
     text: str = make(facts)
     return text
+
+
+def show(path: str, reader: str) -> int:
+    """Prints the text of a program that reads a dataset with a library; returns 0.
+
+    Raises:
+      UsageError: there is no dataset, or the library cannot read it.
+      DamageError: its manifest is damaged.
+    """
+    from beam_pipeline.datasets.dataset import SingleFile, open_target
+    from beam_pipeline.reader_programs.facts import Facts
+    from beam_pipeline.terminal.printing import print_text
+    from transforms.errors import UsageError
+
+    dataset = open_target(path)
+    if isinstance(dataset, SingleFile):
+        if dataset.dataset is None:
+            raise UsageError(
+                f"A dataset is needed: its manifest knows the features, and "
+                f"{path!r} is a single file that none names. 'inspect' shows what "
+                f"such a file holds."
+            )
+        dataset = dataset.dataset
+    print_text(program(reader, Facts(dataset.directory, dataset.manifest)), end="")
+    return 0

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from beam_pipeline.commands import reader_code
+from beam_pipeline import reader_programs
 from tests.support.runs import convert
 from tests.support.stress import sizes
 
@@ -42,7 +42,7 @@ def test_the_printed_model_trains_and_names_a_class(
     pytest.importorskip("tensorflow")
     folder = photos(tmp_path, splits)
     capsys.readouterr()
-    assert reader_code.show(str(folder), reader) == 0
+    assert reader_programs.show(str(folder), reader) == 0
     code = capsys.readouterr().out
     assert ("validation_data=" in code) is ("val" in splits)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -64,7 +64,7 @@ def test_images_are_numbers_from_0_to_1(
     folder = photos(tmp_path, "train")
     path = next((tmp_path / "photos").rglob("*.png"))
     capsys.readouterr()
-    reader_code.show(str(folder), reader)
+    reader_programs.show(str(folder), reader)
     names: dict[str, Any] = {}
     exec(capsys.readouterr().out, names)
     if reader == "keras":

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from beam_pipeline.commands import reader_code
+from beam_pipeline import reader_programs
 from beam_pipeline.reader_programs import program
 from beam_pipeline.reader_programs.facts import Facts
 from tests.support.datasets import animals, write_dataset, write_records
@@ -23,7 +23,7 @@ Folder = pathlib.Path
 
 
 def printed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> str:
-    assert reader_code.show(str(folder), "tensorflow") == 0
+    assert reader_programs.show(str(folder), "tensorflow") == 0
     return capsys.readouterr().out
 
 
@@ -171,7 +171,7 @@ def test_a_file_of_the_dataset_may_name_it(
     assert "feature_description" in printed(shard, capsys)
     write_records(tmp_path / "single", [b""])
     with pytest.raises(UsageError, match="A dataset is needed"):
-        reader_code.show(str(tmp_path / "single"), "tensorflow")
+        reader_programs.show(str(tmp_path / "single"), "tensorflow")
 
 
 def plain(value: Any) -> Any:
