@@ -22,15 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 from transforms.storage.buckets import GOOGLE, HDFS, client_of
 from transforms.storage.entries import Found, is_hidden
-from transforms.storage.file_list import FileList, FileLister
 from transforms.storage.paths import parameters_of, relative, split_remote
 from transforms.storage.retry import asked, reason_of
-from transforms.storage.row_spool import BATCH_ROWS
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+    from transforms.storage.file_list import FileList
+
 _SECOND_NS = 10**9
+# Files that are listed together.
+_FILES_AT_ONCE = 1 << 14
 # Folders listed at the same time, at most.
 _AT_ONCE = 16
 # Names in answers of the store, at a time: they take 0.2 KB each.
@@ -100,11 +102,11 @@ def _look_in_hdfs(path: str) -> Found | None:
     return found
 
 
-def look_in(folder: str, *, recursive: bool = False) -> list[Found]:
-    """Returns what is in a folder, or anywhere below it. Raises OSError."""
-    if not recursive and folder.startswith(GOOGLE):
+def look_in(folder: str) -> list[Found]:
+    """Returns what is in a folder. Raises OSError."""
+    if folder.startswith(GOOGLE):
         return _look_in_flat(folder.rstrip("/"))
-    return list(_look_below(folder, recursive=recursive))
+    return list(_look_below(folder, recursive=False))
 
 
 def _look_below(
@@ -133,7 +135,7 @@ def _look_in_flat(folder: str) -> list[Found]:
     client: Any = client_of(folder)
     if client is None:
         out: dict[str, Found] = {}
-        for each in look_in(folder, recursive=True):
+        for each in _look_below(folder, recursive=True):
             name, _, deeper = each.path.removeprefix(f"{folder}/").partition("/")
             path = f"{folder}/{name}"
             out[name] = Found(path, True) if deeper else out.get(name, each)
@@ -233,7 +235,7 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
     )
 
 
-def list_below(root: str) -> FileList:
+def list_below(root: str) -> "FileList":
     """Returns the files below a folder in a store; none where there is no such folder.
 
     Raises:
@@ -277,6 +279,9 @@ class _Taken:
     """The files that were found so far, by any thread."""
 
     def __init__(self, root: str) -> None:
+        # Here, because what only checks files is to start without Arrow.
+        from transforms.storage.file_list import FileLister
+
         self._root = root
         self._lister = FileLister()
         self._lock = threading.Lock()
@@ -289,7 +294,7 @@ class _Taken:
         """Adds files, and returns their number; a hidden folder is one entry."""
         count = 0
         remaining = iter(found)
-        while some := list(itertools.islice(remaining, BATCH_ROWS)):
+        while some := list(itertools.islice(remaining, _FILES_AT_ONCE)):
             count += len(some)
             self._add_some(some)
         return count
@@ -313,6 +318,6 @@ class _Taken:
             self._lister.add("", paths, sizes, modified)
             self._lister.add_hidden("", hidden)
 
-    def files(self) -> FileList:
+    def files(self) -> "FileList":
         """Returns all of them, in the byte order of their paths."""
         return self._lister.files()

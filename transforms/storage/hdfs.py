@@ -6,7 +6,6 @@ when it is whole; it has folders, even empty ones; and it knows no conditions.
 
 import contextlib
 import errno
-import functools
 import io
 import os
 import secrets
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from transforms.storage import arrow
 from transforms.storage.buckets import Bucket
 from transforms.storage.entries import Look, OvertakenError
-from transforms.storage.retry import asked
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -132,4 +130,5 @@ class HdfsBucket(Bucket):
         path = self.path(folder)
         if arrow.look(path) is not None:
             system, inside = arrow.file_system(path)
-            asked(path, functools.partial(system.delete_dir, inside))
+            with contextlib.suppress(FileNotFoundError):
+                system.delete_dir(inside)
