@@ -92,14 +92,14 @@ setup(
         "s3": ["boto3>=1.36"],
         "gcs": ["google-cloud-storage>=2.16"],
         # The client alone knows no login but keys and tokens.
-        "azure": ["azure-storage-blob>=12.14", "azure-identity>=1.12"],
+        "azure": ["azure-storage-blob>=12.19", "azure-identity>=1.15"],
         "dataflow": ["apache-beam[gcp]>=2.77,<3", "google-cloud-storage>=2.16"],
         "test": TEST,
         "clusters": [
             *TEST,
             "boto3>=1.36",
             "google-cloud-storage>=2.16",
-            "azure-storage-blob>=12.14",
+            "azure-storage-blob>=12.19",
         ],
         "docs": DOCS,
         # Pinned for the same reason.

@@ -215,10 +215,14 @@ def test_what_is_missing_is_named(azurite: Azurite, tmp_path: Path) -> None:
     program = Program(azurite, tmp_path)
     (tmp_path / "in.csv").write_text("a\n1\n")
     missing = azurite.url("out").replace(f"//{_CONTAINER}/", "//none/")
-    done = program.run("convert", "in.csv", missing, code=1)
+    done = program.ended(program.started("convert", "in.csv", missing))
+    assert done.code in (1, 2)
     assert "there is no such bucket" in done.err
     wrong = base64.b64encode(b"wrong" * 7).decode()
     program = Program(azurite, tmp_path, AZURE_STORAGE_KEY=wrong)
-    done = program.run("convert", "in.csv", azurite.url("wrong"), code=1)
+    arguments = ("convert", "in.csv", azurite.url("wrong"))
+    done = program.ended(program.started(*arguments))
+    assert done.code in (1, 2)
+    assert "Traceback" not in done.err
     assert wrong not in done.err
     assert azurite.files("wrong") == {}
