@@ -304,7 +304,7 @@ def summarize_parts(
     present, lowest, highest = _extremes(column, bounds)
     classes: list[dict[int, int] | None] = [{} for _ in present]
     if count_classes and pa.types.is_integer(column.type):
-        classes = _counts(*_without_nulls(column, bounds))
+        classes = _counts(column, bounds)
     fewest: list[Number | None] = [None] * len(present)
     most = fewest
     if lists is not None:
@@ -357,17 +357,6 @@ def summarize_feature_parts(
     ]
 
 
-def _without_nulls(
-    column: "pa.Array", bounds: Bounds
-) -> tuple["np.ndarray[Any, Any]", Bounds]:
-    """Returns the numbers that are there, and the bounds of the parts among them."""
-    if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        bounds = np.concatenate(([0], np.cumsum(valid)))[bounds]
-        column = column.drop_null()
-    return column.to_numpy(), bounds
-
-
 def _extremes(
     column: "pa.Array", bounds: Bounds
 ) -> tuple[list[int], list[Any], list[Any]]:
@@ -385,7 +374,11 @@ def _extremes(
         found = pc.min_max(column)
         lows, highs = [found["min"].as_py()], [found["max"].as_py()]
     else:
-        values, bounds = _without_nulls(column, bounds)
+        if column.null_count:
+            valid = column.is_valid().to_numpy(zero_copy_only=False)
+            bounds = np.concatenate(([0], np.cumsum(valid)))[bounds]
+            column = column.drop_null()
+        values = column.to_numpy()
         present = np.diff(bounds).tolist()
         lows = [None] * len(present)
         highs = [*lows]
@@ -409,27 +402,18 @@ def _number(floats: list[float | None]) -> list[float | None]:
     return [None if x is None or math.isnan(x) else x + 0.0 for x in floats]
 
 
-def _counts(
-    values: "np.ndarray[Any, Any]", bounds: Bounds
-) -> list[dict[int, int] | None]:
+def _counts(column: "pa.Array", bounds: Bounds) -> list[dict[int, int] | None]:
     """Returns how often each number occurs in each part, in ascending order."""
-    parts = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-    if len(bounds) > 2:
-        order = np.lexsort((values, parts))
-        values, parts = values[order], parts[order]
-    else:
-        values = np.sort(values)
-    is_first = np.ones(len(values), np.bool_)
-    is_first[1:] = (values[1:] != values[:-1]) | (parts[1:] != parts[:-1])
-    firsts = np.flatnonzero(is_first)
-    counts = np.diff(firsts, append=len(values))
+    import pyarrow.compute as pc
+
     out: list[dict[int, int] | None] = []
-    # Of each part the place of its first number among the firsts.
-    places = np.searchsorted(firsts, bounds).tolist()
-    for start, stop in itertools.pairwise(places):
-        ids = values[firsts[start:stop]].tolist()
-        of_ids = dict(zip(ids, counts[start:stop].tolist(), strict=True))
-        out.append(of_ids if len(of_ids) <= MAX_CLASSES else None)
+    for start, stop in itertools.pairwise(bounds.tolist()):
+        found = pc.value_counts(column.slice(start, stop - start).drop_null())
+        if len(found) > MAX_CLASSES:
+            out.append(None)
+        else:
+            numbers, counts = (each.to_pylist() for each in found.flatten())
+            out.append(dict(sorted(zip(numbers, counts, strict=True))))
     return out
 
 
