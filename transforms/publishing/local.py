@@ -132,9 +132,6 @@ class LocalTarget:
             with contextlib.suppress(TargetError), self._own.held():
                 self._recover_all()
 
-    def check_shared(self) -> None:
-        """Does nothing: on a disk the runs publish in turn."""
-
     def make_shared(self, store: Store) -> None:
         persistently(lambda: self._make_shared(store), path=store.folder)
 

@@ -145,7 +145,6 @@ class SharedRun:
 
     def _begin(self, job: str, *, overwrite: bool) -> Store:
         place = target.at(self.directory)
-        place.check_shared()
         manifest = place.check_contents()
         self._check_seen(manifest)
         if manifest is not None and not _is_of(manifest, job) and not overwrite:
@@ -154,7 +153,7 @@ class SharedRun:
                 f"{manifest.name!r} of {manifest.records:,} records. Give "
                 f"overwrite=True to replace it, or choose another output."
             )
-        if manifest is not None:
+        if manifest is not None or is_remote(self.directory):
             place.check_replaceable()
         store = self.store
         place.make_shared(store)

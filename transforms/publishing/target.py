@@ -41,10 +41,10 @@ class Target(Protocol):
         """
 
     def check_replaceable(self) -> None:
-        """Raises TargetError where a dataset cannot be replaced safely."""
+        """Raises TargetError where a dataset cannot be replaced safely.
 
-    def check_shared(self) -> None:
-        """Raises TargetError where no run whose workers come and go can publish."""
+        In an object store a run whose workers come and go needs the same.
+        """
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Holds the work folder where one run at a time may be at work.
