@@ -356,16 +356,6 @@ class TestFind:
             list(find_rejects(str(path)).rejections())
         assert len(str(refusal.value).encode()) <= 1024
 
-    def test_long_files_are_read_in_pieces(
-        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Where pieces are cut does not matter."""
-        found = [rejection(f"ü{row % 3}", row + 1, "m" * row) for row in range(200)]
-        path = self.write(tmp_path / "x.jsonl", *found)
-        assert [e["row"] for e in find_rejects(str(path)).rejections()] == [
-            *range(1, 201)
-        ]
-
 
 class TestFilesOfOthers:
     """Under the names of the rejects that a failed run leaves."""
