@@ -7,7 +7,7 @@
       <run>/                     unfinished work of a run; its name has a fixed form
 
 The marker is the first file in the folder and the last one: without it the folder is
-ours only if it is empty, but for the lock of a run that comes while another one removes
+ours only if it is empty, but for a lock of a run that comes while another one removes
 the folder. Links are not followed, and anything in the folder that is not in this
 drawing is left where it is. The owner of the folder is not checked: a container or a
 network file system may show another one.
@@ -24,7 +24,6 @@ from collections.abc import Iterator
 
 from transforms.errors import StorageError, TargetError, first_few
 from transforms.storage import folders
-from transforms.storage.entries import is_hidden
 from transforms.storage.files import storage
 from transforms.storage.local import exclusive_lock
 from transforms.storage.retry import persistently
@@ -216,7 +215,8 @@ class OwnFolder:
         names = sorted(os.listdir(descriptor), key=os.fsencode)
         if _MARKER not in names:
             # What is hidden may be the system's.
-            foreign = [n for n in names if n != _LOCK and not is_hidden(n)]
+            own = (_LOCK, _PUBLISHING)
+            foreign = [n for n in names if n not in own and not storage(n).is_hidden()]
             if foreign:
                 shown = first_few([*map(repr, foreign)], _SHOWN)
                 raise TargetError(
