@@ -171,8 +171,8 @@ def _features(
     counted = {split.name: split.classes for split in manifest.splits}
     classes: dict[str, dict[str, dict[str, int]]] = {s.name: {} for s in splits}
     whole: Facts = {}
-    for facts in values.values():
-        add_facts(whole, facts)
+    for of_split in values.values():
+        add_facts(whole, of_split)
     features = []
     records = sum(split.records for split in splits)
     for facts in manifest.features:

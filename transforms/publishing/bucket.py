@@ -136,20 +136,12 @@ class BucketTarget:
         return manifest, sorted(names)
 
     def check_replaceable(self) -> None:
-        if object_clients.client_of(self.directory) is not None:
-            return
-        extra = object_clients.extra_of(self.directory)
-        advice = (
-            f"Install it with pip install 'beam-tfrecord[{extra}]', or choose"
-            if extra
-            else "Choose"
-        )
-        raise TargetError(
-            f"To replace a dataset, or to write the rows of a pipeline, needs a store "
-            f"that writes on a condition, and its own client; "
-            f"{split_remote(self.directory)[0]!r} is reached without one. {advice} "
-            f"another output."
-        )
+        if not bucket_of(self.directory).conditional:
+            raise TargetError(
+                f"To replace a dataset, or to write the rows of a pipeline, needs a "
+                f"store that writes on a condition; "
+                f"{split_remote(self.directory)[0]!r} does not. Choose another output."
+            )
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Does nothing: runs need not know of one another."""

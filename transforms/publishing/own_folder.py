@@ -216,7 +216,7 @@ class OwnFolder:
         if _MARKER not in names:
             # What is hidden may be the system's.
             own = (_LOCK, _PUBLISHING)
-            foreign = [n for n in names if n not in own and not storage(n).is_hidden()]
+            foreign = [n for n in names if n not in own and not is_hidden(n)]
             if foreign:
                 shown = first_few([*map(repr, foreign)], _SHOWN)
                 raise TargetError(
