@@ -138,29 +138,32 @@ def _rows(
     """Returns what is compared of the records in batches."""
     names = (*identity, *filter(None, [label]))
     empty = pa.array([], pa.int64())
-    columns: dict[str, list[pa.Array]] = {
-        name: [] for name in ("split", "shard", "payload", *range(len(names)))
-    }
+    split_parts, shard_parts, payload_parts = [], [], []
+    columns: list[list[pa.Array]] = [[] for _ in names]
     for split, batch in batches:
         size, crc = (
             batch[name].to_numpy(zero_copy_only=False).astype(np.int64)
             for name in ("_size", "_crc32c")
         )
-        columns["split"].append(pa.array(np.full(len(size), splits.index(split))))
-        columns["shard"].append(batch["_shard"].cast(pa.int64()))
-        columns["payload"].append(pa.array(size << 32 | crc))
-        for number, name in enumerate(names):
+        split_parts.append(np.full(len(size), splits.index(split), np.int64))
+        shard_parts.append(batch["_shard"].to_numpy(zero_copy_only=False))
+        payload_parts.append(size << 32 | crc)
+        for column, name in zip(columns, names, strict=True):
             # The other columns, which may be large, are let go at once.
-            columns[number].append(_comparable(batch[name]))
-    whole = [pa.concat_arrays(some) if some else empty for some in columns.values()]
-    numbers = [column.to_numpy(zero_copy_only=False) for column in whole[:3]]
-    values = whole[3:]
+            column.append(_comparable(batch[name]))
+    values = [pa.concat_arrays(some) if some else empty for some in columns]
     return Rows(
         splits,
-        *numbers,
+        _numbers(split_parts),
+        _numbers(shard_parts),
+        _numbers(payload_parts),
         tuple(values[: len(identity)]),
         values[-1] if label else None,
     )
+
+
+def _numbers(parts: Sequence[npt.NDArray[np.integer]]) -> Longs:
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
 def _comparable(column: pa.Array) -> pa.Array:
