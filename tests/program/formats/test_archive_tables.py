@@ -1,8 +1,6 @@
 """Tables in archives: alone, many small ones together, bad ones."""
 
 import collections
-import errno
-import functools
 import gzip
 import io
 import json
@@ -157,28 +155,6 @@ def test_small_tables_together_are_what_each_is(
     assert together[2] == {"other_suffix": 1}
     if name != "a.tar.gz":
         assert count == 3 < alone
-
-
-def test_no_room_to_sort_small_tables(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the temporary file cannot be made or written, each is read by itself."""
-    members = [(f"{i * 7919 % 1000:03}.csv", csv_of(i, 1)) for i in range(60)]
-    planned = plan(write(tmp_path / "a.tar.gz", members), tmp_path)
-    expected = rows_of(planned, tmp_path)
-
-    class Full(io.BytesIO):
-        def write(self, data: Any) -> int:
-            if self.tell() + len(data) > 100:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return super().write(data)
-
-    for broken in (Full, functools.partial(open, tmp_path / "gone" / "x", "wb")):
-        monkeypatch.setattr("tempfile.TemporaryFile", lambda b=broken, **_: b())
-        batches = [reading.batch for _, reading in readings(planned, tmp_path)]
-        assert len(batches) == 60
-        rows = [row for batch in batches for row in batch.rows.to_pylist()]
-        assert sorted(row["id"] for row in rows) == sorted(r["id"] for r in expected)
 
 
 def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:

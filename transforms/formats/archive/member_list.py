@@ -1,15 +1,12 @@
 """The members of an archive, listed: many of them are columns, not Python objects.
 
-Full batches of members are columns, and all but the first of these are in a temporary
-file without a name. An archive of a few thousand members is the objects themselves. A
-member is made from its columns when it is looked at.
+Full batches of members are compressed columns: some 30 bytes a member. An archive of a
+few thousand members is the objects themselves. A member is made from its columns when
+it is looked at.
 """
 
 import array
 import itertools
-import os
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -19,11 +16,8 @@ import pyarrow as pa
 
 from transforms.core.model import Reason
 from transforms.formats.archive.model import Member, is_litter, shown_name
-from transforms.storage.row_spool import RowSorter
 
 _BATCH_MEMBERS = 4096
-# Batches that stay in memory, of half a megabyte each.
-_HELD_BATCHES = 2
 
 _INTEGERS = tuple(name for name, kind in Member.__annotations__.items() if kind is int)
 _SCHEMA = pa.schema(
@@ -91,11 +85,7 @@ class MemberList(Sequence[Member]):
 
     @classmethod
     def of(cls, members: Iterable[Member]) -> "MemberList":
-        """Lists members.
-
-        Raises:
-          OSError: the temporary file cannot be written.
-        """
+        """Lists members."""
         store = _Store()
         hashes = array.array("q")
         remaining = iter(members)
@@ -104,11 +94,6 @@ class MemberList(Sequence[Member]):
             hashes.extend(hash(identity_of(member)) for member in some)
         store.find_repeats(np.frombuffer(hashes, np.int64))
         return cls(store, range(len(hashes)), _as_it_is)
-
-    def with_ends(self, ends: npt.NDArray[np.int64]) -> "MemberList":
-        """Returns the list with `ends[member.number]` as the end of each member."""
-        self._store.set_ends(ends)
-        return self
 
     def select(
         self, keep: Callable[[Member], bool], check: "_Check | None" = None
@@ -125,31 +110,6 @@ class MemberList(Sequence[Member]):
                 places.append(place)
         chosen = self._places if len(places) == len(self) else places
         return MemberList(self._store, chosen, check or self._check)
-
-    def is_by_origin(self) -> bool:
-        """Whether the members are sorted by their origins."""
-        origins = (member.origin for member in self)
-        return all(one <= other for one, other in itertools.pairwise(origins))
-
-    def by_origin(self) -> "MemberList":
-        """Returns the members sorted by their origins, which must be text.
-
-        Raises:
-          OSError: the temporary file cannot be written.
-        """
-        if self.is_by_origin():
-            return self
-        sorter = RowSorter(_SCHEMA.append(pa.field("origin", pa.binary())), "origin")
-        remaining = iter(self)
-        while some := list(itertools.islice(remaining, _BATCH_MEMBERS)):
-            keys = pa.array([member.origin.encode() for member in some], pa.binary())
-            sorter.add(_columns_of(some).append_column("origin", keys))
-        store = _Store()
-        sorted_rows = sorter.sorted().batches()
-        remaining = itertools.chain.from_iterable(map(_members_of, sorted_rows))
-        while some := list(itertools.islice(remaining, _BATCH_MEMBERS)):
-            store.add(some)
-        return MemberList(store, range(len(self)), _as_it_is)
 
     def names(self) -> Iterator[str]:
         """Yields the names of all members of the archive, selected or not.
@@ -188,11 +148,8 @@ class _Store:
     """Batches of members; threads may read it at the same time."""
 
     def __init__(self) -> None:
-        # Of each member by its number; None where members have their own.
-        self._ends: npt.NDArray[np.int64] | None = None
-        # A batch is columns, or where the file has them, or (the last one) the members.
-        self._batches: list[pa.RecordBatch | tuple[int, int] | list[Member]] = []
-        self._file: Any = None
+        # A batch is compressed columns, or (the last one) the members.
+        self._batches: list[pa.Buffer | list[Member]] = []
         # For each place the number of an earlier member of that name, or -1.
         self._repeats: npt.NDArray[np.int64] | None = None
         self._latest: tuple[int, list[Member]] = (-1, [])
@@ -202,21 +159,11 @@ class _Store:
         if len(members) < _BATCH_MEMBERS:
             self._batches.append(members)
             return
-        rows = _columns_of(members)
-        if len(self._batches) < _HELD_BATCHES:
-            self._batches.append(rows)
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the list
-            weakref.finalize(self, self._file.close)
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
-            writer.write_batch(rows)
-        start = self._file.tell()
-        self._file.write(sink.getvalue())
-        self._file.flush()
-        self._batches.append((start, self._file.tell() - start))
+            writer.write_batch(_columns_of(members))
+        self._batches.append(sink.getvalue())
 
     def find_repeats(self, hashes: npt.NDArray[np.int64]) -> None:
         """Finds members whose name an earlier one has, by hashes of all identities."""
@@ -234,11 +181,6 @@ class _Store:
             if earlier != member.number and member.fault is None:
                 repeats[place] = earlier
         self._repeats = repeats
-        self._latest = (-1, [])
-
-    def set_ends(self, ends: npt.NDArray[np.int64]) -> None:
-        """Gives each member the end that `ends` has for its number."""
-        self._ends = ends
         self._latest = (-1, [])
 
     def members(self, places: Iterable[int]) -> Iterator[Member]:
@@ -262,23 +204,15 @@ class _Store:
 
     def _batch(self, number: int) -> pa.RecordBatch | list[Member]:
         batch = self._batches[number]
-        if not isinstance(batch, tuple):
+        if isinstance(batch, list):
             return batch
-        # Processes that were forked share the place in the file.
-        data = os.pread(self._file.fileno(), batch[1], batch[0])
-        with pa.ipc.open_stream(data) as reader:
+        with pa.ipc.open_stream(batch) as reader:
             return reader.read_next_batch()
 
     def _made(self, number: int) -> list[Member]:
         """Returns the members of a batch."""
         batch = self._batch(number)
         members = batch if isinstance(batch, list) else _members_of(batch)
-        if self._ends is not None:
-            ends = self._ends[[member.number for member in members]].tolist()
-            members = [
-                member._replace(end=end)
-                for member, end in zip(members, ends, strict=True)
-            ]
         if self._repeats is not None:
             start = number * _BATCH_MEMBERS
             earlier = self._repeats[start : start + len(members)]

@@ -11,11 +11,10 @@ member is a value, a `MemberFault`; what casts doubt on the rest of the archive 
 error that names the member before it.
 """
 
-import dataclasses
 import enum
 import functools
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from transforms.core.model import Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError, bounded
@@ -30,27 +29,15 @@ from transforms.formats.archive.model import (
     is_litter,
     shown_name,
 )
-from transforms.formats.archive.streams import packing, unpacker
 from transforms.formats.archive.tar import (
     BLOCK_BYTES,
-    FileBytes,
     TarBytes,
-    TarWalk,
-    UnpackedBytes,
     is_header,
+    is_packed,
+    tar_members,
 )
 from transforms.formats.archive.zip import MemberError, list_zip, zip_chunks
 from transforms.storage.files import storage
-
-__all__ = [
-    "ArchiveKind",
-    "MemberError",
-    "kind_of",
-    "iter_members",
-    "list_members",
-    "read_member",
-    "stream_member",
-]
 
 Skip = Callable[[Member], Skipped | None]
 Check = Callable[[Member], Member]
@@ -80,7 +67,7 @@ def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
     """
     file.seek(0)
     head = file.read(BLOCK_BYTES)
-    if packing(head):
+    if is_packed(head):
         return ArchiveKind.PACKED_TAR
     if is_header(head) or head == bytes(BLOCK_BYTES):
         return ArchiveKind.TAR
@@ -122,8 +109,9 @@ def list_members(
     """
     _check_encoding(name_encoding)
     if kind_of(file, path) is ArchiveKind.ZIP:
-        return list_zip(file, path, limits, encoding=name_encoding)
-    return MemberList.of(_walk(file, path, limits, name_encoding))
+        return MemberList.of(list_zip(file, path, limits, encoding=name_encoding))
+    source = TarBytes(file, path, limits)
+    return MemberList.of(tar_members(source, encoding=name_encoding))
 
 
 def iter_members(
@@ -149,15 +137,14 @@ def iter_members(
     """
     _check_encoding(name_encoding)
     if kind_of(file, path) is ArchiveKind.ZIP:
-        listed = list_zip(file, path, limits, encoding=name_encoding)
+        listed = list_members(file, path, limits=limits, name_encoding=name_encoding)
         for member in map(check, listed):
-            found = _judged(member, skip)
-            yield found or read_member(file, path, member)
+            yield _judged(member, skip) or read_member(file, path, member)
         return
-    walk = _walk(file, path, limits, name_encoding)
-    for member in map(check, _with_distinct_names(iter(walk))):
-        found = _judged(member, skip)
-        yield found or Content(member, b"".join(walk.chunks()))
+    source = TarBytes(file, path, limits)
+    members = tar_members(source, encoding=name_encoding)
+    for member in map(check, _with_distinct_names(members)):
+        yield _judged(member, skip) or Content(member, source.content(member.size))
 
 
 def read_member(file: BinaryIO, path: str, member: Member) -> Content | MemberFault:
@@ -208,19 +195,6 @@ def _check_encoding(encoding: str) -> None:
         ) from error
 
 
-def _walk(file: BinaryIO, path: str, limits: Limits, encoding: str) -> TarWalk:
-    file.seek(0)
-    packed = packing(file.read(BLOCK_BYTES))
-    file.seek(0)
-    source: TarBytes
-    if packed:
-        reader = unpacker(packed, file.read)
-        source = UnpackedBytes(reader, file.tell, path=path, limits=limits)
-    else:
-        source = FileBytes(file)
-    return TarWalk(source, path, limits, encoding=encoding)
-
-
 def _judged(member: Member, skip: Skip) -> SkippedMember | MemberFault | None:
     """Returns why a member is not to be read, or None."""
     if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
@@ -259,8 +233,7 @@ def _damaged(member: Member, damage: MemberError) -> MemberFault:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveListing:
+class ArchiveListing(NamedTuple):
     """What an archive holds.
 
     Attributes:

@@ -63,7 +63,6 @@ class Member(NamedTuple):
       offset: of its header, in the file or in the unpacked stream of a packed tar.
       data_offset: of its data in the same; -1 where only the header says (zip).
       packed: bytes as stored.
-      end: where the next entry begins, the last byte that the data may touch (zip).
       method: of the compression, by the numbers of zip; 0 in a tar.
       flags: of a zip's entry.
       crc32: of the content (zip).
@@ -78,7 +77,6 @@ class Member(NamedTuple):
     offset: int
     data_offset: int = -1
     packed: int = 0
-    end: int = 0
     method: int = 0
     flags: int = 0
     crc32: int = 0

@@ -1,20 +1,19 @@
 """Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
 
-The reader of its own format reads each member from a file in memory. At most 16 MiB of
-members, or one larger member, are in memory. A member is one block, or a run of small
-ones in the order of their names. A packed tar is one block as a whole, because its
-members cannot be reached one by one: small ones in another order are sorted in a
-temporary file without a name.
+The reader of its own format reads each member from a file in memory. A member is one
+block, or a run of small ones in the order of their names is. A packed tar is one block
+as a whole, because its members cannot be reached one by one; the rows of small ones are
+joined where they come in the order of their names, or are few enough to be sorted.
 
 A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """
 
-import array
 import collections
 import contextlib
 import dataclasses
 import errno
 import functools
+import itertools
 import os
 import posixpath
 import tempfile
@@ -64,17 +63,11 @@ _HELD_MEMBERS = 256
 _FEWEST_MEMBERS = 16
 # A sample reads this many members, spread evenly: each is unpacked as a whole.
 _SAMPLE_MEMBERS = 8
-# Listings that are kept until it is known which members are the sample: each may have
-# a temporary file.
-_KEPT_LISTS = 8
-# The members of a packed tar are sorted through a temporary file up to this many bytes
-# in all.
-_MOST_SORTED_BYTES = 1 << 30
+# The small members of a packed tar are sorted in memory up to this many bytes in all.
+_MOST_SORTED_BYTES = 64 << 20
 
 # A member, to be held as a file in memory.
 _Memory = contextlib.AbstractContextManager[InputFile]
-# The origin of a member, and where it begins in a file, and its bytes.
-_Place = tuple[str, int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,7 +145,7 @@ class ArchiveTables(ArchiveReaderBase):
             rows = 0
             if limit_rows is not None:
                 numbers = [member.number for member in members]
-                for memory in self._unpacked(file, numbers, file.position):
+                for memory in _held(self._unpacked(file, numbers), file.position):
                     with memory as inner:
                         rows += self._count(inner, limit_rows - rows)
                     if rows == limit_rows:
@@ -181,19 +174,25 @@ class ArchiveTables(ArchiveReaderBase):
         """Yields the rows of a member, of a run, or of all of a packed tar."""
         archive = _archive_of(file, block)
         listing = self.listing(archive)
-        gathers = is_first = False
+        members = _tables_of(self._known(archive))
+        gathers, is_first = self.gathers and not block.rows, True
         found: Iterator[_Memory]
         if listing.is_sequential:
-            is_first = True
-            found, gathers = self._packed(archive, block)
+            numbers = [member.number for member in members]
+            unpacked = self._unpacked(archive, numbers)
+            if gathers and not _are_sorted(members):
+                gathers = sum(member.size for member in members) <= _MOST_SORTED_BYTES
+                unpacked = iter(sorted(unpacked)) if gathers else unpacked
+            found = (
+                _in_memory(name, [data], block.position) for name, data in unpacked
+            )
         elif block.origin == archive.origin:
-            is_first, gathers = block.start == 0, True
+            is_first = block.start == 0
             found = self._run(archive, block)
         else:
             place = _places_of(self._known(archive))[block.origin]
             is_first = place == 0
-            member = _tables_of(self._known(archive))[place]
-            found = iter([self._member_file(archive, member, block.position)])
+            found = iter([self._member_file(archive, members[place], block.position)])
         skipped = self._skipped(listing) if is_first else {}
         for raw in self._rows(found, columns, block.rows or None, gathers=gathers):
             placed = dataclasses.replace(raw.block, stamp=block.stamp)
@@ -300,60 +299,9 @@ class ArchiveTables(ArchiveReaderBase):
             yield inner
 
     def _unpacked(
-        self, file: SourceFile, numbers: Iterable[int], position: int
-    ) -> Iterator[_Memory]:
-        """Yields members of a packed tar, by their numbers, as files in memory."""
-        for origin, data in self._contents(file, numbers):
-            yield _in_memory(origin, [data], position)
-
-    def _packed(
-        self, archive: SourceFile, block: Block
-    ) -> tuple[Iterator[_Memory], bool]:
-        """Returns the members of a packed tar, and whether to gather their rows.
-
-        Rows keep the order of their members' names only where pieces of them do.
-        """
-        members = _tables_of(self._known(archive))
-        numbers = [member.number for member in members]
-        gathers = self.gathers and not block.rows
-        if gathers and not members.is_by_origin():
-            size = sum(member.size for member in members)
-            fits = size <= _MOST_SORTED_BYTES
-            if fits and (spooled := self._spooled(archive, numbers)):
-                return _from_spool(*spooled, block.position), True
-            gathers = False
-        return self._unpacked(archive, numbers, block.position), gathers
-
-    def _spooled(
-        self, archive: SourceFile, numbers: Iterable[int]
-    ) -> tuple[IO[bytes], list[_Place]] | None:
-        """Writes members of a packed tar, by their numbers, into a temporary file.
-
-        Returns:
-          The file, which has no name, and where each member is; None where the file
-          cannot be written, for lack of room perhaps.
-        """
-        places: list[_Place] = []
-        start = 0
-        with contextlib.ExitStack() as stack:
-            try:
-                spool = stack.enter_context(tempfile.TemporaryFile(buffering=0))
-            except OSError:
-                return None
-            for origin, data in self._contents(archive, numbers):
-                try:
-                    _write(spool, data)
-                except OSError:
-                    return None
-                places.append((origin, start, len(data)))
-                start += len(data)
-            stack.pop_all()
-        return spool, places
-
-    def _contents(
         self, file: SourceFile, numbers: Iterable[int]
     ) -> Iterator[tuple[str, bytes]]:
-        """Yields members of a packed tar in its order: their origins and contents."""
+        """Yields members of a packed tar, by their numbers: origins and contents."""
         wanted = frozenset(numbers)
 
         def skip(member: Member) -> Skipped | None:
@@ -371,39 +319,26 @@ class ArchiveTables(ArchiveReaderBase):
         self, archives: Sequence[InputFile]
     ) -> Iterator[tuple[list[InputFile], "_Sampled"]]:
         """Holds some members of all archives; says what all of them are like."""
-        # Of thousands of archives, those that the sample needs are listed again.
-        kept: list[MemberList] = []
-        numbers, sizes, stops = array.array("q"), array.array("q"), [0]
-        for file in archives:
-            members = _tables_of(self._known(file))
-            if len(kept) < _KEPT_LISTS:
-                kept.append(members)
-            for member in members:
-                numbers.append(member.number)
-                sizes.append(member.size)
-            stops.append(len(sizes))
+        lists = [_tables_of(self._known(file)) for file in archives]
+        sizes = [member.size for members in lists for member in members]
         step = -(-len(sizes) // _SAMPLE_MEMBERS) or 1
         with contextlib.ExitStack() as stack:
             held: list[InputFile] = []
-            for number, file in enumerate(archives):
-                start, stop = stops[number : number + 2]
-                chosen = range(-(-start // step) * step, stop, step)
-                if not chosen:
-                    continue
-                if is_sequential(file.path):
-                    wanted = [numbers[place] for place in chosen]
-                    found = self._unpacked(file, wanted, file.position)
-                    held.extend(map(stack.enter_context, found))
-                    continue
-                members = (
-                    kept[number]
-                    if number < len(kept)
-                    else _tables_of(self._known(file))
-                )
-                for place in chosen:
-                    member = members[place - start]
-                    inner = self._member_file(file, member, file.position)
-                    held.append(stack.enter_context(inner))
+            start = 0
+            for file, members in zip(archives, lists, strict=True):
+                chosen = [
+                    members[place] for place in range(-start % step, len(members), step)
+                ]
+                start += len(members)
+                if chosen and is_sequential(file.path):
+                    numbers = [member.number for member in chosen]
+                    found = _held(self._unpacked(file, numbers), file.position)
+                else:
+                    found = (
+                        self._member_file(file, member, file.position)
+                        for member in chosen
+                    )
+                held.extend(map(stack.enter_context, found))
             total = sum(sizes)
             share = sum(sizes[::step]) / total if total else 1
             yield held, _Sampled(share, len(sizes), total)
@@ -488,9 +423,18 @@ def _tables_of(known: _Known) -> MemberList:
 
 
 @functools.lru_cache(maxsize=2)
-def _by_origin(known: _Known) -> MemberList:
+def _by_origin(known: _Known) -> Sequence[Member]:
     """Returns the members to read, sorted: a run is a part of them."""
-    return _tables_of(known).by_origin()
+    members = _tables_of(known)
+    if _are_sorted(members):
+        return members
+    return sorted(members, key=lambda member: member.origin)
+
+
+def _are_sorted(members: Iterable[Member]) -> bool:
+    """Whether members come in the order of their names."""
+    origins = (member.origin for member in members)
+    return all(one <= other for one, other in itertools.pairwise(origins))
 
 
 # Only for members that are read one by one: they are few or large, or there is a limit.
@@ -526,21 +470,17 @@ def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
     return dataclasses.replace(raw, skipped=dict(both))
 
 
-def _from_spool(
-    spool: IO[bytes], places: list[_Place], position: int
-) -> Iterator[_Memory]:
-    """Yields the members in a temporary file in the order of their origins."""
-    with spool:
-        for origin, start, size in sorted(places):
-            spool.seek(start)
-            yield _in_memory(origin, [spool.read(size)], position)
-
-
 def _write(file: IO[bytes], data: bytes) -> None:
     """Writes all of the data to a file without a buffer."""
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
+
+
+def _held(contents: Iterable[tuple[str, bytes]], position: int) -> Iterator[_Memory]:
+    """Yields members, by their origins and contents, as files in memory."""
+    for origin, data in contents:
+        yield _in_memory(origin, [data], position)
 
 
 @contextlib.contextmanager

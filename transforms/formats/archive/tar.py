@@ -8,20 +8,26 @@ r"""tar archives: parsed header by header, with no byte between them unchecked.
 
 A name that is too long for a header is in a member of type L before (GNU) or in a
 record `path` of one of type x (pax). A damaged header, an end that is missing or bytes
-after it are errors: a reader that stops there in silence has lost the rest. The data
-have no checksum.
+after it are errors: a reader that stops there in silence, as `tarfile` does, has lost
+the rest. The data have no checksum.
 
 Numbers of a header are octal text, or big-endian behind a first byte of 80 (GNU). Its
 checksum is the sum of all bytes, its own field taken for spaces. Records of a pax
 header are `length key=value\n`. Sources: POSIX.1-2017 pax, GNU tar's manual.
 """
 
-import dataclasses
+import bz2
+import io
+import lzma
+import re
 import struct
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
+
+import pyarrow as pa
 
 from transforms.core.model import Reason
+from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.model import (
     Limits,
@@ -31,19 +37,19 @@ from transforms.formats.archive.model import (
     path_of,
     shown_name,
 )
-from transforms.formats.archive.streams import ByteReader
 
 BLOCK_BYTES = 512
 
 _ZEROS = bytes(BLOCK_BYTES)
 _STEP_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 16
 # Of a long name or of pax records; real ones have some hundred bytes.
 _MAX_EXTENSION_BYTES = 1 << 20
 
 # Of a member: more than any disk holds.
 _MOST_BYTES = 1 << 62
 
-_REGULAR = frozenset((b"0", b"\0", b"7"))
+_REGULAR = (b"0", b"\0", b"7")
 _WITHOUT_DATA = {
     b"1": "a hard link",
     b"2": "a symbolic link",
@@ -51,93 +57,55 @@ _WITHOUT_DATA = {
     b"4": "a device",
     b"6": "a pipe",
 }
-_DIRECTORY, _DUMP_DIRECTORY, _VOLUME, _SPARSE = b"5", b"D", b"V", b"S"
+_DIRECTORIES, _VOLUME, _SPARSE = (b"5", b"D"), b"V", b"S"
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD = b"L", b"K", b"x", b"g", b"X"
+_EXTENSIONS = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_OLD)
+
+# What unpacks a stream, by how it begins.
+_UNPACKERS: dict[bytes, Callable[[BinaryIO], Any]] = {
+    b"\x1f\x8b": lambda file: Inflater(file.read, Compression.GZIP),
+    b"\x28\xb5\x2f\xfd": lambda file: unzstd(file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Header:
-    """What a header says: the name as stored, the bytes of data, and the type."""
-
-    name: bytes
-    size: int
-    type: bytes
+def is_packed(head: bytes) -> bool:
+    """Whether a file that begins with `head` (6 bytes) is a packed stream."""
+    return head.startswith(tuple(_UNPACKERS))
 
 
-class TarBytes(Protocol):
-    """The bytes of a tar, front to back."""
-
-    def read(self, size: int, /) -> bytes:
-        """Returns `size` bytes, or fewer at the end."""
-
-    def skip(self, size: int, /) -> bool:
-        """Passes over `size` bytes; False where there are fewer."""
+def unzstd(file: Any) -> pa.CompressedInputStream:
+    """Returns the content of a zstd file; it raises OSError where that is cut off."""
+    return pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
 
 
-class FileBytes:
-    """A plain tar: what is not wanted is sought over."""
+class _Unpacked(io.RawIOBase):
+    """The content of a packed tar, unless it is a bomb."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._size = file.seek(0, 2)
-        self._place = 0
-
-    def read(self, size: int, /) -> bytes:
-        """See `TarBytes`."""
-        self._file.seek(self._place)
-        data = self._file.read(min(size, self._size - self._place))
-        self._place += len(data)
-        return data
-
-    def skip(self, size: int, /) -> bool:
-        """See `TarBytes`."""
-        enough = size <= self._size - self._place
-        self._place = self._place + size if enough else self._size
-        return enough
-
-
-class UnpackedBytes:
-    """A packed tar, unpacked as it is read; raises what its reader raises.
-
-    Args:
-      reader: of the content.
-      consumed: says how many packed bytes it has been given.
-      path: for messages.
-      limits: of the ratio and of the bytes altogether.
-    """
-
-    def __init__(
-        self,
-        reader: ByteReader,
-        consumed: Callable[[], int],
-        *,
-        path: str,
-        limits: Limits,
-    ) -> None:
-        self._reader = reader
-        self._consumed = consumed
-        self._path = path
-        self._limits = limits
+    def __init__(self, file: BinaryIO, head: bytes, path: str, limits: Limits) -> None:
+        super().__init__()
+        make = next(
+            make for magic, make in _UNPACKERS.items() if head[:6].startswith(magic)
+        )
+        self._file, self._path, self._limits = file, path, limits
+        self._content = make(file)
         self._unpacked = 0
 
-    def read(self, size: int, /) -> bytes:
-        """See `TarBytes`."""
-        parts: list[bytes] = []
-        while size and (data := self._some(size)):
-            parts.append(data)
-            size -= len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def readable(self) -> bool:
+        return True
 
-    def skip(self, size: int, /) -> bool:
-        """See `TarBytes`."""
-        while size and (data := self._some(size)):
-            size -= len(data)
-        return not size
-
-    def _some(self, size: int) -> bytes:
-        data = self._reader.read(size)
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            data = self._content.read(min(len(buffer), _STEP_BYTES))
+        except (OSError, EOFError, lzma.LZMAError, ValueError, DamageError) as error:
+            # Errors of the system have a number; those of a library have none.
+            if getattr(error, "errno", None) is not None:
+                raise
+            text = str(error).removeprefix(": ").partition(". ")[0]
+            raise DamageError(f"the packed stream is damaged: {text}") from error
         self._unpacked += len(data)
-        limits, packed = self._limits, self._consumed()
+        limits, packed = self._limits, self._file.tell()
         if self._unpacked > limits.max_total_bytes:
             raise InputError(
                 f"{self._path}: an archive may unpack to {limits.max_total_bytes} "
@@ -149,243 +117,253 @@ class UnpackedBytes:
                 f"size; {packed} bytes of this one gave {self._unpacked} or more: it "
                 f"is taken for a bomb. Unpack it yourself if it is none."
             )
-        return data
+        buffer[: len(data)] = data
+        return len(data)
 
 
-@dataclasses.dataclass(slots=True)
-class _Extension:
-    """What extension headers say of the member after them."""
+class TarBytes:
+    """The bytes of a tar, front to back; of a packed one as they are unpacked.
 
-    name: bytes | None = None
-    size: int | None = None
-    sparse: bool = False
-
-
-class TarWalk:
-    """Walks over the members of a tar; their content is read between two of them.
-
-    Args:
-      source: of the bytes, at the first header.
-      path: for messages.
-      limits: of the number of members.
-      encoding: of names; "" for UTF-8. Names from pax records are UTF-8 always.
+    Attributes:
+      offset: of the next byte.
+      limits: of the members.
     """
 
-    def __init__(
-        self, source: TarBytes, path: str, limits: Limits, *, encoding: str = ""
-    ) -> None:
-        self._source = source
+    def __init__(self, file: BinaryIO, path: str, limits: Limits) -> None:
+        """Begins at the start of an archive; `path` is for messages."""
+        file.seek(0)
+        head = file.read(BLOCK_BYTES)
         self._path = path
-        self._limits = limits
-        self._encoding = encoding or "utf-8"
-        self._offset = 0
-        # Of the current member: bytes of its data, and then of padding, not yet read.
-        self._left = 0
-        self._padding = 0
+        self.limits = limits
+        self._file: Any = file
+        # Of a plain file, in which what is not wanted is sought over.
+        self._size = -1 if is_packed(head) else file.seek(0, 2)
+        file.seek(0)
+        if self._size < 0:
+            unpacked = _Unpacked(file, head, path, limits)
+            self._file = io.BufferedReader(unpacked, _BUFFER_BYTES)
+        self.offset = 0
         self._last: Member | None = None
 
-    def __iter__(self) -> Iterator[Member]:
-        """Yields the members in order; directories are left out.
-
-        Raises:
-          DamageError: the archive is damaged after some member, which is named.
-          InputError: it holds more members than the limits allow.
-        """
-        index = 0
-        extension = _Extension()
-        while (header := self._header()) is not None:
-            if header.type in (_PAX, _PAX_OLD, _LONG_NAME, _LONG_LINK, _PAX_GLOBAL):
-                self._extend(extension, header)
-                continue
-            member = self._begin(header, extension, index)
-            extension = _Extension()
-            if member is not None:
-                yield member
-                self._last = member
-            self._finish()
-            index += 1
-            if index > self._limits.max_members:
-                raise InputError(
-                    f"{self._path}: an archive may hold {self._limits.max_members} "
-                    f"members; this one holds more. Split it."
-                )
-        if extension != _Extension():
-            raise self._damage("the member that an extended header announces is gone")
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yields what is left of the content of the current member."""
-        while self._left:
-            data = self._read(min(self._left, _STEP_BYTES))
-            if not data:
-                raise self._damage("the data of the next member are cut off")
-            self._left -= len(data)
-            yield data
-
-    def _begin(
-        self, header: _Header, extension: _Extension, index: int
-    ) -> Member | None:
-        """Returns the member of a header, positioned at its data; None for no item."""
-        raw = header.name if extension.name is None else extension.name
-        size = header.size if extension.size is None else extension.size
-        encoding = "utf-8" if extension.name is not None else self._encoding
-        name, is_text = decode_name(raw, encoding)
-        kind = header.type
-        if kind in _WITHOUT_DATA:
-            size = 0
-        if size > _MOST_BYTES:
-            raise self._damage(f"the next header states {size} bytes")
-        self._left, self._padding = size, -size % BLOCK_BYTES
-        directory = kind in (_DIRECTORY, _DUMP_DIRECTORY) or (
-            kind in _REGULAR and name.endswith("/") and not size
-        )
-        if directory or kind == _VOLUME:
-            return None
-        path = path_of(name)
-        fault, message = name_fault(path, is_text=is_text)
-        if not fault:
-            fault, message = self._kind_fault(path, kind, size, extension.sparse)
-        return Member(
-            number=index,
-            raw_name=raw,
-            name=path,
-            size=size,
-            offset=self._offset - BLOCK_BYTES,
-            data_offset=self._offset,
-            packed=size,
-            end=self._offset + size,
-            fault=fault,
-            message=message,
-        )
-
-    def _kind_fault(
-        self, path: str, kind: bytes, size: int, sparse: bool
-    ) -> tuple[Reason | None, str]:
-        if sparse or kind == _SPARSE:
-            return Reason.UNSUPPORTED_METHOD, (
-                f"members must be stored whole; {shown_name(path)} is stored as a "
-                f"sparse file. Pack it without --sparse."
-            )
-        if kind not in _REGULAR:
-            found = _WITHOUT_DATA.get(kind, f"of type {kind!r}")
-            return Reason.NOT_A_FILE, (
-                f"members must be regular files; {shown_name(path)} is {found}. Pack "
-                f"what it stands for (--dereference --hard-dereference), or exclude it."
-            )
-        if path.endswith("/"):
-            message = f"a folder holds no bytes; {shown_name(path)} does."
-            return Reason.DAMAGED_MEMBER, message
-        if size > self._limits.max_member_bytes:
-            return Reason.TOO_LARGE, (
-                f"{shown_name(path)} has {size} bytes, more than "
-                f"{self._limits.max_member_bytes}: that is taken for a bomb. Unpack it "
-                f"yourself if it is none."
-            )
-        return None, ""
-
-    def _header(self) -> _Header | None:
+    def header(self) -> bytes | None:
         """Returns the next header; None at the end of the archive, all of it read."""
         block = self._read(BLOCK_BYTES)
-        if block == _ZEROS:
-            self._check_end()
-            return None
-        if len(block) < BLOCK_BYTES:
-            found = (
-                "the next header is cut off"
-                if block
-                else ("the two blocks of zeros that end an archive are missing")
+        if is_header(block):
+            return block
+        if block != _ZEROS:
+            raise self.damage(
+                "the two blocks of zeros that end an archive are missing"
+                if not block
+                else "the next header is cut off"
+                if len(block) < BLOCK_BYTES
+                else "the checksum of the next header is wrong"
             )
-            raise self._damage(found)
-        if not is_header(block):
-            raise self._damage("the checksum of the next header is wrong")
-        try:
-            return _parsed(block)
-        except ValueError:
-            raise self._damage("the next header states no size") from None
-
-    def _check_end(self) -> None:
         if self._read(BLOCK_BYTES) != _ZEROS:
-            raise self._damage(
+            raise self.damage(
                 "one block of zeros follows where an archive ends with two"
             )
         while data := self._read(_STEP_BYTES):
             if data.strip(b"\0"):
-                raise self._damage(
+                raise self.damage(
                     "other bytes follow the end (another archive joined to it, say)"
                 )
+        return None
 
-    def _extend(self, extension: _Extension, header: _Header) -> None:
-        """Takes up what an extended header says of the next member."""
-        if header.size > _MAX_EXTENSION_BYTES:
-            raise self._damage(f"an extended header has {header.size} bytes")
-        self._left, self._padding = header.size, -header.size % BLOCK_BYTES
-        data = b"".join(self.chunks())
-        self._finish()
-        if header.type == _LONG_NAME:
-            extension.name = data.partition(b"\0")[0]
-        if header.type in (_LONG_NAME, _LONG_LINK):
-            return
-        try:
-            records = dict(_pax_records(data))
-            size = records.get(b"size")
-            if size is not None and not size.isdigit():
-                raise ValueError
-        except ValueError:
-            raise self._damage("the records of an extended header are wrong") from None
-        sparse = any(key.startswith(b"GNU.sparse.") for key in records)
-        if header.type == _PAX_GLOBAL:
-            if sparse or not records.keys().isdisjoint((b"path", b"size")):
-                raise self._damage("a global header gives all members one name or size")
-            return
-        extension.name = records.get(b"path", extension.name)
-        extension.size = extension.size if size is None else int(size)
-        extension.sparse = extension.sparse or sparse
+    def content(self, size: int) -> bytes:
+        """Returns the content of the member whose header was the last."""
+        stop = self.offset + size
+        parts = []
+        # A header may state more than there is: no memory is taken for that.
+        while data := self._read(min(stop - self.offset, _STEP_BYTES)):
+            parts.append(data)
+        if self.offset < stop:
+            raise self.damage("the data of the next member are cut off")
+        return b"".join(parts)
 
-    def _finish(self) -> None:
-        """Passes over what is left of the current member."""
-        size, self._left, self._padding = self._left + self._padding, 0, 0
-        self._offset += size
-        try:
-            enough = self._source.skip(size)
-        except DamageError as error:
-            raise self._damage(_plain(error)) from error
-        if not enough:
-            raise self._damage("the data of the last member are cut off")
+    def go_to(self, offset: int, last: Member | None) -> None:
+        """Passes over what is before an offset, and so over the member before it."""
+        self._last = last or self._last
+        if self._size >= 0:
+            self.offset = min(offset, self._size)
+            self._file.seek(self.offset)
+        while self.offset < offset and self._read(
+            min(offset - self.offset, _STEP_BYTES)
+        ):
+            pass
+        if self.offset < offset:
+            raise self.damage("the data of the last member are cut off")
 
-    def _read(self, size: int) -> bytes:
-        try:
-            data = self._source.read(size)
-        except DamageError as error:
-            raise self._damage(_plain(error)) from error
-        self._offset += len(data)
-        return data
-
-    def _damage(self, found: str) -> DamageError:
-        last = self._last
+    def damage(self, found: str) -> DamageError:
+        """Returns the error that the archive is damaged behind the last member."""
         where = "before its first member"
-        if last is not None:
-            where = f"after member {last.number + 1}, {shown_name(last.name)}"
+        if self._last is not None:
+            number, name = self._last.number + 1, shown_name(self._last.name)
+            where = f"after member {number}, {name}"
         return DamageError(
             f"{self._path}: the archive is damaged {where}: {found}. Fetch or write it "
             f"again."
         )
 
+    def too_many(self) -> InputError:
+        """Returns the error that there are more members than the limits allow."""
+        return InputError(
+            f"{self._path}: an archive may hold {self.limits.max_members} members; "
+            f"this one holds more. Split it."
+        )
 
-def _plain(error: DamageError) -> str:
-    """Returns what a stream complains of, without its advice."""
-    return str(error).removeprefix(": ").partition(". ")[0]
+    def _read(self, size: int) -> bytes:
+        if self._size >= 0:
+            size = min(size, self._size - self.offset)
+        try:
+            data: bytes = self._file.read(size)
+        except DamageError as error:
+            raise self.damage(str(error)) from error
+        self.offset += len(data)
+        return data
 
 
-def _parsed(block: bytes) -> _Header:
-    """Returns what a header of 512 bytes says; ValueError where it has no size."""
-    size = _number(block[124:136])
-    if size < 0:
-        raise ValueError
-    name = block[:100].partition(b"\0")[0]
-    prefix = block[345:500].partition(b"\0")[0]
+def tar_members(source: TarBytes, *, encoding: str = "") -> Iterator[Member]:
+    """Yields the members of a tar in order; directories are left out.
+
+    Between two of them, `source.content` gives the content of the first.
+
+    Args:
+      source: at the first header.
+      encoding: of names; "" for UTF-8. Names from pax records are UTF-8 always.
+
+    Raises:
+      DamageError: the archive is damaged after some member, which is named.
+      InputError: it holds more members than the limits allow.
+    """
+    index = 0
+    # What extension headers say of the member after them.
+    said: dict[bytes, bytes] = {}
+    while (header := source.header()) is not None:
+        kind, data_offset = header[156:157], source.offset
+        try:
+            size = _number(header[124:136])
+            if size < 0:
+                raise ValueError
+        except ValueError:
+            raise source.damage("the next header states no size") from None
+        member = None
+        if kind in _EXTENSIONS:
+            said |= _extension(source, kind, size)
+        else:
+            size = 0 if kind in _WITHOUT_DATA else int(said.get(b"size", size))
+            if size > _MOST_BYTES:
+                raise source.damage(f"the next header states {size} bytes")
+            member = _member(
+                header, said, index, size, data_offset, encoding, source.limits
+            )
+            said = {}
+            if member is not None:
+                yield member
+            index += 1
+            if index > source.limits.max_members:
+                raise source.too_many()
+        source.go_to(data_offset + size + -size % BLOCK_BYTES, member)
+    if said:
+        raise source.damage("the member that an extended header announces is gone")
+
+
+def _member(
+    header: bytes,
+    said: dict[bytes, bytes],
+    index: int,
+    size: int,
+    data_offset: int,
+    encoding: str,
+    limits: Limits,
+) -> Member | None:
+    """Returns the member of a header; None for a directory or a volume's name."""
+    kind = header[156:157]
+    raw = said.get(b"path")
+    name, is_text = decode_name(
+        _name(header) if raw is None else raw,
+        encoding if encoding and raw is None else "utf-8",
+    )
+    is_folder = kind in _REGULAR and name.endswith("/") and not size
+    if is_folder or kind == _VOLUME or kind in _DIRECTORIES:
+        return None
+    path = path_of(name)
+    fault, message = name_fault(path, is_text=is_text)
+    shown = shown_name(path) if not fault else ""
+    if fault:
+        pass
+    elif kind == _SPARSE or any(key.startswith(b"GNU.sparse.") for key in said):
+        fault, message = (
+            Reason.UNSUPPORTED_METHOD,
+            (
+                f"members must be stored whole; {shown} is stored as a sparse file. "
+                f"Pack it without --sparse."
+            ),
+        )
+    elif kind not in _REGULAR:
+        found = _WITHOUT_DATA.get(kind, f"of type {kind!r}")
+        fault, message = (
+            Reason.NOT_A_FILE,
+            (
+                f"members must be regular files; {shown} is {found}. Pack what it "
+                f"stands for (--dereference --hard-dereference), or exclude it."
+            ),
+        )
+    elif size > limits.max_member_bytes:
+        fault, message = (
+            Reason.TOO_LARGE,
+            (
+                f"{shown} has {size} bytes, more than {limits.max_member_bytes}: that "
+                f"is taken for a bomb. Unpack it yourself if it is none."
+            ),
+        )
+    return Member(
+        number=index,
+        raw_name=_name(header) if raw is None else raw,
+        name=path,
+        size=size,
+        offset=data_offset - BLOCK_BYTES,
+        data_offset=data_offset,
+        packed=size,
+        fault=fault,
+        message=message,
+    )
+
+
+def _extension(source: TarBytes, kind: bytes, size: int) -> dict[bytes, bytes]:
+    """Returns what an extended header says of the next member, as pax records."""
+    if size > _MAX_EXTENSION_BYTES:
+        raise source.damage(f"an extended header has {size} bytes")
+    data = source.content(size)
+    if kind == _LONG_NAME:
+        return {b"path": data.partition(b"\0")[0]}
+    if kind == _LONG_LINK:
+        return {}
+    try:
+        records = dict(_pax_records(data))
+        if not re.fullmatch(rb"\d{1,19}", records.get(b"size", b"0")):
+            raise ValueError
+    except ValueError:
+        raise source.damage("the records of an extended header are wrong") from None
+    telling = {
+        key: value
+        for key, value in records.items()
+        if key in (b"path", b"size") or key.startswith(b"GNU.sparse.")
+    }
+    if kind != _PAX_GLOBAL:
+        return telling
+    if telling:
+        raise source.damage("a global header gives all members one name or size")
+    return {}
+
+
+def _name(header: bytes) -> bytes:
+    """Returns the name that a header states."""
+    name = header[:100].partition(b"\0")[0]
+    prefix = header[345:500].partition(b"\0")[0]
     # GNU has other things in the place of the prefix.
-    if block[257:263] == b"ustar\0" and prefix:
+    if header[257:263] == b"ustar\0" and prefix:
         name = prefix + b"/" + name
-    return _Header(name, size, block[156:157])
+    return name
 
 
 def is_header(block: bytes) -> bool:

@@ -1,7 +1,5 @@
 """Tests of `unit/formats/archive/test_archive_members.py` that start processes."""
 
-import io
-import os
 import pathlib
 import shutil
 import subprocess
@@ -10,28 +8,9 @@ import pytest
 
 from tests.support.archives import FILES, contents, faults, found_in, zip_of
 from transforms.core.model import Reason
-from transforms.formats.archive import member_list
-from transforms.formats.archive.members import list_members
 from transforms.formats.archive.model import (
     MemberFault,
 )
-
-
-def test_processes_that_share_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forked one reads the same temporary file, each at its own place."""
-    monkeypatch.setattr(member_list, "_HELD_BATCHES", 0)
-    names = [f"{number}.jpg" for number in range(5 * 4096)]
-    data = zip_of(dict.fromkeys(names, b""))
-    found = list_members(io.BytesIO(data), "a.zip")
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            code = int([member.name for member in found] != names)
-        finally:
-            os._exit(code)
-    assert [member.name for member in found] == names
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("tool", ["zip", "tar", "tar -z", "tar -J", "tar -j", "tar -I"])
