@@ -145,17 +145,19 @@ def _outside(corners: Floats, extents: Floats, reach: float) -> npt.NDArray[np.b
 
 
 def describe(
-    fault: BoxFault, box: Sequence[float], size: Sequence[float], form: BoxForm
+    fault: BoxFault, box: Sequence[float], size: Sequence[float] | None, form: BoxForm
 ) -> str:
     """Returns a sentence about the fault of a box, with its values.
 
     Args:
       fault: what `check_boxes` found.
       box: its four numbers.
-      size: width and height of its image.
+      size: width and height of its image; None for a box in fractions of it.
       form: the meaning of the four numbers.
     """
     numbers = ", ".join(f"{value:.10g}" for value in box)
+    if size is None:
+        return f"box ({form}) [{numbers}] in fractions, 0 to 1: {_WORDS[fault]}"
     width, height = size
     return (
         f"box ({form}) [{numbers}] in an image of {width:g} x {height:g} pixels: "

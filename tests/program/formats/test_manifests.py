@@ -31,8 +31,7 @@ from transforms.errors import SourceError
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.detection import automl as automl
-from transforms.formats.detection.automl import judge
-from transforms.formats.detection.automl_manifest import load_manifest, recognise
+from transforms.formats.detection.automl_manifest import recognise
 from transforms.formats.file_names import split_of_table
 from transforms.formats.table import InputFile
 
@@ -119,10 +118,13 @@ def test_a_bad_box_may_cost_the_image(tmp_path: Folder) -> None:
     assert found["rejected"] == {"bad_box": 1}
     assert found["written"] == 1
     assert found["parts"]["boxes"]["gone"] == 2
-    items = load_manifest(str(source), 0).items
-    clipped = judge(items, ["car"], clip=True)
-    assert not clipped.is_bad.any()
-    assert clipped.relative[0].tolist() == [0.5, 0.5, 1, 1]
+    file = InputFile("m.csv", str(source), source.stat().st_size)
+    reader = automl.AutomlReader(bad_box="clip").plan([file]).reader
+    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
+    (clipped,) = reader.read(file, block, ["image/object/bbox"])
+    assert not clipped.part_rejections
+    boxes = clipped.columns["image/object/bbox"].to_pylist()
+    assert boxes[0][0] == [0.5, 0.5, 1, 1]
 
 
 def test_rows_that_name_no_image_or_two_splits(tmp_path: Folder) -> None:

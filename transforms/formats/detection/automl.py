@@ -18,13 +18,13 @@ import dataclasses
 import errno
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.boxes import BoxFault, BoxForm, BoxPolicy, check_boxes
+from transforms.core.boxes import BoxPolicy
 from transforms.core.model import Block, Rejection, Skipped
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason
@@ -34,16 +34,15 @@ from transforms.formats.detection.automl_manifest import (
     DISCARD,
     Item,
     Manifest,
-    Mention,
     load_manifest,
 )
 from transforms.formats.detection.boxed_rows import (
     BOXES,
-    Judged,
-    box_policy,
+    Annotated,
+    BoxedReader,
     detection_features,
+    image_rows,
     list_of,
-    place_boxes,
     row_ranges,
     sample_of,
 )
@@ -53,7 +52,6 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     SourceFile,
-    TableReader,
     rejecter,
     rejection_of,
     unreadable,
@@ -68,22 +66,13 @@ Numbers = npt.NDArray[np.int64]
 # this to boxes that touch it.
 _TOLERANCE = 1e-3
 _NUMBERS = 8
-# A fault in addition to those of `BoxFault`, with room for more of them.
-_NO_LABEL = 101
-_WORDS = {
-    BoxFault.NOT_NUMBERS: "finite numbers are needed",
-    BoxFault.REVERSED: "the first corner must be the upper left one",
-    BoxFault.EMPTY: "it has no area",
-    BoxFault.OUTSIDE: "it must lie inside the image: fractions from 0 to 1 are needed",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AutomlReader(TableReader):
+class AutomlReader(BoxedReader):
     """Reads AutoML manifests.
 
     Attributes:
-      bad_box: what becomes of a bad box; see `BoxPolicy`.
       boxed: whether the files are manifests of object detection.
       most: how many labels an image has at most.
       fewest: and at least.
@@ -91,15 +80,12 @@ class AutomlReader(TableReader):
     """
 
     title: ClassVar[str] = "AutoML manifest"
+    image_base: ClassVar[Literal["file", "root"]] = "file"
 
-    bad_box: str = "box"
     boxed: bool = False
     most: int = 0
     fewest: int = 0
     names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        box_policy(self.bad_box)
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples all rows: files are parsed as a whole anyway."""
@@ -168,11 +154,13 @@ class AutomlReader(TableReader):
         boxed = any(manifest.has_boxes for manifest in manifests)
         usable = [item for each in manifests for item in _usable(each)]
         if boxed:
-            clip = box_policy(self.bad_box) is BoxPolicy.CLIP
-            found = judge(usable, (), clip=clip)
-            names = sorted_names(
-                set(found.names.filter(pa.array(~found.is_bad)).to_pylist())
-            )
+            # A class of a good box is one even where another box takes the image.
+            clips = self.bad_box == BoxPolicy.CLIP
+            policy = BoxPolicy.CLIP if clips else BoxPolicy.BOX
+            found = _annotated(SourceFile("", ""), usable, ())
+            rows = image_rows(Block("", 0, 0), found, policy)
+            good = rows.columns["image/object/class/text"].flatten()
+            names = sorted_names(set(good.to_pylist()))
             return dataclasses.replace(self, boxed=True, names=names)
         labels = [item.labels for item in usable]
         counts = [len(each) for each in labels]
@@ -200,29 +188,19 @@ class AutomlReader(TableReader):
             return RawRows(
                 block, columns, _numbers(rest), refused, reject, skipped=skipped
             )
-        policy = box_policy(self.bad_box)
-        found = judge(rest, self.names, clip=policy is BoxPolicy.CLIP)
-        if not found.labels[~found.is_bad].all():
+        found = _annotated(file, rest, self.names)
+        raw = image_rows(block, found, self.bad_box)
+        if 0 in raw.columns["image/object/class/label"].flatten().to_pylist():
             raise _changed(file)
-        boxed = place_boxes(found, found.parents, {}, images=len(rest), policy=policy)
-        refused += [(rest[i].row, *fault) for i, fault in boxed.refused.items()]
-        kept = [item for i, item in enumerate(rest) if i not in boxed.refused]
         away = [item for item in items if item.fault or item.use == DISCARD]
         parts_away = sum(not m.is_blank for item in away for m in item.mentions)
-        return RawRows(
-            block,
-            _detection_columns(kept) | boxed.columns(),
-            _numbers(kept),
-            sorted(refused),
-            reject,
+        return dataclasses.replace(
+            raw,
+            refused=sorted([*refused, *raw.refused]),
+            reject=reject,
             skipped=skipped,
-            parts={BOXES: boxed.boxes + parts_away},
-            parts_gone={BOXES: boxed.boxes_gone + parts_away},
-            part_rejections=[
-                _part_rejection(file, rest[found.parents[i]], found, i)
-                for i in boxed.bad
-            ],
-            parts_each={BOXES: boxed.each},
+            parts={BOXES: raw.parts[BOXES] + parts_away},
+            parts_gone={BOXES: raw.parts_gone[BOXES] + parts_away},
         )
 
     def _labels(self, items: Sequence[Item]) -> dict[str, pa.Array]:
@@ -256,23 +234,6 @@ def _columns(items: Sequence[Item]) -> dict[str, pa.Array]:
     }
 
 
-def _detection_columns(items: Sequence[Item]) -> dict[str, pa.Array]:
-    columns = _columns(items)
-    paths = columns.pop(_IMAGE)
-    names = ("image/encoded", "image/filename", "image/source_id")
-    return columns | dict.fromkeys(names, paths)
-
-
-def _part_rejection(
-    file: SourceFile, item: Item, found: "Boxes", index: int
-) -> Rejection:
-    mention = found.mentions[index]
-    reason, message = found.complaint(index)
-    raw = "\0".join(mention.rest).encode()
-    complaint = item.row, reason, f"{item.path!r}: {message}"
-    return rejection_of(file.origin, complaint, raw, line=mention.line, part=BOXES)
-
-
 def _rejection(
     file: SourceFile, by_row: Mapping[int, Item], complaint: Complaint
 ) -> Rejection:
@@ -284,38 +245,15 @@ def _rejection(
     return rejection_of(file.origin, (row, reason, told), item.raw, line=line)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Boxes(Judged):
-    """n boxes of some images, in their order.
-
-    Attributes:
-      mentions: n rows.
-      parents: int64 array of n: positions of their images.
-      wrong: why each row states no two corners; empty where it does.
-    """
-
-    mentions: Sequence[Mention]
-    parents: npt.NDArray[np.int64]
-    wrong: Sequence[str]
-
-    def complaint(self, index: int) -> Fault:
-        """Returns why the bad box at `index` is bad, with its values."""
-        mention, fault = self.mentions[index], int(self.faults[index])
-        row = f"row {mention.row + 1}"
-        if fault == _NO_LABEL:
-            return Fault(Reason.MISSING_VALUE, f"{row}: the box has no label")
-        name, shown = mention.rest[0].strip(), ",".join(mention.rest[1:])[:120]
-        words = self.wrong[index] or _WORDS[BoxFault(fault)]
-        return Fault(Reason.BAD_BOX, f"{row}: box of {name!r} [{shown}]: {words}")
-
-
-def judge(items: Sequence[Item], classes: Sequence[str], *, clip: bool) -> Boxes:
-    """Returns the boxes of images; a blank row has no box.
+def _annotated(
+    file: SourceFile, items: Sequence[Item], classes: Sequence[str]
+) -> Annotated:
+    """Returns images and their boxes; a blank row has no box.
 
     Args:
+      file: that names the images.
       items: the images.
       classes: their names by id, from 1.
-      clip: cut boxes at the image's edges, however far they cross them.
     """
     found = [
         (position, mention)
@@ -323,29 +261,50 @@ def judge(items: Sequence[Item], classes: Sequence[str], *, clip: bool) -> Boxes
         for mention in item.mentions
         if not mention.is_blank
     ]
-    corners = [_corners(mention.rest[1:]) for _, mention in found]
-    numbers = np.array([box for box, _ in corners], np.float64).reshape(-1, 4)
-    checked = check_boxes(
-        numbers,
-        np.ones((len(found), 2)),
-        form=BoxForm.XYXY,
-        tolerance=_TOLERANCE,
-        clip=clip,
-    )
-    names = [mention.rest[0].strip() for _, mention in found]
+    mentions = [mention for _, mention in found]
+    parents = np.array([position for position, _ in found], np.int64)
+    names = [mention.rest[0].strip() for mention in mentions]
     ids = {name: number for number, name in enumerate(classes, start=1)}
-    faults = checked.faults.astype(np.uint8)
-    unnamed = np.array([not name for name in names], np.bool_)
-    # Of two faults, the message names the one in the corners.
-    faults[unnamed & (faults == 0)] = _NO_LABEL
-    return Boxes(
-        faults=faults,
-        relative=checked.relative,
+    columns = _columns(items)
+    paths = columns.pop(_IMAGE)
+    corners = [_corners(mention.rest[1:]) for mention in mentions]
+
+    def explain(index: int, words: str) -> str:
+        return f"row {mentions[index].row + 1}: box of {names[index]!r}: {words}"
+
+    def reject_object(index: int, fault: Fault) -> Rejection:
+        mention, item = mentions[index], items[parents[index]]
+        raw = "\0".join(mention.rest).encode()
+        complaint = item.row, fault.reason, f"{item.path!r}: {fault.message}"
+        return rejection_of(file.origin, complaint, raw, line=mention.line, part=BOXES)
+
+    said = {}
+    for index, (_, wrong) in enumerate(corners):
+        if wrong:
+            shown = ",".join(mentions[index].rest[1:])[:120]
+            said[index] = Fault(Reason.BAD_BOX, explain(index, f"[{shown}]: {wrong}"))
+    return Annotated(
+        columns={
+            **columns,
+            **dict.fromkeys(
+                ("image/encoded", "image/filename", "image/source_id"), paths
+            ),
+        },
+        numbers=_numbers(items),
+        reject=rejecter(_rejection, file, {item.row: item for item in items}),
+        parents=parents,
+        boxes=np.array([box for box, _ in corners], np.float64).reshape(-1, 4),
         names=pa.array(names, pa.string()),
         labels=np.array([ids.get(name, 0) for name in names], np.int64),
-        mentions=[mention for _, mention in found],
-        parents=np.array([position for position, _ in found], np.int64),
-        wrong=[wrong for _, wrong in corners],
+        said=said,
+        also={
+            index: Fault(Reason.MISSING_VALUE, explain(index, "it has no label"))
+            for index, name in enumerate(names)
+            if not name
+        },
+        explain=explain,
+        reject_object=reject_object,
+        tolerance=_TOLERANCE,
     )
 
 

@@ -1,30 +1,47 @@
-"""Images as rows with their boxes: what COCO, Pascal VOC and AutoML share.
+"""Images as rows with their boxes: the one reader of COCO, Pascal VOC and AutoML.
 
-    a format's `judge` -> Judged, its m boxes -> place_boxes -> BoxedRows -> columns
+    a layout -> Annotated, n images and m objects -> image_rows -> RawRows
 
-A row is an image. Its boxes, their class names and ids are lists that run parallel. A
-bad box is a rejection of its own, or takes its image with it: see `BoxPolicy`. Fields
-are named as the TF Object Detection API does.
+A layout knows syntax alone. A row is an image. Its boxes, their class names and ids are
+lists that run parallel. A bad box is a rejection of its own, or takes its image with
+it: see `BoxPolicy`. Fields are named as the TF Object Detection API does.
 
 Source: `TfExampleFields` and research/object_detection/dataset_tools/
 create_{coco,pascal}_tf_record.py of tensorflow/models.
 """
 
-import abc
 import dataclasses
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.core.boxes import BoxPolicy, box_lists
+from transforms.core.arrays import numpy_mask
+from transforms.core.boxes import (
+    TOLERANCE_PIXELS,
+    BoxFault,
+    BoxForm,
+    BoxPolicy,
+    box_lists,
+    check_boxes,
+    describe,
+)
 from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
+from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
-from transforms.formats.table import RawRows, SourceFile, TableSample
+from transforms.formats.table import (
+    Complaint,
+    RawRows,
+    SourceFile,
+    TableReader,
+    TableSample,
+)
 from transforms.storage.entries import TooLargeError
 from transforms.storage.files import storage
 from transforms.storage.paths import spellings
@@ -41,6 +58,7 @@ Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 # The name of these parts of rows in accounts and rejections.
 BOXES = "boxes"
+CAPTION = "image/caption"
 
 _ENCODED = "image/encoded"
 _LIST = (None,)
@@ -75,121 +93,207 @@ _FEATURES = (
     Feature("image/object/difficult", Kind.INT64, shape=_LIST),
     Feature("image/object/truncated", Kind.INT64, shape=_LIST),
     Feature("image/object/view", Kind.TEXT, shape=_LIST),
-    Feature("image/caption", Kind.TEXT, shape=_LIST),
+    Feature(CAPTION, Kind.TEXT, shape=_LIST),
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Judged(abc.ABC):
-    """m boxes of some images, checked. Values of bad ones mean nothing.
+@dataclasses.dataclass(frozen=True, slots=True)
+class BoxedReader(TableReader):
+    """Reads annotated images.
 
     Attributes:
-      faults: uint8 array of m, 0 for good ones.
-      relative: float32 array (m, 4); see `check_boxes`.
+      bad_box: what becomes of a bad box; see `BoxPolicy`.
+      images_root: folder of the images, relative to the source's root or absolute;
+        empty to look where they usually are.
+      image_policy: what the job does to images: turned ones have another size.
+    """
+
+    image_base: ClassVar[Literal["file", "root"]] = "root"
+
+    bad_box: str = "box"
+    images_root: str = ""
+    image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
+
+    def __post_init__(self) -> None:
+        if self.bad_box not in set(BoxPolicy):
+            raise SpecError(
+                f"bad_box must be one of {', '.join(BoxPolicy)}; found "
+                f"{self.bad_box!r}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Annotated:
+    """n images, and the m objects in them, as a layout reads them.
+
+    Attributes:
+      columns: of the images, n values each.
+      numbers: int64 array of n: what complaints call each image.
+      reject: makes the rejections of images.
+      parents: int64 array of m: the position of each object's image.
+      boxes: float64 array (m, 4).
+      form: the meaning of the four numbers.
       names: class names, string array of m.
       labels: class ids, int64 array of m; 0 for names without one.
+      said: why objects are bad whatever their boxes are, by position.
+      also: why objects are bad whose boxes are good, by position.
+      explain: makes the message of a bad box, of its position and what is wrong.
+      reject_object: makes the rejection of a bad object, of its position.
+      sides: width and height of each image as stated, float64 arrays of n, null where
+        none is; None for boxes in fractions of the image.
+      size_of: gives the size of the image at a position, or why there is none.
+      refused: why images are no rows whatever their objects are, by position.
+      lists: by feature, what objects have, m values each.
+      is_box: m bools, false for objects that are no boxes; None for all boxes.
+      captions: texts of the images, string array of m, null for none; None for all.
+      first_pixel: the number of the first pixel of a row or column of boxes.
+      tolerance: by how much boxes may cross an edge.
     """
 
-    faults: npt.NDArray[np.uint8]
-    relative: npt.NDArray[np.float32]
+    columns: Mapping[str, pa.Array]
+    numbers: Numbers
+    reject: Callable[[Sequence[Complaint]], list[Rejection]]
+    parents: Numbers
+    boxes: npt.NDArray[np.float64]
+    form: BoxForm = BoxForm.XYXY
     names: pa.StringArray
     labels: Numbers
-
-    @property
-    def is_bad(self) -> Mask:
-        """Which boxes cannot go into a row."""
-        return np.asarray(self.faults != 0)
-
-    @abc.abstractmethod
-    def complaint(self, index: int) -> Fault:
-        """Returns why the bad box at `index` is bad, with its values."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class BoxedRows:
-    """Which of m boxes go into the rows of n images.
-
-    Attributes:
-      found: the boxes.
-      refused: why an image is no row, by its position among the n.
-      gone: n bools, true for refused images.
-      keep: m bools, true for boxes that go into rows.
-      each: for each image that is a row, how many boxes it has.
-      bad: the bad boxes of images that are rows.
-      boxes: how many of the m are boxes; formats may have other annotations.
-      boxes_gone: how many of those belong to refused images.
-    """
-
-    found: Judged
-    refused: Mapping[int, Fault]
-    gone: Mask
-    keep: Mask
-    each: Numbers
-    bad: Sequence[int]
-    boxes: int
-    boxes_gone: int
-
-    def columns(self) -> dict[str, pa.Array]:
-        """Returns the boxes of each row, the names and the ids of their classes."""
-        names = self.found.names.filter(pa.array(self.keep))
-        return {
-            "image/object/bbox": box_lists(self.found.relative[self.keep], self.each),
-            "image/object/class/text": list_of(names, self.each),
-            "image/object/class/label": self.lists(pa.array(self.found.labels)),
-        }
-
-    def lists(self, values: pa.Array) -> pa.ListArray:
-        """Returns what m boxes have, as a list for each row."""
-        return list_of(values.filter(pa.array(self.keep)), self.each)
+    said: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
+    also: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
+    explain: Callable[[int, str], str]
+    reject_object: Callable[[int, Fault], Rejection]
+    sides: tuple[pa.Array, pa.Array] | None = None
+    size_of: Callable[[int], tuple[int, int] | Fault] = lambda _: _ANY_SIZE
+    refused: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
+    lists: Mapping[str, pa.Array] = dataclasses.field(default_factory=dict)
+    is_box: Mask | None = None
+    captions: pa.StringArray | None = None
+    first_pixel: int = 0
+    tolerance: float = TOLERANCE_PIXELS
 
 
-def place_boxes(
-    found: Judged,
-    parents: Numbers,
-    refused: Mapping[int, Fault],
-    *,
-    images: int,
-    policy: BoxPolicy,
-    is_box: Mask | None = None,
-) -> BoxedRows:
-    """Returns which boxes go into rows.
+def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
+    """Returns images as rows with those of their boxes that are good.
 
     Args:
-      found: m boxes.
-      parents: the position of each one's image.
-      refused: images that are no rows whatever their boxes are, by position.
-      images: how many there are.
-      policy: what becomes of an image with a bad box.
-      is_box: m bools, false for annotations that are no boxes; None for all boxes.
+      block: what the rows are of.
+      found: the images and their objects.
+      bad_box: what becomes of a bad box; see `BoxPolicy`.
     """
-    bad = found.is_bad
-    boxes = np.ones(len(parents), np.bool_) if is_box is None else is_box
-    lost = dict(refused)
-    if policy is BoxPolicy.IMAGE:
-        for i in np.flatnonzero(bad).tolist():
-            if (image := int(parents[i])) not in lost:
-                lost[image] = found.complaint(i)
-    gone = np.isin(np.arange(images), list(lost))
-    has_row = ~gone[parents]
-    keep = boxes & ~bad & has_row
-    return BoxedRows(
-        found,
-        lost,
-        gone,
-        keep,
-        each=np.bincount(parents[keep], minlength=images)[~gone],
-        bad=np.flatnonzero(bad & has_row).tolist(),
-        boxes=int(boxes.sum()),
-        boxes_gone=int((boxes & ~has_row).sum()),
+    policy = BoxPolicy(bad_box)
+    images, objects = len(found.numbers), len(found.parents)
+    is_box = np.ones(objects, np.bool_) if found.is_box is None else found.is_box
+    columns = dict(found.columns)
+    sizes = np.ones((images, 2))
+    lost = dict(found.refused)
+    if found.sides is not None:
+        stated, sizes, unsized = _sizes(found, is_box)
+        columns |= stated
+        lost = unsized | lost
+    checked = check_boxes(
+        found.boxes - np.array([found.first_pixel] * 2 + [0, 0]),
+        sizes[found.parents],
+        form=found.form,
+        tolerance=found.tolerance,
+        clip=policy is BoxPolicy.CLIP,
     )
+    bad = checked.faults != BoxFault.NONE
+    bad[[*found.said, *found.also]] = True
+    bad &= is_box
+
+    def fault(index: int) -> Fault:
+        box_fault = BoxFault(checked.faults[index])
+        if index in found.said or box_fault is BoxFault.NONE:
+            return found.said.get(index) or found.also[index]
+        size = None if found.sides is None else sizes[found.parents[index]]
+        words = describe(box_fault, found.boxes[index], size, found.form)
+        return Fault(Reason.BAD_BOX, found.explain(index, words))
+
+    if policy is BoxPolicy.IMAGE:
+        for index in np.flatnonzero(bad).tolist():
+            if (image := int(found.parents[index])) not in lost:
+                lost[image] = fault(index)
+    gone = np.isin(np.arange(images), list(lost))
+    has_row = ~gone[found.parents]
+    keep = is_box & ~bad & has_row
+    counts = np.bincount(found.parents[keep], minlength=images)[~gone]
+
+    def lists(values: pa.Array) -> pa.ListArray:
+        return list_of(values.filter(pa.array(keep)), counts)
+
+    columns = {name: values.filter(pa.array(~gone)) for name, values in columns.items()}
+    columns |= {
+        "image/object/bbox": box_lists(checked.relative[keep], counts),
+        "image/object/class/text": lists(found.names),
+        "image/object/class/label": lists(pa.array(found.labels)),
+        **{name: lists(values) for name, values in found.lists.items()},
+    }
+    if found.captions is not None:
+        told = numpy_mask(found.captions.is_valid()) & has_row
+        texts_each = np.bincount(found.parents[told], minlength=images)[~gone]
+        columns[CAPTION] = list_of(found.captions.filter(pa.array(told)), texts_each)
+    return RawRows(
+        block,
+        columns,
+        found.numbers[~gone],
+        refused=[(int(found.numbers[i]), *why) for i, why in lost.items()],
+        reject=found.reject,
+        parts={BOXES: int(is_box.sum())},
+        parts_gone={BOXES: int((is_box & ~has_row).sum())},
+        part_rejections=[
+            found.reject_object(i, fault(i))
+            for i in np.flatnonzero(bad & has_row).tolist()
+        ],
+        parts_each={BOXES: counts},
+    )
+
+
+def _sizes(
+    found: Annotated, is_box: Mask
+) -> tuple[dict[str, pa.Array], npt.NDArray[np.float64], dict[int, Fault]]:
+    """Returns the stated sizes as columns, those to divide by, and why some lack one.
+
+    A size that is not stated, or 0, is that of the image itself; only images with
+    objects need one. The shard's writer compares it with that of the file.
+    """
+    assert found.sides is not None
+    sides = [side.to_pylist() for side in found.sides]
+    counts = np.bincount(found.parents, minlength=len(found.numbers))
+    lost: dict[int, Fault] = {}
+    unstated = [pc.fill_null(pc.equal(side, 0), True) for side in found.sides]
+    for i in np.flatnonzero(numpy_mask(pc.or_(*unstated)) & (counts > 0)).tolist():
+        if i in found.refused:
+            continue
+        size = found.size_of(i)
+        if isinstance(size, Fault):
+            lost[i] = size
+        else:
+            sides[0][i], sides[1][i] = size
+    width, height = (_whole_pixels(pa.array(side, pa.float64())) for side in sides)
+    lacks = numpy_mask(pc.or_(width.is_null(), height.is_null()))
+    boxed = np.bincount(found.parents[is_box], minlength=len(found.numbers)) > 0
+    for i in np.flatnonzero(lacks & boxed).tolist():
+        message = (
+            f"its boxes in pixels need the image's size, two positive whole numbers; "
+            f"stated are height {sides[1][i]}, width {sides[0][i]}"
+        )
+        lost.setdefault(i, Fault(Reason.OUT_OF_RANGE, message))
+    columns = {"image/stated_height": height, "image/stated_width": width}
+    sizes = [np.asarray(pc.fill_null(side, 1), np.float64) for side in (width, height)]
+    return columns, np.stack(sizes, axis=1), lost
+
+
+def _whole_pixels(sizes: pa.Array) -> pa.Array:
+    """Returns pixels as int64; null where they are no positive whole number."""
+    whole = pc.and_(pc.equal(sizes, pc.floor(sizes)), pc.greater(sizes, 0))
+    whole = pc.and_(whole, pc.less(sizes, 2.0**31))
+    return pc.if_else(whole, sizes, pa.scalar(None, pa.float64())).cast(pa.int64())
 
 
 def size_of_image(
     root: str, path: str, policy: ImagePolicy | None
 ) -> tuple[int, int] | Fault:
     """Returns width and height of an image whose size its annotation does not state.
-
-    The shard's writer compares them with those of the file that it reads later.
 
     Args:
       root: the source's.
@@ -253,16 +357,6 @@ def sample_of(
 def detection_features(columns: Collection[str]) -> tuple[Feature, ...]:
     """Returns the features of these columns, and those derived from the image."""
     return tuple(f for f in _FEATURES if f.derived or f.name in columns)
-
-
-def box_policy(text: str) -> BoxPolicy:
-    """Returns the policy of a setting; raises SpecError."""
-    try:
-        return BoxPolicy(text)
-    except ValueError as error:
-        raise SpecError(
-            f"bad_box must be one of {', '.join(BoxPolicy)}; found {text!r}."
-        ) from error
 
 
 def root_of(file: SourceFile) -> str:

@@ -22,12 +22,14 @@ create_coco_tf_record.py of tensorflow/models.
 
 import collections
 import dataclasses
+import functools
 import heapq
 import json
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,31 +37,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.boxes import BoxPolicy
-from transforms.core.image.policy import ImagePolicy
+from transforms.core.boxes import BoxForm
 from transforms.core.model import Block, Rejection
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import (
     BOXES,
-    box_policy,
+    CAPTION,
+    Annotated,
+    BoxedReader,
+    Mask,
+    Numbers,
     detection_features,
     even_rows,
-    list_of,
-    place_boxes,
+    image_rows,
     root_of,
     row_ranges,
     sample_of,
     size_of_image,
 )
 from transforms.formats.detection.coco_json import CocoFile, load_coco
-from transforms.formats.detection.coco_rows import (
-    Annotations,
-    image_folder,
-    judge,
-    sized,
-    unusable,
-    whole_pixels,
-)
 from transforms.formats.file_names import split_in_path
 from transforms.formats.table import (
     Complaint,
@@ -67,15 +64,15 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     SourceFile,
-    TableReader,
     rejecter,
     rejection_of,
 )
+from transforms.storage.files import storage
+from transforms.storage.paths import spellings
 
 _SAMPLE_ROWS = 2000
 # Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16
-_CAPTION = "image/caption"
 # COCO's lists of objects, which come in any order.
 _KEYS = frozenset((b"images", b"annotations", b"categories"))
 # Strings, those that name a list with its bracket, and brackets of JSON. A string that
@@ -90,35 +87,29 @@ _LOOKED_AT = 64
 # COCO's own names of files that list images which another file lists with its boxes.
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 
-Numbers = npt.NDArray[np.int64]
+# An outline in COCO's other form.
+_RUNS = re.compile(r'"segmentation": \{')
+# Look for this many images in each candidate folder: enough to tell folders apart
+# even where some files are missing.
+_PROBED_IMAGES = 16
+
 _Loaded = tuple[InputFile, CocoFile]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CocoReader(TableReader):
+class CocoReader(BoxedReader):
     """Reads COCO JSON files.
 
     Attributes:
-      bad_box: what becomes of a bad box; see `BoxPolicy`.
-      images_root: folder of the images, relative to the source's root or absolute;
-        empty to look where they usually are.
       folders: by file, the folder of its images as `images_root` says it, once it is
         known.
       recognised: whether nobody has said that the files are COCO's.
-      image_policy: what the job does to images: turned ones have another size.
     """
 
     title: ClassVar[str] = "COCO JSON"
-    image_base: ClassVar[Literal["file", "root"]] = "root"
 
-    bad_box: str = "box"
-    images_root: str = ""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recognised: bool = False
-    image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
-
-    def __post_init__(self) -> None:
-        box_policy(self.bad_box)
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples the images of all files evenly; finds the classes and the images.
@@ -143,12 +134,12 @@ class CocoReader(TableReader):
         columns = {
             name: column
             for name, column in sample.columns.items()
-            if (captioned if name == _CAPTION else boxed or not _is_of_boxes(name))
+            if (captioned if name == CAPTION else boxed or not _is_of_boxes(name))
         }
         classes = _classes_of(loaded)
         folders = {}
         if not self.images_root:
-            folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
+            folders = {file.origin: _image_folder(file, coco) for file, coco in loaded}
         _check_apart(loaded, folders)
         notes = _notes(files, loaded)
         return Planned(
@@ -202,9 +193,15 @@ class CocoReader(TableReader):
             piece = dataclasses.replace(
                 block, start=first, stop=first + count, first_row=first, rows=count
             )
-            raw = self._piece(file, coco, rows, piece)
-            places = block.positions_of(raw.numbers)
-            yield dataclasses.replace(raw.only(columns), positions=places)
+            raw = self._piece(file, coco, rows, piece).only(columns)
+            # A file is charged once for annotations of no image: by its first block.
+            strays = _strays(file, coco) if not first else []
+            yield dataclasses.replace(
+                raw,
+                positions=block.positions_of(raw.numbers),
+                parts={BOXES: raw.parts[BOXES] + len(strays)},
+                part_rejections=[*strays, *raw.part_rejections],
+            )
 
     def split_of(self, origin: str) -> str:
         """Returns the split that a word in the path says."""
@@ -218,66 +215,55 @@ class CocoReader(TableReader):
         block: Block | None = None,
     ) -> RawRows:
         """Returns some images, and what is wrong with their boxes."""
-        policy = box_policy(self.bad_box)
-        known = coco.images.take(pa.array(rows))
+        images = coco.images.take(pa.array(rows))
         chosen, counts = coco.annotations_of(rows)
-        paths = self._paths(file, known)
-        named = numpy_mask(pc.fill_null(pc.not_equal(known["file_name"], ""), False))
-        known, unread = sized(
-            known,
-            (counts > 0) & named,
-            lambda i: size_of_image(
-                root_of(file), paths[i].as_py(), self.image_policy if block else None
-            ),
-        )
+        raw = coco.annotations.take(pa.array(chosen))
         parents = np.repeat(np.arange(len(rows)), counts)
-        found = judge(coco, chosen, known, parents, _ranks(coco), policy)
-        boxed = place_boxes(
-            found,
-            parents,
-            unusable(known, found, parents) | unread,
-            images=len(rows),
-            policy=policy,
-            is_box=found.is_box,
-        )
-        rejections = [
-            _part_rejection(file, int(rows[parents[i]]), found, i) for i in boxed.bad
-        ]
-        # A file is charged once for annotations of no image: by its first block.
-        strays = []
-        if block is not None and not block.start:
-            strays = _strays(file, coco)
-        said = found.has_caption & ~boxed.gone[parents]
-        captions_each = np.bincount(parents[said], minlength=len(rows))[~boxed.gone]
-        images = known.filter(pa.array(~boxed.gone))
-        return RawRows(
-            block or Block(file.origin, 0, 0),
-            {
-                **self._image_columns(file, images),
-                **boxed.columns(),
-                "image/object/is_crowd": boxed.lists(pa.array(found.crowd)),
-                "image/object/area": boxed.lists(pa.array(found.areas)),
-                _CAPTION: list_of(found.captions(said), captions_each),
-            },
-            rows[~boxed.gone],
-            refused=[(int(rows[i]), *fault) for i, fault in boxed.refused.items()],
-            reject=rejecter(_rejection, file, coco),
-            parts={BOXES: boxed.boxes + len(strays)},
-            parts_gone={BOXES: boxed.boxes_gone},
-            part_rejections=[*strays, *rejections],
-            parts_each={BOXES: boxed.each},
-        )
+        paths = self._paths(file, images)
+        boxes, four = _corners(raw["bbox"])
+        areas = _areas(raw["area"], boxes)
+        is_box = numpy_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null()))
+        labels, names = _classes(coco, raw["category_id"])
+        said, also = _faults(raw, is_box, four, areas, names)
 
-    def _image_columns(
-        self, file: SourceFile, images: pa.RecordBatch
-    ) -> dict[str, pa.Array]:
-        return {
-            "image/encoded": self._paths(file, images),
-            "image/filename": images["file_name"],
-            "image/source_id": images["id"].cast(pa.string()),
-            "image/stated_height": whole_pixels(images["height"]),
-            "image/stated_width": whole_pixels(images["width"]),
-        }
+        def rejected(index: int, fault: Fault) -> Rejection:
+            row = int(rows[parents[index]])
+            return _part_rejection(file, raw, index, (row, *fault))
+
+        found = Annotated(
+            columns={
+                "image/encoded": paths,
+                "image/filename": images["file_name"],
+                "image/source_id": images["id"].cast(pa.string()),
+            },
+            numbers=rows,
+            reject=rejecter(_rejection, file, coco),
+            parents=parents,
+            boxes=boxes,
+            form=BoxForm.XYWH,
+            names=names,
+            labels=labels,
+            said=said,
+            also=also,
+            explain=functools.partial(_explained, raw),
+            reject_object=rejected,
+            sides=(images["width"], images["height"]),
+            refused=_unnamed(images),
+            lists={
+                "image/object/is_crowd": pc.fill_null(raw["iscrowd"], 0),
+                "image/object/area": pa.array(areas),
+            },
+            is_box=is_box,
+            captions=raw["caption"],
+        )
+        if block is not None:
+            found = dataclasses.replace(
+                found,
+                size_of=lambda i: size_of_image(
+                    root_of(file), paths[i].as_py(), self.image_policy
+                ),
+            )
+        return image_rows(block or Block(file.origin, 0, 0), found, self.bad_box)
 
     def _paths(self, file: SourceFile, images: pa.RecordBatch) -> pa.StringArray:
         """Returns the path of each image, relative to the root where it can be."""
@@ -378,31 +364,116 @@ def _as_json(values: Mapping[str, Any]) -> bytes:
 
 
 def _part_rejection(
-    file: SourceFile, row: int | None, found: Annotations, index: int
+    file: SourceFile,
+    annotations: pa.RecordBatch,
+    index: int,
+    complaint: Complaint,
+    *,
+    numbered: bool = True,
 ) -> Rejection:
     # The text of an annotation is for messages: most have none.
-    raw = _as_json(found.raw.drop_columns("written").slice(index, 1).to_pylist()[0])
-    return rejection_of(
-        file.origin,
-        (row or 0, *found.complaint(index)),
-        raw,
-        part=BOXES,
-        numbered=row is not None,
-    )
+    item = annotations.drop_columns("written").slice(index, 1).to_pylist()[0]
+    raw = _as_json(item)
+    return rejection_of(file.origin, complaint, raw, part=BOXES, numbered=numbered)
 
 
 def _strays(file: SourceFile, coco: CocoFile) -> list[Rejection]:
     """Returns a rejection for each annotation of no image."""
-    rows = np.full(len(coco.strays), -1)
-    found = judge(coco, coco.strays, coco.images, rows, _ranks(coco), BoxPolicy.BOX)
-    if not found.is_box.all():
-        lost = int(np.flatnonzero(~found.is_box)[0])
-        raw = found.raw.slice(lost, 1).to_pylist()[0]
-        raise InputError(
-            f"Every caption must be of an image of its file; in {file.path!r} caption "
-            f"{raw['id']} is of image {raw['image_id']!r}, which is not there."
+    annotations = coco.annotations.take(pa.array(coco.strays))
+    out = []
+    for index, row in enumerate(annotations.to_pylist()):
+        if row["caption"] is not None and row["bbox"] is None:
+            raise InputError(
+                f"Every caption must be of an image of its file; in {file.path!r} "
+                f"caption {row['id']} is of image {row['image_id']!r}, which is not "
+                f"there."
+            )
+        message = (
+            f"annotation {row['id']}: it is of image {row['image_id']!r}, which is not "
+            f"in the file; its box is {row['bbox']}"
         )
-    return [_part_rejection(file, None, found, i) for i in range(len(rows))]
+        complaint = 0, Reason.BAD_BOX, message
+        out.append(_part_rejection(file, annotations, index, complaint, numbered=False))
+    return out
+
+
+def _explained(annotations: pa.RecordBatch, index: int, words: str) -> str:
+    row = annotations.slice(index, 1).to_pylist()[0]
+    written = f"; it is {row['written']}" if row["written"] else ""
+    return f"annotation {row['id']}: {words}{written}"
+
+
+def _faults(
+    annotations: pa.RecordBatch,
+    is_box: Mask,
+    four: Mask,
+    areas: npt.NDArray[np.float32],
+    names: pa.StringArray,
+) -> tuple[dict[int, Fault], dict[int, Fault]]:
+    """Returns what is wrong with annotations whatever their boxes are, and beside."""
+
+    def at(index: int, field: str) -> Any:
+        return annotations[field][index].as_py()
+
+    said: dict[int, Fault] = {}
+    unknown = numpy_mask(names.is_null())
+    for i in np.flatnonzero(is_box & (unknown | ~four)).tolist():
+        if unknown[i]:
+            words = f"category {at(i, 'category_id')!r} is not in the file's list"
+            reason = Reason.UNKNOWN_LABEL
+        else:
+            words = f"bbox must hold four numbers; found {at(i, 'bbox')}"
+            reason = Reason.BAD_BOX
+        message = _explained(annotations, i, words)
+        if not unknown[i] and not at(i, "bbox") and _RUNS.search(message):
+            message += ". No box is made of an outline of runs (RLE): add bbox"
+        said[i] = Fault(reason, message)
+    also: dict[int, Fault] = {}
+    for i in np.flatnonzero(is_box & ~np.isfinite(areas)).tolist():
+        words = f"area must be finite; found {at(i, 'area')}"
+        also[i] = Fault(Reason.BAD_BOX, _explained(annotations, i, words))
+    return said, also
+
+
+def _classes(coco: CocoFile, category_ids: pa.Array) -> tuple[Numbers, pa.StringArray]:
+    """Returns class ids and names of annotations; 0 and null for unknown ones."""
+    ranks = _ranks(coco)
+    ids = pa.array([number for number, _ in coco.categories], pa.int64())
+    names = pa.array([name for _, name in coco.categories], pa.string())
+    places = pc.index_in(category_ids, value_set=ids, skip_nulls=True)
+    ranked = pa.array([ranks[number] for number, _ in coco.categories], pa.int64())
+    labels = pc.fill_null(ranked.take(places), 0)
+    return np.asarray(labels), names.take(places)
+
+
+def _corners(column: pa.ListArray) -> tuple[npt.NDArray[np.float64], Mask]:
+    """Returns the numbers of each box, NaN for null, and which have four."""
+    four = numpy_mask(pc.equal(pc.list_value_length(column), 4))
+    boxes = np.full((len(column), 4), np.nan)
+    values = column.filter(pa.array(four)).flatten()
+    boxes[four] = values.to_numpy(zero_copy_only=False).reshape(-1, 4)
+    return boxes, four
+
+
+def _areas(column: pa.Array, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    absent = numpy_mask(column.is_null())
+    stated = column.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = np.where(absent, boxes[:, 2] * boxes[:, 3], stated)
+        return whole.astype(np.float32)
+
+
+def _unnamed(images: pa.RecordBatch) -> dict[int, Fault]:
+    """Returns why images cannot be rows that lack an id or a name, by position."""
+    refused: dict[int, Fault] = {}
+    for field in ("id", "file_name"):
+        lacks = images[field].is_null()
+        if field == "file_name":
+            lacks = pc.or_kleene(lacks, pc.equal(images[field], ""))
+        fault = Fault(Reason.MISSING_VALUE, f"the image has no {field}")
+        for i in np.flatnonzero(numpy_mask(lacks)).tolist():
+            refused.setdefault(i, fault)
+    return refused
 
 
 def _rejection(file: SourceFile, coco: CocoFile, complaint: Complaint) -> Rejection:
@@ -411,6 +482,55 @@ def _rejection(file: SourceFile, coco: CocoFile, complaint: Complaint) -> Reject
     image = coco.images.slice(row, 1).to_pylist()[0]
     told = f"image {image['id']!r}, {image['file_name']!r}: {message}"
     return rejection_of(file.origin, (row, reason, told), _as_json(image))
+
+
+def _image_folder(file: InputFile, coco: CocoFile) -> str:
+    """Returns the folder of the images, relative to the root where it can be.
+
+    Raises:
+      InputError: no image is where images usually are.
+    """
+    root = root_of(file)
+    candidates = _image_folders(file.origin)
+    names = coco.images["file_name"].drop_null()
+    probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
+    shown = [names[int(i)].as_py() for i in probed]
+    hits = [
+        sum(_exists(os.path.join(root, folder), name) for name in shown)
+        for folder in candidates
+    ]
+    best = max(range(len(candidates)), key=hits.__getitem__)
+    if shown and not hits[best]:
+        places = ", ".join(repr(folder or ".") for folder in candidates)
+        raise InputError(
+            f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
+            f"of these folders below {root!r}: {places}. Found none there. Say "
+            f"where they are with images_root."
+        )
+    return candidates[best]
+
+
+def _exists(folder: str, name: str) -> bool:
+    return any(storage(os.path.join(folder, each)).exists() for each in spellings(name))
+
+
+def _image_folders(origin: str) -> list[str]:
+    """Returns folders that may hold the images, relative to the root, likely first.
+
+    Those of `annotations/instances_train2017.json` are in `train2017` as a rule.
+    """
+    folder, name = posixpath.split(origin)
+    stem = name.rpartition(".")[0]
+    tails = [stem.partition("_")[2], stem.rpartition("_")[2], stem]
+    above = posixpath.join(folder, "..") if folder else ".."
+    found = []
+    for base in (folder, above):
+        found.append(base)
+        for inner in ("", "images"):
+            found += [posixpath.join(base, inner, tail) for tail in tails if tail]
+        found.append(posixpath.join(base, "images"))
+    plain = [posixpath.normpath(path) for path in found]
+    return list(dict.fromkeys("" if path == "." else path for path in plain))
 
 
 def recognise(

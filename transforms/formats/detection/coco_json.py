@@ -5,98 +5,76 @@
                       "bbox": [x, y, width, height], "area": 123.5}],
      "categories":  [{"id": 3, "name": "car"}]}
 
-Arrow parses the file into columns and skips other fields (most of a file is outlines of
-objects). It needs whole objects, so long runs of items are parsed by themselves:
-
-    {"images": [{...}, {"RUN": 0}, {...}], "annotations": [{...}, {"RUN": 1}, ... ]}
-
-What is left of the file has a number in the place of each run, and is parsed last. The
-place of a number says which list the run is of.
-
-Where Arrow refuses a file, such as one with numbers in quotes, the json module parses
-it: far slower, but more lenient. So it does with items that state no box, for the one
-around their outline: those of runs (RLE) have none.
+The text is read in windows and parsed item by item, so that a file never is in memory
+as a whole. Most of a file is outlines of objects, which are not read: they are cut out
+of a window before it is parsed, which takes half the time of parsing them. An item that
+states no box gets its outline back, for the box around it.
 
 Source: https://cocodataset.org/#format-data
 """
 
+import codecs
 import collections
 import dataclasses
-import functools
 import io
 import itertools
 import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.nesting import parse_json
+from transforms.core.nesting import TOO_DEEP
 from transforms.errors import InputError
 from transforms.formats.whole_files import kept_in_memory
 from transforms.storage.files import storage
 
-_IMAGE = {
-    "id": pa.int64(),
-    "file_name": pa.string(),
-    "height": pa.float64(),
-    "width": pa.float64(),
-}
-_ANNOTATION = {
-    "id": pa.int64(),
-    "image_id": pa.int64(),
-    "category_id": pa.int64(),
-    "bbox": pa.list_(pa.float64()),
-    "area": pa.float64(),
-    "iscrowd": pa.int64(),
-    "caption": pa.string(),
-}
-# The text of an annotation without a box, or that Arrow could not read.
-_WRITTEN = {"written": pa.string()}
-_CATEGORY = {"id": pa.int64(), "name": pa.string()}
+_BOX = pa.list_(pa.float64())
 _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
-    "images": _IMAGE,
-    "annotations": _ANNOTATION,
-    "categories": _CATEGORY,
+    "images": {
+        "id": pa.int64(),
+        "file_name": pa.string(),
+        "height": pa.float64(),
+        "width": pa.float64(),
+    },
+    "annotations": {
+        "id": pa.int64(),
+        "image_id": pa.int64(),
+        "category_id": pa.int64(),
+        "bbox": _BOX,
+        "area": pa.float64(),
+        "iscrowd": pa.int64(),
+        "caption": pa.string(),
+        # The text of an annotation without a box, or with values of other types.
+        "written": pa.string(),
+    },
+    "categories": {"id": pa.int64(), "name": pa.string()},
 }
-# What is not read of annotations, and is counted: outlines, and key points by either of
-# two fields. Where an annotation says how many are labelled, that decides.
-_OUTLINE = re.compile(rb'"segmentation"\s*:\s*[\[{]\s*[^\]}\s]')
-_KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[-\d]')
-_LABELLED = re.compile(rb'"num_keypoints"\s*:\s*[1-9]')
-# Characters of an annotation in a message.
-_SHOWN_CHARS = 300
-# Stands for a run of items that is parsed by itself; its number.
-_RUN = "beam-tfrecord: run of items"
-_LISTS_WITH_RUNS = pa.schema(
-    [
-        pa.field(name, pa.list_(pa.struct([*fields.items(), (_RUN, pa.int64())])))
-        for name, fields in _LISTS.items()
-    ]
-)
-# A run has the items of any list. A list in a list has nothing but items between its
-# brackets; the member of an object might have `], "other": [`.
-_ITEM = pa.struct([*(_CATEGORY | _IMAGE | _ANNOTATION).items()])
-_ITEMS = pa.schema([("items", pa.list_(pa.list_(_ITEM)))])
-# Between two items: the second one's beginning, up to the name of its first field.
-_NEXT_ITEM = re.compile(rb'\}\s*,\s*(\{\s*"[^"\\]*")')
-# After the last item of a run, with room for indents.
-_ENDING = re.compile(rb",\s*\Z")
-_ENDING_BYTES = 1 << 10
-# What is read at once. Runs of items are a little shorter.
-_WINDOW_BYTES = 4 << 20
-# Arrow counts the bytes of what it parses at once in int32.
-_MAX_BYTES = 2**31 - 2
+# Ids may be texts: some labelling tools write names there.
+_IDS = {("images", "id"), ("annotations", "id"), ("annotations", "image_id")}
+# An outline up to the next quote, and the name of a field if that follows; the mark in
+# its place, with its number.
+_OUTLINE = re.compile(r'("segmentation"\s*:\s*)(\[[^"]*)(?=("[^"\\]*"\s*:)?)')
+_CUT = "outline"
+_MARK = re.compile(rf'\{{"{_CUT}":(\d+)\}}')
+# Bytes that are read at once, and items that become columns at once.
+_WINDOW = 4 << 20
+_ITEMS = 4096
+# An error of the parser so near the end of a window may be due to the end.
+_NEAR = 64
+# Characters of an annotation in a message, and of a text around an error.
+_SHOWN, _AROUND = 300, 20
 # A dataset has a file for train and one for validation as a rule, and a worker may
 # read blocks of both.
 _KEPT_FILES = 2
+
+_Numbers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -106,8 +84,7 @@ class CocoFile:
     Attributes:
       images: id (int64 or string), file_name, height, width; n rows in the file's
         order.
-      annotations: id, image_id, category_id, bbox, area, iscrowd, caption, and the
-        text of those that Arrow could not read; m rows in the file's order.
+      annotations: m rows in the file's order.
       categories: (id, name) by id.
       order: int64 array of m: annotations by the image they belong to; those of no
         image come first.
@@ -116,43 +93,23 @@ class CocoFile:
     """
 
     images: pa.RecordBatch
-    annotations: pa.Table
+    annotations: pa.RecordBatch
     categories: tuple[tuple[int, str], ...]
-    order: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
+    order: _Numbers
+    starts: _Numbers
     left_out: collections.Counter[str]
 
     @property
-    def strays(self) -> npt.NDArray[np.int64]:
+    def strays(self) -> _Numbers:
         """The annotations that belong to no image."""
         return self.order[: self.starts[0]]
 
-    def annotations_of(
-        self, rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def annotations_of(self, rows: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Returns the annotations of some images, and how many each image has."""
         counts = self.starts[rows + 1] - self.starts[rows]
         ends = np.cumsum(counts)
         first = np.repeat(self.starts[rows] - (ends - counts), counts)
         return self.order[first + np.arange(len(first))], counts
-
-    def taken(self, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Returns some annotations, in the order of their indices.
-
-        `Table.take` would copy all of them into one piece first.
-        """
-        order = np.argsort(chosen, kind="stable")
-        ascending = chosen[order]
-        batches = self.annotations.to_batches()
-        starts = np.cumsum([0, *map(len, batches)])
-        cuts = itertools.pairwise(np.searchsorted(ascending, starts).tolist())
-        parts = [
-            batch.take(pa.array(ascending[begin:end] - start))
-            for batch, start, (begin, end) in zip(batches, starts, cuts, strict=False)
-            if begin < end
-        ]
-        found = _in_one_batch(pa.Table.from_batches(parts, self.annotations.schema))
-        return found.take(pa.array(np.argsort(order)))
 
 
 @kept_in_memory(_KEPT_FILES)
@@ -167,24 +124,18 @@ def load_coco(path: str, stamp: int) -> CocoFile:
       InputError: it is not COCO JSON.
       OSError: it cannot be read, or has changed since it was listed.
     """
+    left_out: collections.Counter[str] = collections.Counter()
     try:
-        try:
-            with storage(path).open_input(stamp=stamp) as file:
-                counted = _Counted(file)
-                lists = _parse_columns(counted)
-        except (pa.ArrowInvalid, UnicodeDecodeError):
-            data = _whole(path, stamp)
-            counted = _Counted(io.BytesIO(data))
-            counted.read(len(data))
-            lists = _parse_objects(data)
-    except ValueError as error:
+        with storage(path).open_input(stamp=stamp) as file:
+            lists = _parse(file, left_out)
+    except (ValueError, RecursionError) as error:
+        found = TOO_DEEP if isinstance(error, RecursionError) else error
         raise InputError(
             f"{path!r} must be COCO JSON: one object with lists named images, "
-            f"annotations and categories. Found: {error}. Correct it, or leave the "
+            f"annotations and categories. Found: {found}. Correct it, or leave the "
             f"file out."
         ) from error
-    images, categories = (_in_one_batch(lists[x]) for x in ("images", "categories"))
-    annotations = lists["annotations"]
+    images, annotations, categories = (lists[name] for name in _LISTS)
     _check_images(images, path)
     parents = pc.fill_null(_image_of(annotations["image_id"], images["id"]), -1)
     rows = np.asarray(parents)
@@ -192,22 +143,11 @@ def load_coco(path: str, stamp: int) -> CocoFile:
     starts = np.cumsum(np.bincount(rows + 1, minlength=len(images) + 1))
     return CocoFile(
         *(images, annotations, _categories(categories, path), order, starts),
-        counted.left_out,
+        left_out,
     )
 
 
-def _whole(path: str, stamp: int) -> bytes:
-    data = storage(path).read_bytes(stamp=stamp)
-    if len(data) > _MAX_BYTES:
-        raise InputError(
-            f"COCO JSON that Arrow does not take is parsed as a whole, up to "
-            f"{_MAX_BYTES} bytes; {path!r} has {len(data)}. Cut it into several files, "
-            f"by images."
-        )
-    return data
-
-
-def _image_of(image_ids: pa.ChunkedArray, ids: pa.Array) -> pa.Array:
+def _image_of(image_ids: pa.Array, ids: pa.Array) -> pa.Array:
     """Returns the row of the image that each id names; null for none."""
     if image_ids.type != ids.type:
         image_ids, ids = image_ids.cast(pa.string()), ids.cast(pa.string())
@@ -252,140 +192,251 @@ def _categories(table: pa.RecordBatch, path: str) -> tuple[tuple[int, str], ...]
     return tuple(sorted(out.items()))
 
 
-def _in_one_batch(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [column.combine_chunks() for column in table.columns], schema=table.schema
-    )
-
-
-class _Counted:
-    """A file, and what of it is not read as a value.
-
-    Args:
-      file: to be read to its end.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._rest = b""
-        self.left_out: collections.Counter[str] = collections.Counter()
-
-    def read(self, size: int) -> bytes:
-        """Returns the next bytes."""
-        data = self._file.read(size)
-        text = self._rest + data
-        # No match goes on behind the end of an object.
-        end = text.rfind(b"}") + 1
-        self._rest = text[end:]
-        self.left_out["outlines (segmentation)"] += len(_OUTLINE.findall(text, 0, end))
-        counted = _LABELLED if b'"num_keypoints"' in text else _KEY_POINTS
-        self.left_out["key points"] += len(counted.findall(text, 0, end))
-        return data
-
-
-def _parse_columns(file: _Counted) -> dict[str, pa.Table]:
-    """Returns the three lists as columns.
+def _parse(
+    file: io.BufferedReader, left_out: collections.Counter[str]
+) -> dict[str, pa.RecordBatch]:
+    """Returns the three lists as columns, and counts what is left out.
 
     Raises:
-      ArrowInvalid, UnicodeDecodeError: Arrow does not parse the file.
-      ValueError: it is COCO JSON of a kind that is not read.
+      ValueError, RecursionError: the file is not COCO JSON.
     """
-    runs: list[pa.RecordBatch] = []
-    text = _without_runs(file, runs)
-    table = _parsed(text, _LISTS_WITH_RUNS)
-    if table["images"].null_count:
-        raise pa.ArrowInvalid("not one object with a list of images")
-    out = {}
-    for name, fields in _LISTS.items():
-        listed = pa.RecordBatch.from_struct_array(
-            table[name].combine_chunks().flatten()
-        )
+    lists: dict[str, list[dict[str, pa.Array]]] = {name: [] for name in _LISTS}
+    has_images = False
+    for name, items in _Text(file).lists():
+        if name not in _LISTS:
+            continue
+        if items is None:
+            lists[name] = []
+            has_images = has_images or name == "images"
+            continue
+        lists[name].append(_columns(name, items))
         if name == "annotations":
-            fields = {**fields, **_WRITTEN}
-            listed = _with_boxes(listed, lambda: parse_json(text)["annotations"])
-        out[name] = pa.Table.from_batches(
-            [_with_fields(part, fields) for part in _in_place(listed, runs)]
+            _count(items, left_out)
+    if not has_images:
+        raise ValueError("no object with a list of images")
+    return {name: _joined(name, batches) for name, batches in lists.items()}
+
+
+class _Text:
+    """A JSON text, window by window, its outlines cut out."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        encoding = json.detect_encoding(file.peek(4)[:4])
+        self._file = file
+        self._to_text = codecs.getincrementaldecoder(encoding)("surrogatepass").decode
+        self._decode = json.JSONDecoder().raw_decode
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self._is_new = False
+        self._cut: dict[int, str] = {}
+        self._cuts = 0
+
+    def lists(self) -> Iterator[tuple[str, list[Any] | None]]:
+        """Yields the name of each list of the object, and its items, some at a time.
+
+        A list begins with None for its items; what is no list is left out.
+        """
+        if self._next() == "[":
+            self._at += 1
+            first = self._value() if self._next() != "]" else None
+            if isinstance(first, dict) and "image_id" in first:
+                raise ValueError(
+                    "results, a list without the images and classes they are of"
+                )
+        elif self._next() != "{":
+            self._value()
+        if self._text[self._at : self._at + 1] != "{":
+            raise ValueError("no object with a list of images")
+        for key in self._names():
+            self._take(":")
+            if self._next() == "[":
+                yield key, None
+                for items in self._items():
+                    yield key, items
+            elif self._value() and key in _LISTS and key != "images":
+                raise ValueError(f"{key} is no list")
+        if self._next():
+            raise ValueError(f"Extra data{self._near()}")
+
+    def _names(self) -> Iterator[str]:
+        """Yields the names of an object's fields, from its bracket on."""
+        self._at += 1
+        if self._next() != "}":
+            while True:
+                if self._next() != '"':
+                    raise ValueError(f"Expecting property name{self._near()}")
+                yield self._value()
+                if self._next() == "}":
+                    break
+                self._take(",")
+        self._at += 1
+
+    def _items(self) -> Iterator[list[Any]]:
+        """Yields the items of a list, from its bracket on, some at a time."""
+        self._at += 1
+        if self._next() != "]":
+            items: list[Any] = []
+            while True:
+                items += self._run() or [self._value()]
+                if len(items) >= _ITEMS:
+                    yield items
+                    items = []
+                if self._next() == "]":
+                    break
+                self._take(",")
+            yield items
+        self._at += 1
+
+    def _run(self) -> list[Any]:
+        """Returns the items up to the end of a window; or none.
+
+        Any text that is parsed as a whole list is items of one: so where to end may be
+        a guess, which is made once a window.
+        """
+        end = self._text.rfind("}") + 1
+        if not self._is_new or end <= self._at:
+            return []
+        self._is_new = False
+        try:
+            items = json.loads(f"[{self._text[self._at : end]}]")
+        except (json.JSONDecodeError, RecursionError):
+            return []
+        self._at = end
+        return list(map(self._with_outline, items))
+
+    def _take(self, character: str) -> None:
+        if self._next() != character:
+            raise ValueError(f"Expecting {character!r}{self._near()}")
+        self._at += 1
+
+    def _next(self) -> str:
+        """Returns the next character that is no space; nothing at the end."""
+        while True:
+            text, at = self._text, self._at
+            while at < len(text) and text[at] in " \t\r\n":
+                at += 1
+            self._at = at
+            if at < len(text) or self._ended:
+                return text[at : at + 1]
+            self._read_on()
+
+    def _value(self) -> Any:
+        self._next()
+        while True:
+            size = len(self._text)
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                is_cut = error.pos > size - _NEAR or "Unterminated" in error.msg
+                if self._ended or not is_cut:
+                    self._at = error.pos
+                    raise ValueError(f"{error.msg}{self._near()}") from error
+            else:
+                # A number may go on in the next window.
+                if end < size or self._ended:
+                    self._at = end
+                    return self._with_outline(value)
+            self._read_on()
+
+    def _with_outline(self, value: Any) -> Any:
+        if isinstance(value, dict) and not (
+            value.get("bbox") and isinstance(value["bbox"], list)
+        ):
+            outline = value.get("segmentation")
+            if isinstance(outline, dict) and outline.get(_CUT) in self._cut:
+                value["segmentation"] = json.loads(self._cut[outline[_CUT]])
+        return value
+
+    def _read_on(self) -> None:
+        rest = self._text[self._at :]
+        # Twice as much, so that a long value is not begun over and over.
+        data = self._file.read(max(_WINDOW, len(rest)))
+        self._ended = not data
+        marks = map(int, _MARK.findall(rest))
+        self._cut = {mark: self._cut[mark] for mark in marks if mark in self._cut}
+        self._text = _OUTLINE.sub(
+            self._without, rest + self._to_text(data, self._ended)
         )
-    return out
+        self._at = 0
+        self._is_new = True
+
+    def _without(self, found: re.Match[str]) -> str:
+        """Returns the mark of an outline that is numbers; other text as it is."""
+        outline, brace, _ = found[2].partition("}")
+        stop = outline.rfind("]") + 1
+        after = outline[stop:].strip()
+        is_whole = not after if brace else after == "," and found[3] is not None
+        if not is_whole or "{" in outline or not outline[:stop].strip("[] \t\r\n"):
+            return found[0]
+        self._cuts += 1
+        self._cut[self._cuts] = outline[:stop]
+        return f'{found[1]}{{"{_CUT}":{self._cuts}}}{found[2][stop:]}'
+
+    def _near(self) -> str:
+        around = self._text[max(self._at - _AROUND, 0) : self._at + _AROUND]
+        return f" near {around!r}" if around else ""
 
 
-def _without_runs(file: _Counted, runs: list[pa.RecordBatch]) -> bytes:
-    """Returns a file's text with numbers in the place of runs, which it appends.
-
-    Any text whose parse ends as that of a list's items is one: so where to cut may be
-    a guess, and what is cut wrongly stays in the text.
-    """
-    rest = []
-    window = file.read(_WINDOW_BYTES)
-    while len(window) >= _WINDOW_BYTES:
-        first = _NEXT_ITEM.search(window)
-        start = first.start(1) if first else 0
-        end = window.rfind(first[1]) if first else 0
-        run = _parsed_run(memoryview(window)[start:end])
-        if run is None:
-            end = len(window)
-            rest.append(window)
-        else:
-            rest += [window[:start], b'{"%s":%d},' % (_RUN.encode(), len(runs))]
-            runs.append(run)
-        window = window[end:] + file.read(_WINDOW_BYTES)
-    return b"".join([*rest, window])
+def _count(items: Sequence[Any], left_out: collections.Counter[str]) -> None:
+    for item in items:
+        if not isinstance(item, dict):
+            continue
+        left_out["outlines (segmentation)"] += bool(item.get("segmentation"))
+        points = item.get("keypoints")
+        # Where an annotation says how many key points are labelled, that decides.
+        labelled = item.get("num_keypoints", isinstance(points, list) and len(points))
+        left_out["key points"] += isinstance(labelled, int) and labelled > 0
 
 
-def _parsed_run(text: memoryview) -> pa.RecordBatch | None:
-    """Returns items with a comma after each, without fields that they all lack.
-
-    None if the text is something else, or nothing.
-    """
-    ending = _ENDING.search(text[-_ENDING_BYTES:])
-    if ending is None:
-        return None
-    items = text[: len(text) - len(ending[0])]
-    try:
-        table = _parsed(b"".join([b'{"items":[[', items, b"]]}"]), _ITEMS)
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        return None
-    lists = table["items"].combine_chunks().flatten()
-    if len(lists) != 1:
-        return None
-    found = _with_boxes(
-        pa.RecordBatch.from_struct_array(lists.flatten()),
-        lambda: parse_json(b"".join([b"[", items, b"]"])),
-    )
-    found = found.select(
-        [c for c in found.schema.names if found[c].null_count < len(found)]
-    )
-    # A copy without the free memory that the parser leaves behind the values.
-    return pa.ipc.read_record_batch(found.serialize(), found.schema)
-
-
-def _with_boxes(items: pa.RecordBatch, parse: Callable[[], Any]) -> pa.RecordBatch:
-    """Returns annotations, those without a box with the one around their outline.
-
-    Args:
-      items: of any list; only annotations have boxes.
-      parse: gives the same items as objects.
+def _columns(name: str, items: Sequence[Any]) -> dict[str, pa.Array]:
+    """Returns items of a list as columns.
 
     Raises:
       ValueError: they are panoptic segments.
     """
-    lengths = pc.fill_null(pc.list_value_length(items["bbox"]), 0)
-    lacking = pc.and_(pc.equal(lengths, 0), items["image_id"].is_valid())
-    lacking = numpy_mask(pc.and_(lacking, items["caption"].is_null()))
-    if not lacking.any():
-        return items
-    objects = parse()
-    boxes = items["bbox"].to_pylist()
-    texts: list[str | None] = [None] * len(items)
-    for i in np.flatnonzero(lacking).tolist():
-        if "segments_info" in objects[i]:
-            raise ValueError("panoptic segments (segments_info), which are not read")
-        boxes[i] = _box_around(objects[i].get("segmentation")) or boxes[i]
-        if not boxes[i]:
-            texts[i] = _shown(objects[i])
-    index = items.schema.get_field_index("bbox")
-    items = items.set_column(index, "bbox", pa.array(boxes, pa.list_(pa.float64())))
-    return items.append_column("written", pa.array(texts, pa.string()))
+    objects = [item if isinstance(item, dict) else {} for item in items]
+    columns: dict[str, pa.Array] = {}
+    odd: set[int] = set()
+    for field, kind in _LISTS[name].items():
+        values = [item.get(field) for item in objects]
+        found = _plain(values, kind)
+        if found is None:
+            found = _read_one_by_one(values, kind, may_be_text=(name, field) in _IDS)
+            read = enumerate(zip(values, found.to_pylist(), strict=True))
+            odd |= {i for i, (value, held) in read if _is_lost(value, held)}
+        columns[field] = found
+    if name != "annotations":
+        return columns
+    texts = [_shown(item) if i in odd else None for i, item in enumerate(items)]
+    lengths = pc.fill_null(pc.list_value_length(columns["bbox"]), 0)
+    lacking = pc.and_(pc.equal(lengths, 0), columns["image_id"].is_valid())
+    lacking = numpy_mask(pc.and_(lacking, columns["caption"].is_null()))
+    if lacking.any():
+        boxes = columns["bbox"].to_pylist()
+        for i in np.flatnonzero(lacking).tolist():
+            if "segments_info" in objects[i]:
+                raise ValueError(
+                    "panoptic segments (segments_info), which are not read"
+                )
+            boxes[i] = _box_around(objects[i].get("segmentation")) or boxes[i]
+            if not boxes[i]:
+                texts[i] = _shown(items[i])
+        columns["bbox"] = pa.array(boxes, _BOX)
+    columns["written"] = pa.array(texts, pa.string())
+    return columns
+
+
+def _joined(name: str, batches: Sequence[Mapping[str, pa.Array]]) -> pa.RecordBatch:
+    """Returns the columns of all items; those of ids are texts if any id is one."""
+    arrays = []
+    for field, kind in _LISTS[name].items():
+        chunks = [batch[field] for batch in batches]
+        if any(pa.types.is_string(chunk.type) for chunk in chunks):
+            kind = pa.string()
+        chunked = pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind)
+        arrays.append(chunked.combine_chunks())
+    return pa.RecordBatch.from_arrays(arrays, names=list(_LISTS[name]))
 
 
 def _box_around(outline: Any) -> list[float] | None:
@@ -402,101 +453,38 @@ def _box_around(outline: Any) -> list[float] | None:
 
 
 def _shown(item: Any) -> str:
-    return json.dumps(item)[:_SHOWN_CHARS]
+    return json.dumps(item)[:_SHOWN]
 
 
-def _in_place(
-    listed: pa.RecordBatch, runs: Sequence[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the items of a list, with the runs whose numbers stand in it."""
-    numbers = listed[_RUN]
-    begin = 0
-    for place in np.flatnonzero(numbers.is_valid()).tolist():
-        yield listed.slice(begin, place - begin)
-        yield runs[numbers[place].as_py()]
-        begin = place + 1
-    yield listed.slice(begin)
+def _is_lost(value: Any, held: Any) -> bool:
+    """Whether a value, or a number of a box, is of a type that is not read."""
+    if isinstance(held, list):
+        return None in held
+    return value is not None and held is None
 
 
-def _with_fields(
-    items: pa.RecordBatch, fields: Mapping[str, pa.DataType]
-) -> pa.RecordBatch:
-    """Returns items with these fields, null where they lack one."""
-    known = frozenset(items.schema.names)
-    columns = [
-        items[name] if name in known else pa.nulls(len(items), kind)
-        for name, kind in fields.items()
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=list(fields))
+def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """Returns values, all of the types that a kind has as a rule; else None."""
+    types = set(map(type, values)) - {type(None)}
+    if kind == _BOX and types == {list}:
+        types = set(map(type, itertools.chain.from_iterable(filter(None, values))))
+        types -= {type(None)}
+    if not types <= _PLAIN[kind]:
+        return None
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
 
 
-def _parsed(text: bytes, schema: pa.Schema) -> pa.Table:
-    """Returns the row of one JSON object.
-
-    Raises ArrowInvalid or UnicodeDecodeError.
-    """
-    if len(text) > _MAX_BYTES:
-        raise pa.ArrowInvalid(f"{len(text)} bytes are too many to parse at once")
-    table = pyarrow.json.read_json(
-        pa.BufferReader(text),
-        # Arrow cannot parse an object across two pieces.
-        read_options=pyarrow.json.ReadOptions(
-            use_threads=False, block_size=len(text) + 1
-        ),
-        parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=schema,
-            newlines_in_values=True,
-            unexpected_field_behavior="ignore",
-        ),
-    )
-    # Arrow's JSON parser does not check that texts are UTF-8.
-    table.validate(full=True)
-    if table.num_rows != 1:
-        raise pa.ArrowInvalid("not one object")
-    return table
-
-
-def _parse_objects(data: bytes) -> dict[str, pa.Table]:
-    """Returns the three lists as columns; raises ValueError."""
-    found = parse_json(data)
-    if isinstance(found, list) and found and "image_id" in found[0]:
-        raise ValueError("results, a list without the images and classes they are of")
-    if not isinstance(found, dict) or not isinstance(found.get("images"), list):
-        raise ValueError("no object with a list of images")
-    lists: dict[str, pa.Table] = {}
-    for name, fields in _LISTS.items():
-        items = found.get(name) or []
-        if not isinstance(items, list):
-            raise ValueError(f"{name} is no list")
-        listed = pa.RecordBatch.from_arrays(
-            [
-                _column(items, field, kind, may_be_text=(name, field) in _IDS)
-                for field, kind in fields.items()
-            ],
-            names=list(fields),
-        )
-        if name == "annotations":
-            listed = _with_boxes(listed, functools.partial(list, items))
-            listed = listed.select([*fields])
-            texts = pa.array(map(_shown, items), pa.string())
-            listed = listed.append_column("written", texts)
-        lists[name] = pa.Table.from_batches([listed])
-    return lists
-
-
-def _column(
-    items: Sequence[Any], field: str, kind: pa.DataType, *, may_be_text: bool
+def _read_one_by_one(
+    values: Sequence[Any], kind: pa.DataType, *, may_be_text: bool
 ) -> pa.Array:
-    """Returns one field of all items, null where a value has another type."""
-    values = [item.get(field) if isinstance(item, dict) else None for item in items]
+    """Returns values, null where one has another type."""
     if may_be_text and any(isinstance(value, str) for value in values):
         texts = [None if value is None else _text(str(value)) for value in values]
         return pa.array(texts, pa.string())
     return pa.array([_READ[kind](value) for value in values], kind)
-
-
-# Ids may be texts: some labelling tools write names there.
-_IDS = {("images", "id"), ("annotations", "id"), ("annotations", "image_id")}
 
 
 # Numbers in quotes, as some tools write them. Python's own words for them, such as
@@ -542,9 +530,15 @@ def _text(value: Any) -> str | None:
     return value
 
 
+_PLAIN: Mapping[pa.DataType, frozenset[type]] = {
+    pa.int64(): frozenset({int}),
+    pa.float64(): frozenset({int, float}),
+    pa.string(): frozenset({str}),
+    _BOX: frozenset({int, float}),
+}
 _READ: Mapping[pa.DataType, Callable[[Any], Any]] = {
     pa.int64(): _integer,
     pa.float64(): _number,
     pa.string(): _text,
-    pa.list_(pa.float64()): _numbers,
+    _BOX: _numbers,
 }

@@ -12,8 +12,7 @@ the upper edge of a box are one less before.
 Splits are those of `ImageSets/Main` where that is, and XML files that no list has are
 skipped; else those that words in the names of folders say.
 
-Files are parsed one by one in Python, which costs most of the time here; what they hold
-is judged in columns.
+Files are parsed one by one in Python, which costs most of the time here.
 
 Sources: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html;
 research/object_detection/dataset_tools/create_pascal_tf_record.py of
@@ -21,39 +20,37 @@ tensorflow/models.
 """
 
 import dataclasses
+import math
 import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.boxes import BoxPolicy
-from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Block, Rejection
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.reasons import Fault, Reason, Skipped
-from transforms.errors import InputError, SpecError
+from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.detection.boxed_rows import (
     BOXES,
-    BoxedRows,
-    box_policy,
+    Annotated,
+    BoxedReader,
     detection_features,
     even_rows,
-    place_boxes,
+    image_rows,
     root_of,
     sample_of,
     size_of_image,
 )
 from transforms.formats.detection.voc_files import (
     IS_CVAT,
-    Objects,
     VocImage,
+    VocObject,
     image_path,
     image_sets,
-    judge,
     parse_voc,
 )
 from transforms.formats.file_names import is_image_name, split_in_path
@@ -64,7 +61,6 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     SourceFile,
-    TableReader,
     rejecter,
     rejection_of,
 )
@@ -74,38 +70,36 @@ from transforms.storage.visibility import unseen
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
 _ROOT = re.compile(rb"<(annotations?)[\s>]")
+# The most names that a message lists.
+_SHOWN_NAMES = 10
 
 # Of a file: its split where one is known, and whether it is to be skipped.
 _Split = tuple[str | None, bool]
 
 
+# An image, or why there is none; the bytes of the file.
+_Loaded = tuple[VocImage | Fault, bytes | None]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class VocReader(TableReader, RunReader):
+class VocReader(BoxedReader, RunReader):
     """Reads trees of VOC XML files.
 
     Attributes:
-      bad_box: what becomes of a bad box; see `BoxPolicy`.
-      images_root: folder of the images, relative to the source's root or absolute;
-        empty to look where they usually are.
       labels: the class names by id, from 1; empty for all that there are, sorted,
         once they are known.
       first_pixel: the number of the first pixel of a row or column: 0 or 1.
       split_column: see `TableReader`.
-      image_policy: what the job does to images: turned ones have another size.
     """
 
     title: ClassVar[str] = "Pascal VOC XML"
-    image_base: ClassVar[Literal["file", "root"]] = "root"
 
-    bad_box: str = "box"
-    images_root: str = ""
     labels: tuple[str, ...] = ()
     first_pixel: int = 0
     split_column: str = ""
-    image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
 
     def __post_init__(self) -> None:
-        box_policy(self.bad_box)
+        BoxedReader.__post_init__(self)
         if self.first_pixel not in (0, 1):
             raise SpecError(f"first_pixel must be 0 or 1; found {self.first_pixel!r}.")
         if len(set(self.labels)) < len(self.labels):
@@ -119,12 +113,12 @@ class VocReader(TableReader, RunReader):
         loaded: dict[int, _Loaded] = {}
         names: set[str] = set()
         for place in chosen if self.labels else range(len(files)):
-            entry = _load(files[place])
-            if isinstance(entry.found, VocImage):
-                names.update(item.name for item in entry.found.objects)
+            image, data = _load(files[place])
+            if isinstance(image, VocImage):
+                names.update(item.name for item in image.objects)
             # The rest is not kept: there may be millions of files.
             if place in kept:
-                loaded[place] = entry
+                loaded[place] = image, data
         has_splits = any(split for split, _ in splits)
         reader = dataclasses.replace(
             self,
@@ -186,106 +180,127 @@ class VocReader(TableReader, RunReader):
         files: Sequence[SourceFile],
         block: Block,
         splits: Sequence[_Split],
-        entries: Sequence["_Loaded | None"],
+        entries: Sequence[_Loaded | None],
         *,
         is_sample: bool = False,
     ) -> RawRows:
         """Returns the images of files; entries of files that are skipped are unused."""
         places = [i for i, (_, skip) in enumerate(splits) if not skip]
-        loaded = [entry for i in places if (entry := entries[i]) is not None]
-        entry_at = dict(zip(places, loaded, strict=True))
-        refused: list[Complaint] = []
-        read: list[int] = []
-        for place, entry in entry_at.items():
-            if isinstance(entry.found, VocImage):
-                read.append(place)
-            else:
-                refused.append((place, *entry.found))
-        at = np.array(read, np.int64)
-        images = [e.found for e in loaded if isinstance(e.found, VocImage)]
-        unread: dict[int, Fault] = {}
-        for i, image in enumerate(images):
-            if image.lacks_size and image.objects:
-                size = self._size_of(image, files[read[i]], is_sample=is_sample)
-                if isinstance(size, Fault):
-                    unread[i] = size
-                else:
-                    images[i] = image.with_size(*size)
-        counts = [len(image.objects) for image in images]
-        parents = np.repeat(np.arange(len(images)), counts)
-        policy = box_policy(self.bad_box)
-        clip = policy is BoxPolicy.CLIP
-        found = judge(images, self.labels, first_pixel=self.first_pixel, clip=clip)
-        boxed = place_boxes(
-            found,
-            parents,
-            {**found.unsized, **unread},
-            images=len(images),
-            policy=policy,
-        )
-        gone = boxed.gone
-        refused += [(int(at[i]), *fault) for i, fault in boxed.refused.items()]
-        rows = [(files[place], splits[place][0]) for place in at[~gone].tolist()]
-        kept = [image for image, lost in zip(images, gone, strict=True) if not lost]
-        skipped = len(files) - len(places)
-        return RawRows(
-            block,
-            {
-                **self._image_columns(kept, rows),
-                **_object_columns(found, boxed),
-            },
-            # Each is the first row of its file.
-            np.zeros(len(rows), np.int64),
-            refused=refused,
-            reject=rejecter(_rejection, files, entry_at),
-            origins=pa.array([file.origin for file, _ in rows], pa.string()),
-            skipped={str(Skipped.NOT_SELECTED): skipped} if skipped else {},
-            parts={BOXES: boxed.boxes},
-            parts_gone={BOXES: boxed.boxes_gone},
-            part_rejections=[
-                _part_rejection(files[at[parents[i]]], found, i) for i in boxed.bad
-            ],
-            parts_each={BOXES: boxed.each},
-            places=at[~gone],
-        )
-
-    def _size_of(
-        self, image: VocImage, file: SourceFile, *, is_sample: bool
-    ) -> tuple[int, int] | Fault:
-        root = root_of(file)
-        path = image_path(root, file.origin, image.filename, self.images_root)
-        return size_of_image(root, path, None if is_sample else self.image_policy)
-
-    def _image_columns(
-        self, images: Sequence[VocImage], rows: Sequence[tuple[SourceFile, str | None]]
-    ) -> dict[str, pa.Array]:
+        loaded = {i: entry for i in places if (entry := entries[i]) is not None}
+        images = {i: im for i, (im, _) in loaded.items() if isinstance(im, VocImage)}
+        bad = [(i, *im) for i, (im, _) in loaded.items() if isinstance(im, Fault)]
+        read = list(images)
         paths = [
-            image_path(root_of(file), file.origin, image.filename, self.images_root)
-            for image, (file, _) in zip(images, rows, strict=True)
+            image_path(
+                root_of(files[i]), files[i].origin, im.filename, self.images_root
+            )
+            for i, im in images.items()
         ]
-        names = [
+        found = self._annotated(files, images, paths, loaded)
+        columns = {SPLIT_COLUMN: pa.array([splits[i][0] for i in read], pa.string())}
+        found = dataclasses.replace(found, columns={**found.columns, **columns})
+        if not is_sample:
+            found = dataclasses.replace(
+                found,
+                size_of=lambda i: size_of_image(
+                    root_of(files[read[i]]), paths[i], self.image_policy
+                ),
+            )
+        raw = image_rows(block, found, self.bad_box)
+        origins = [files[i].origin for i in raw.numbers.tolist()]
+        skipped = len(files) - len(places)
+        return dataclasses.replace(
+            raw,
+            # Each is the first row of its file.
+            numbers=np.zeros(len(origins), np.int64),
+            places=raw.numbers,
+            refused=[*bad, *raw.refused],
+            origins=pa.array(origins, pa.string()),
+            skipped={str(Skipped.NOT_SELECTED): skipped} if skipped else {},
+        )
+
+    def _annotated(
+        self,
+        files: Sequence[SourceFile],
+        images: Mapping[int, VocImage],
+        paths: Sequence[str],
+        loaded: Mapping[int, _Loaded],
+    ) -> Annotated:
+        """Returns images by the places of their files, and their objects."""
+        items = [item for image in images.values() for item in image.objects]
+        numbers = [n for im in images.values() for n in range(1, len(im.objects) + 1)]
+        counts = [len(image.objects) for image in images.values()]
+        parents = np.repeat(np.arange(len(images)), counts)
+        origins = [files[place].origin for place in images]
+        filenames = [
             image.filename or posixpath.basename(path)
-            for image, path in zip(images, paths, strict=True)
+            for image, path in zip(images.values(), paths, strict=True)
         ]
-        heights = [image.height for image in images]
-        widths = [image.width for image in images]
-        return {
-            "image/encoded": pa.array(paths, pa.string()),
-            "image/filename": pa.array(names, pa.string()),
-            # As TensorFlow's own writer does.
-            "image/source_id": pa.array(names, pa.string()),
-            "image/stated_height": pa.array(heights, pa.int64()),
-            "image/stated_width": pa.array(widths, pa.int64()),
-            SPLIT_COLUMN: pa.array([split for _, split in rows], pa.string()),
-        }
+        ids = {name: number for number, name in enumerate(self.labels, start=1)}
+        names = pa.array(filenames, pa.string())
 
+        def reject_object(index: int, fault: Fault) -> Rejection:
+            origin = origins[parents[index]]
+            raw = repr(items[index]).encode()
+            return rejection_of(origin, (0, *fault), raw, part=BOXES, numbered=False)
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A file that was read, or why it could not be; its bytes."""
+        def explain(index: int, words: str) -> str:
+            return f"object {numbers[index]}, {items[index].name[:60]!r}: {words}"
 
-    found: VocImage | Fault
-    data: bytes | None
+        def ints(values: Iterable[int | None]) -> pa.Array:
+            return pa.array(values, pa.int64())
+
+        sides = [(image.width, image.height) for image in images.values()]
+        return Annotated(
+            columns={
+                "image/encoded": pa.array(paths, pa.string()),
+                "image/filename": names,
+                # As TensorFlow's own writer does.
+                "image/source_id": names,
+            },
+            numbers=np.array(list(images), np.int64),
+            reject=rejecter(_rejection, files, loaded),
+            parents=parents,
+            boxes=np.array([item.box for item in items], np.float64).reshape(-1, 4),
+            names=pa.array([item.name for item in items], pa.string()),
+            labels=np.array([ids.get(item.name, 0) for item in items], np.int64),
+            said={
+                i: fault
+                for i, item in enumerate(items)
+                if (fault := self._fault(item, numbers[i], ids)) is not None
+            },
+            explain=explain,
+            reject_object=reject_object,
+            sides=(
+                pa.array([width for width, _ in sides], pa.float64()),
+                pa.array([height for _, height in sides], pa.float64()),
+            ),
+            lists={
+                "image/object/difficult": ints(item.difficult for item in items),
+                "image/object/truncated": ints(item.truncated for item in items),
+                "image/object/view": pa.array([o.pose for o in items], pa.string()),
+            },
+            first_pixel=self.first_pixel,
+        )
+
+    def _fault(
+        self, item: VocObject, number: int, ids: Mapping[str, int]
+    ) -> Fault | None:
+        """Returns what is wrong with an object whatever its box is."""
+        about = f"object {number}"
+        if not item.name:
+            return Fault(Reason.MISSING_VALUE, f"{about} has no <name>")
+        about += f", {item.name[:60]!r}: "
+        if item.name not in ids:
+            shown = first_few(list(map(repr, self.labels)), _SHOWN_NAMES)
+            return Fault(Reason.UNKNOWN_LABEL, f"{about}the names are {shown}")
+        if item.truncated is None or item.difficult is None:
+            wrong = "truncated" if item.truncated is None else "difficult"
+            return Fault(Reason.NOT_A_BOOL, f"{about}<{wrong}> must be 0 or 1")
+        if not all(map(math.isfinite, item.box)):
+            words = "bndbox must hold xmin, ymin, xmax and ymax as finite numbers"
+            return Fault(Reason.BAD_BOX, f"{about}{words}; found {list(item.stated)}")
+        return None
 
 
 def _load(file: SourceFile) -> _Loaded:
@@ -294,19 +309,18 @@ def _load(file: SourceFile) -> _Loaded:
     except FileNotFoundError:
         if never_seen := unseen(file.path):
             raise never_seen from None
-        fault = Fault(Reason.CHANGED_DURING_RUN, "there is no such file")
-        return _Loaded(fault, None)
+        return Fault(Reason.CHANGED_DURING_RUN, "there is no such file"), None
     except OSError as error:
-        return _Loaded(Fault(Reason.UNREADABLE, str(error.strerror)), None)
+        return Fault(Reason.UNREADABLE, str(error.strerror)), None
     if file.stamp and stamp != file.stamp:
         message = "it has another size or time than when it was listed"
-        return _Loaded(Fault(Reason.CHANGED_DURING_RUN, message), data)
+        return Fault(Reason.CHANGED_DURING_RUN, message), data
     if not data:
-        return _Loaded(Fault(Reason.EMPTY_FILE, "the file is empty"), data)
+        return Fault(Reason.EMPTY_FILE, "the file is empty"), data
     try:
-        return _Loaded(parse_voc(data), data)
+        return parse_voc(data), data
     except ValueError as error:
-        return _Loaded(Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
+        return Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data
 
 
 def _mask_notes(files: Sequence[SourceFile]) -> tuple[str, ...]:
@@ -339,32 +353,12 @@ def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
     return out
 
 
-def _object_columns(found: Objects, boxed: BoxedRows) -> dict[str, pa.Array]:
-    def ints(values: Sequence[int | None]) -> pa.Array:
-        return boxed.lists(pa.array(values, pa.int64()))
-
-    poses = pa.array([item.pose for item in found.items], pa.string())
-    return {
-        **boxed.columns(),
-        "image/object/difficult": ints([item.difficult for item in found.items]),
-        "image/object/truncated": ints([item.truncated for item in found.items]),
-        "image/object/view": boxed.lists(poses),
-    }
-
-
-def _part_rejection(file: SourceFile, found: Objects, index: int) -> Rejection:
-    """Returns the reject of one box of an image that is kept."""
-    complaint = 0, *found.complaint(index)
-    raw = repr(found.items[index]).encode()
-    return rejection_of(file.origin, complaint, raw, part=BOXES, numbered=False)
-
-
 def _rejection(
     files: Sequence[SourceFile], loaded: Mapping[int, _Loaded], complaint: Complaint
 ) -> Rejection:
     """Returns the rejection of a file."""
     place = complaint[0]
-    raw = loaded[place].data
+    _, raw = loaded[place]
     return rejection_of(files[place].origin, complaint, raw, numbered=False)
 
 

@@ -6,10 +6,9 @@ import json
 import os
 import pathlib
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -316,7 +315,7 @@ def test_boxes_around_outlines(
     root: Folder, monkeypatch: pytest.MonkeyPatch, absent: Json, window: int
 ) -> None:
     """Polygons without bbox give their own box; runs are a reject that says so."""
-    monkeypatch.setattr(coco_json, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(coco_json, "_WINDOW", window)
     unkept = inspect.unwrap(coco_json.load_coco)
     monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
     outlines: list[Any] = [
@@ -607,56 +606,26 @@ def test_odd_files(root: Folder, case: str) -> None:
         assert found.rows[0] == plain[0]
 
 
-@pytest.mark.parametrize("odd", [False, True])
-@pytest.mark.parametrize("options", [{}, {"indent": 2}, {"ensure_ascii": False}])
-def test_both_parsers_agree(
-    root: Folder,
-    monkeypatch: pytest.MonkeyPatch,
-    odd: bool,
-    options: dict[str, bool | int],
-) -> None:
-    """The json module and Arrow read the same rows, in any layout of the text."""
-    content = copy.deepcopy(EXAMPLE)
-    content["images"][0]["file_name"] = "사진 😀.jpg"
-    content["annotations"][1]["bbox"] = [0.1, 12.7, 1e1, 3.0000000001]
-    tree(root, content)
-    write_json(root / "annotations/instances_train2017.json", content, **options)
-    fast = read(root)
-    calls = []
-    real = coco_json._parse_objects
-
-    def refuse(file: BinaryIO) -> Any:
-        raise pa.ArrowInvalid("refused")
-
-    def parse(data: bytes) -> Any:
-        calls.append(1)
-        return real(data)
-
-    monkeypatch.setattr(coco_json, "_parse_columns", refuse)
-    monkeypatch.setattr(coco_json, "_parse_objects", parse)
-    unkept = inspect.unwrap(coco_json.load_coco)
-    monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
-    slow = read(root)
-    assert calls
-    assert fast == slow
-    assert fast.rows[0]["image/filename"] == "사진 😀.jpg"
-
-
 @pytest.mark.parametrize("boxes", [0, 1, 3])
-@pytest.mark.parametrize("window", [64, 300, 1000])
-@pytest.mark.parametrize("options", [{}, {"indent": 2}, {"separators": (",", ":")}])
-def test_runs_of_items_change_no_row(
+@pytest.mark.parametrize("window", [7, 64, 300, 1000])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}],
+)
+def test_windows_change_no_row(
     monkeypatch: pytest.MonkeyPatch,
     root: Folder,
     options: dict[str, Any],
     window: int,
     boxes: int,
 ) -> None:
-    """A file that is parsed in pieces gives the rows that it gives as a whole."""
+    """A file gives the same rows however its text is laid out and cut."""
     content = copy.deepcopy(EXAMPLE)
+    content["images"][0]["file_name"] = "사진 😀.jpg"
     content["annotations"] += [
         box(100 + number, 9, [number % 7, 1, 2, 2 + boxes], iscrowd=number % 2)
-        | {"segments_info": [{"id": 1, "note": '"}, {"id": 2'}] * boxes}
+        | {"segmentation": [[1, 2.5, 3, 4, 5, 6]] * (number % 3)}
+        | {"segments_info": [{"id": 1, "note": '"}, {"id": 2], "b": ['}] * boxes}
         for number in range(40)
     ]
     content["annotations"].append(box(999, 12345, [1, 1, 2, 2]))
@@ -664,41 +633,12 @@ def test_runs_of_items_change_no_row(
     write_json(root / "annotations/instances_train2017.json", content, **options)
     unkept = inspect.unwrap(coco_json.load_coco)
     monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
-    monkeypatch.setattr(coco_json, "_parse_objects", lambda data: pytest.fail("slow"))
     whole = read(root)
-    parsed = []
-    real = coco_json._parsed_run
-
-    def parse(text: memoryview) -> Any:
-        parsed.append(real(text))
-        return parsed[-1]
-
-    monkeypatch.setattr(coco_json, "_WINDOW_BYTES", window)
-    monkeypatch.setattr(coco_json, "_parsed_run", parse)
+    assert whole.rows[0]["image/filename"] == "사진 😀.jpg"
+    monkeypatch.setattr(coco_json, "_WINDOW", window)
+    monkeypatch.setattr(coco_json, "_ITEMS", 3)
     monkeypatch.setattr("transforms.formats.detection.coco._ANNOTATIONS_AT_ONCE", 5)
     assert read(root) == whole
-    assert boxes or window < 1000 or any(run is not None for run in parsed)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b'{"a":1}],"b":[{"c":2},', b'{"a":1}],[{"c":2},', b'{"a":', b"", b'{"a":1}'],
-)
-def test_what_is_no_run_of_items(text: bytes) -> None:
-    """Text that ends one list and begins another is never taken for items of one."""
-    assert coco_json._parsed_run(memoryview(text)) is None
-
-
-def test_arrow_reads_common_files(
-    monkeypatch: pytest.MonkeyPatch, root: Folder
-) -> None:
-    """Files as COCO has them never need the slow parser; nor do NaN and null."""
-    monkeypatch.setattr(coco_json, "_parse_objects", lambda data: pytest.fail("slow"))
-    content = copy.deepcopy(EXAMPLE)
-    content["annotations"][0]["bbox"] = [float("nan"), None, 1, 1]
-    content["annotations"][1]["segmentation"] = {"counts": [1], "size": [2, 3]}
-    content["images"][0]["height"] = 48.0
-    assert len(read(tree(root, content)).rejections) == 1
 
 
 @pytest.mark.parametrize(
