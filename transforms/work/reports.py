@@ -23,8 +23,8 @@ import time
 
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError
-from transforms.storage import folders
-from transforms.storage.buckets import bucket_of
+from transforms.storage import arrow, folders
+from transforms.storage.buckets import client_of
 from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, split_remote
@@ -99,10 +99,10 @@ class Reports:
         Raises:
           OSError, StorageError: the store does not answer.
         """
-        if not is_remote(self.folder):
+        client = client_of(self.folder) if is_remote(self.folder) else None
+        if client is None:
             return storage(self.submitter).is_file()
-        key = split_remote(self.submitter)[1]
-        return bucket_of(self.folder).look(key).version != ""
+        return client.look(split_remote(self.submitter)[1]).version != ""
 
     def sign_on(self, worker: Worker) -> None:
         """Writes the report of a worker, and renews it until the run ends.
@@ -162,7 +162,12 @@ class Reports:
                 if self.is_on():
                     name = f"{time.time_ns():020d}-{_word(worker)}{FAILURE}"
                     data = text.encode("utf-8", "replace")[-_TEXT_BYTES:]
-                    self._write(os.path.join(self.folder, name), data)
+                    path = os.path.join(self.folder, name)
+                    if is_remote(path) and client_of(path) is None:
+                        # Which is what such a worker must be able to say.
+                        arrow.write(path, data)
+                    else:
+                        self._write(path, data)
             except (OSError, StorageError) as error:
                 # Only the engine's own message remains.
                 _log.debug("a failure was not reported: %s", error)

@@ -2,15 +2,18 @@
 
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Iterator
 
+import pyarrow.fs as pafs
 import pytest
 
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.watch import JobWatch
 from transforms.core.this_worker import Worker
 from transforms.errors import RejectLimitError, WorkerError
+from transforms.storage import arrow, buckets
 from transforms.work.reports import Reports
 
 Folder = pathlib.Path
@@ -65,6 +68,31 @@ def test_an_error_of_a_worker_ends_the_job(reports: Reports) -> None:
     watch._engines = [(1.0, WorkerError("no keys"))]
     with pytest.raises(WorkerError, match="no keys"):
         watch.look()
+
+
+def test_a_worker_without_the_client_of_the_store(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can write nothing else there, but says so."""
+    (tmp_path / "bucket" / "reports").mkdir(parents=True)
+    system = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+
+    def reached(path: str) -> tuple[pafs.FileSystem, str]:
+        return system, path.removeprefix("s3://")
+
+    monkeypatch.setattr(arrow, "file_system", reached)
+    # On a busy machine it takes some seconds to find that there is no client.
+    monkeypatch.setattr("transforms.work.reports._LEAVE_SECONDS", 60.0)
+    reports = Reports("s3://bucket/reports", "")
+    arrow.write(reports.submitter, b"")
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    buckets._connected.cache_clear()
+    reports.leave_failure(WORKER, "transforms.errors.WorkerError: no client")
+    watch, _ = watch_of(reports)
+    watch.read()
+    with pytest.raises(WorkerError, match="no client"):
+        watch.look()
+    buckets._connected.cache_clear()
 
 
 def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> None:
