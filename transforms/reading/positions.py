@@ -25,7 +25,7 @@ import functools
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, SupportsIndex
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -191,69 +191,24 @@ def _mixing(size: int, run: int, window: int, seed: int, epoch: int) -> Permutat
     return Permutation.of(size, seed=seed, epoch=epoch, purpose=purpose)
 
 
-class Base(Protocol):
-    """A sequence of n positions."""
-
-    def __len__(self) -> int:
-        """Returns n."""
-
-    def at(self, place: int) -> int:
-        """Returns the position at a place, 0 <= place < n."""
-
-    def many(self, places: Longs) -> Longs:
-        """Returns the positions at several places."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Everything:
-    """All n records of a split, in their order."""
-
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def at(self, place: int) -> int:
-        """See `Base`."""
-        return place
-
-    def many(self, places: Longs) -> Longs:
-        """See `Base`."""
-        return places
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Listed:
-    """Positions that were given, or that a condition has chosen."""
-
-    positions: Longs
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def at(self, place: int) -> int:
-        """See `Base`."""
-        return int(self.positions[place])
-
-    def many(self, places: Longs) -> Longs:
-        """See `Base`."""
-        return self.positions[places]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
     """Places of a base, as a range of them.
 
-    >>> odd = Selection.whole(Everything(10))[1::2]
+    >>> odd = Selection.whole(range(10))[1::2]
     >>> [odd[2:].at(place) for place in range(len(odd[2:]))]
     [5, 7, 9]
+
+    Attributes:
+      base: positions: of a whole split, a list of them, or a shuffled selection.
+      places: of the base.
     """
 
-    base: Base
+    base: "range | Longs | Shuffled"
     places: range
 
     @classmethod
-    def whole(cls, base: Base) -> "Selection":
+    def whole(cls, base: "range | Longs | Shuffled") -> "Selection":
         """Returns all places of a base."""
         return cls(base, range(len(base)))
 
@@ -265,11 +220,12 @@ class Selection:
 
     def at(self, place: int) -> int:
         """Returns the position at a place. Raises IndexError, as a sequence does."""
-        return self.base.at(self.places[place])
+        return int(self.base[self.places[place]])
 
     def many(self, places: Longs) -> Longs:
         """Returns the positions at places, 0 <= place < n."""
-        return self.base.many(self.places.start + self.places.step * places)
+        places = self.places.start + self.places.step * places
+        return places if isinstance(self.base, range) else self.base[places]
 
     def span(self, start: int, stop: int) -> Longs:
         """Returns the positions at the places from `start` to `stop`."""
@@ -277,12 +233,12 @@ class Selection:
 
     def listed(self, places: Longs) -> "Selection":
         """Returns the positions at places as a selection."""
-        return Selection.whole(Listed(self.many(places)))
+        return Selection.whole(self.many(places))
 
     @property
     def follows_files(self) -> bool:
         """Whether the positions are those of a split, ascending one by one."""
-        return isinstance(self.base, Everything) and self.places.step == 1
+        return isinstance(self.base, range) and self.places.step == 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -304,13 +260,17 @@ class Shuffled:
     def __len__(self) -> int:
         return len(self.inner) * len(self.epochs)
 
-    def at(self, place: int) -> int:
-        """See `Base`."""
-        epoch, place = divmod(place, len(self.inner.places))
-        return self.inner.at(self._order(epoch)(place))
+    @overload
+    def __getitem__(self, places: int) -> int: ...
 
-    def many(self, places: Longs) -> Longs:
-        """See `Base`."""
+    @overload
+    def __getitem__(self, places: Longs) -> Longs: ...
+
+    def __getitem__(self, places: int | Longs) -> int | Longs:
+        """Returns the position at a place, or the positions at several."""
+        if not isinstance(places, np.ndarray):
+            epoch, place = divmod(places, len(self.inner.places))
+            return self.inner.at(self._order(epoch)(place))
         count = len(self.inner)
         if not count or not len(places):
             return np.empty(0, np.int64)

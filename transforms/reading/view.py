@@ -15,8 +15,6 @@ from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.condition import matching
 from transforms.reading.condition_text import parse_condition
 from transforms.reading.positions import (
-    Everything,
-    Listed,
     Longs,
     Selection,
     Shuffled,
@@ -98,7 +96,7 @@ class _Sequence:
         """What was chosen, or all records: first then they are counted."""
         if self._chosen is not None:
             return self._chosen
-        return Selection.whole(Everything(len(self._split.records)))
+        return Selection.whole(range(len(self._split.records)))
 
     def __len__(self) -> int:
         return len(self._selection)
@@ -380,7 +378,7 @@ class View(_Sequence):
             chosen = np.concatenate((chosen, more))[:limit]
             if len(chosen) == limit:
                 break
-        return self._with(Selection.whole(Listed(chosen)))
+        return self._with(Selection.whole(chosen))
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of `rows` rows; the last may have fewer.
