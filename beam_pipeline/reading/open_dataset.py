@@ -16,7 +16,6 @@ from transforms.errors import (
     nearest,
     raising_in_python,
 )
-from transforms.reading.catalogue import CatalogueRows
 from transforms.reading.condition_text import quoted
 from transforms.reading.records import Records
 from transforms.reading.rows import Looks
@@ -164,12 +163,9 @@ class OpenDataset:
             how = (self._looks, self._check, self._said)
             again = _split_again, (self._again, self._found.digest, name, *how)
             title = f"{self.path}, {name!r}" if name else self.path
-            catalogue = self._found.catalogues.get(name)
             self._opened[name] = Split(
                 *(records, self._found.features, self._looks, again, title),
-                catalogue=None
-                if catalogue is None
-                else CatalogueRows(catalogue, self._found.edition),
+                catalogue=self._found.catalogues.get(name),
             )
         return self._opened[name]
 

@@ -34,6 +34,7 @@ from transforms.formats.tfrecord_files.dataset import (
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
 from transforms.reading.catalogue import CatalogueFiles
 from transforms.storage.files import storage
+from transforms.reading.catalogue import CatalogueRows
 from transforms.storage.paths import absolute, plain
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Found:
     splits: tuple[str, ...]
     features: tuple[Feature, ...]
     edition: Edition
-    catalogues: Mapping[str, CatalogueFiles] = dataclasses.field(
+    catalogues: Mapping[str, CatalogueRows] = dataclasses.field(
         default_factory=dict, repr=False
     )
     absent: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -314,17 +315,18 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
         for facts in manifest.features
         if not facts.feature.internal
     ]
+    edition = Edition(os.path.join(dataset.directory, MANIFEST_NAME), manifest.digest)
     return Found(
         tuple(shards[name] for name in (shards if names is None else names)),
         tuple(split.name for split in manifest.splits),
         tuple(features),
-        Edition(os.path.join(dataset.directory, MANIFEST_NAME), manifest.digest),
-        _catalogues(dataset) if names is None else {},
+        edition,
+        _catalogues(dataset, edition) if names is None else {},
         {facts.feature.name: facts.absent for facts in manifest.features},
     )
 
 
-def _catalogues(dataset: Dataset) -> dict[str, CatalogueFiles]:
+def _catalogues(dataset: Dataset, edition: Edition) -> dict[str, CatalogueRows]:
     """Returns the catalogue of each split that has one."""
     features, _ = catalogue_features(
         [
@@ -339,7 +341,7 @@ def _catalogues(dataset: Dataset) -> dict[str, CatalogueFiles]:
     for split in dataset.manifest.splits:
         if parts := dataset.manifest.catalogue_parts(split.name):
             paths = tuple(map(dataset.path, parts))
-            found[split.name] = CatalogueFiles(paths, split.records, names)
+            found[split.name] = CatalogueRows(paths, split.records, names, edition)
     return found
 
 

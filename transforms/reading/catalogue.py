@@ -189,36 +189,27 @@ class Catalogue:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CatalogueFiles:
-    """The catalogue of a split.
+@dataclasses.dataclass(frozen=True)
+class CatalogueRows:
+    """Reads features of records from the catalogue of a split.
+
+    It is opened when it is first asked.
 
     Attributes:
       parts: paths of its files, in order.
       records: of the split.
       features: those whose columns in it have every value of the records.
+      edition: of the dataset, which must stay the same.
     """
 
     parts: tuple[str, ...]
     records: int
     features: frozenset[str]
-
-
-class CatalogueRows:
-    """Reads features of records from a catalogue; opens it when it is first asked.
-
-    Args:
-      files: of the catalogue.
-      edition: of the dataset, which must stay the same.
-    """
-
-    def __init__(self, files: CatalogueFiles, edition: Edition) -> None:
-        self._files = files
-        self._edition = edition
+    edition: Edition
 
     def has(self, names: Collection[str]) -> bool:
         """Whether the catalogue has all of these features, and there are any."""
-        if not names or not self._files.features.issuperset(names):
+        if not names or not self.features.issuperset(names):
             return False
         return set(self._catalogue.schema.names).issuperset(names)
 
@@ -239,8 +230,8 @@ class CatalogueRows:
         try:
             yield from self._catalogue.typed_batches(features, start, stop)
         except (DamageError, OSError) as error:
-            raise replaced(self._edition) or error from error
-        if (lost := replaced(self._edition)) is not None:
+            raise replaced(self.edition) or error from error
+        if (lost := replaced(self.edition)) is not None:
             raise lost
 
     def at(
@@ -265,13 +256,13 @@ class CatalogueRows:
     @functools.cached_property
     def _catalogue(self) -> Catalogue:
         try:
-            found = Catalogue(self._files.parts)
+            found = Catalogue(self.parts)
         except (DamageError, OSError) as error:
-            raise replaced(self._edition) or error from error
-        if len(found) != self._files.records:
-            raise replaced(self._edition) or DamageError(
+            raise replaced(self.edition) or error from error
+        if len(found) != self.records:
+            raise replaced(self.edition) or DamageError(
                 f"{found.path} and the other parts must have a row for each of the "
-                f"{self._files.records:,} records of the split; found {len(found):,}. "
+                f"{self.records:,} records of the split; found {len(found):,}. "
                 f"'beam-tfrecord verify' shows all damage."
             )
         return found
