@@ -214,10 +214,8 @@ class _Cursors:
         self._padded = padded
         self.stops = stops
         self.untyped: set[bytes] = set()
-        size, places, longer = padded.lengths(np.minimum(starts + 1, stops))
+        size, places = padded.lengths(np.minimum(starts + 1, stops))
         fits = (padded.bytes[starts] == 0x0A) & (places + size == stops)
-        if longer is not None:
-            fits &= ~longer
         self.fits: Mask = fits | (starts == stops)
         self.places: Longs = np.where(fits, places, stops)
 
@@ -275,17 +273,15 @@ class _Cursors:
         padded, places = self._padded, self.places[rows]
         here = (places < self.stops[rows]) & (padded.bytes[places] == 0x0A)
         rows, places = rows[here], places[here]
-        sizes, places, longer = padded.lengths(places + 1)
+        sizes, places = padded.lengths(places + 1)
         # The key is part of the entry, or else this reads another record's bytes.
         literal = b"\x0a" + varint(len(key)) + key + b"\x12"
         ends = places + sizes
         here = (sizes > len(literal)) & (ends <= self.stops[rows])
-        if longer is not None:
-            here &= ~longer
         rows, places, ends = rows[here], places[here], ends[here]
         here = self._holds(places, literal)
         rows, places, ends = rows[here], places[here] + len(literal), ends[here]
-        here, rows, places, ends = self._counted(rows, places, ends)
+        rows, places, ends = self._counted(rows, places, ends)
         none = places == ends
         self.places[rows[none]] = ends[none]
         if none.any():
@@ -293,9 +289,7 @@ class _Cursors:
         rows, places, ends = rows[~none], places[~none], ends[~none]
         right = (padded.bytes[places] == tag) & (tag is not None)
         self._refuse(rows[~right])
-        here, rows, places, ends = self._counted(
-            rows[right], places[right] + 1, ends[right]
-        )
+        rows, places, ends = self._counted(rows[right], places[right] + 1, ends[right])
         self.places[rows] = ends
         empty = places == ends
         right = empty | (padded.bytes[places] == 0x0A)
@@ -303,10 +297,8 @@ class _Cursors:
         rows, places, ends, empty = (
             each[right] for each in (rows, places, ends, empty)
         )
-        sizes, begins, longer = padded.lengths(np.minimum(places + 1, ends))
+        sizes, begins = padded.lengths(np.minimum(places + 1, ends))
         whole = ~empty & (begins + sizes == ends)
-        if longer is not None:
-            whole &= ~longer
         if tag == _BYTES_TAG:
             lists = (rows[~whole], places[~whole], ends[~whole])
             if whole.all():
@@ -329,16 +321,14 @@ class _Cursors:
 
     def _counted(
         self, rows: Longs, places: Longs, ends: Longs
-    ) -> tuple[Mask, Longs, Longs, Longs]:
+    ) -> tuple[Longs, Longs, Longs]:
         """Requires lengths that count to the ends; refuses the other records."""
-        sizes, places, longer = self._padded.lengths(places)
+        sizes, places = self._padded.lengths(places)
         right = places + sizes == ends
-        if longer is not None:
-            right &= ~longer
         if right.all():
-            return right, rows, places, ends
+            return rows, places, ends
         self._refuse(rows[~right])
-        return right, rows[right], places[right], ends[right]
+        return rows[right], places[right], ends[right]
 
     def _refuse(self, rows: Longs) -> None:
         if len(rows):

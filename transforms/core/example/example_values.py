@@ -68,15 +68,11 @@ class PaddedBytes:
         self.words: Any = np.ndarray((count,), "<u8", self.data, 0, (1,))
         self.floats: Any = np.ndarray((count,), "<f4", self.data, 0, (1,))
 
-    def lengths(self, cursor: Longs) -> tuple[Longs, Longs, Mask | None]:
-        """Reads lengths of up to 28 bits.
-
-        Returns:
-          The n lengths, where each ends, and which are longer; None if none is.
-        """
+    def lengths(self, cursor: Longs) -> tuple[Longs, Longs]:
+        """Reads n lengths, and where each ends; a length of over 28 bits is 2**62."""
         value = self.bytes[cursor].astype(np.int64)
         if not (value & 0x80).any():
-            return value, cursor + 1, None
+            return value, cursor + 1
         word = self.words[cursor].astype(np.int64)
         value = word & 0x7F
         size = np.ones(len(cursor), np.int64)
@@ -86,7 +82,8 @@ class PaddedBytes:
             value |= np.where(more, (group & 0x7F) << (7 * index), 0)
             size += more
             more &= group >= 0x80
-        return value, cursor + size, more
+        value[more] = 1 << 62
+        return value, cursor + size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,11 +186,9 @@ def split_bytes(padded: PaddedBytes, starts: Longs, stops: Longs) -> Values:
         if len(found) >= _MANY_VALUES and len(rows) <= _FEW_LISTS:
             bad.append(rows)
             break
-        sizes, begin, longer = padded.lengths(cursor + 1)
+        sizes, begin = padded.lengths(cursor + 1)
         ends = begin + sizes
         right = (padded.bytes[cursor] == 0x0A) & (ends <= stops[rows])
-        if longer is not None:
-            right &= ~longer
         bad.append(rows[~right])
         rows, cursor = rows[right], ends[right]
         found.append((rows, begin[right], cursor))
