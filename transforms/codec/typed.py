@@ -172,7 +172,7 @@ def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
     family = _family(column.type)
     taken, why = TAKEN.get(each.feature.kind, (("int", "float", "bool", "bytes"), ""))
     if each.ids is not None and family == "text":
-        column, family = _numbered_column(column, each), "int"
+        column, family = pa.array(_numbered(column.to_pylist(), each)), "int"
     if family and family not in taken:
         raise EncodingError(
             f"feature {each.given.name!r} of kind {each.given.kind} cannot hold a "
@@ -206,22 +206,6 @@ def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
         )
     _check_limits(values, each)
     return values
-
-
-def _numbered_column(column: pa.Array, each: CodingFeature) -> pa.Array:
-    """Returns class ids in the place of class names, which may be in lists."""
-    distinct = column
-    while is_list(distinct.type):
-        distinct = distinct.flatten()
-    names = distinct.unique().drop_null().to_pylist()
-    ids = dict(zip(names, _numbered(names, each), strict=True))
-
-    def number(value: Any) -> Any:
-        if isinstance(value, list):
-            return [number(part) for part in value]
-        return None if value is None else ids[value]
-
-    return pa.array([number(value) for value in column.to_pylist()])
 
 
 _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
