@@ -12,7 +12,6 @@
 Regular records are decoded with whole-array operations, whatever the schema.
 """
 
-import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,10 +57,13 @@ def decode_example(data: bytes, schema: SchemaLike | None = None) -> dict[str, A
     """
     coding = None if schema is None else coding_of(schema)
     if coding is not None and coding.plain is not None and coding.types is None:
-        with contextlib.suppress(ExampleError):
-            row = single_row(example(data), coding.single, dict.fromkeys(coding.plain))
-            if row is not None:
-                return row
+        try:
+            absent = dict.fromkeys(coding.plain)
+            row = single_row(example(data), coding.single, absent)
+        except ExampleError:
+            row = None
+        if row is not None:
+            return row
     return decode_rows([data], coding)[0]
 
 

@@ -17,7 +17,6 @@
 | missing              | None, or what `missing` says                                |
 """
 
-import contextlib
 import dataclasses
 import datetime
 import io
@@ -160,11 +159,13 @@ class RowReader:
 
     def one(self, record: bytes) -> dict[str, Any]:
         """Returns the row of one record. Raises as `rows` does."""
-        with contextlib.suppress(ExampleError):
-            if self._single:
+        if self._single:
+            try:
                 row = single_row(message(record), self._single, self._fill)
-                if row is not None:
-                    return row
+            except ExampleError:
+                row = None
+            if row is not None:
+                return row
         (row,) = self.rows(PayloadBatch.of([record]))
         return row
 
