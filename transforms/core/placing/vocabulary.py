@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transforms.core.placing.identity import hash_texts
 from transforms.core.schema import Unknown
 from transforms.errors import SpecError, bounded, nearest
 
@@ -324,20 +323,8 @@ def _separator(names: Sequence[str]) -> str:
 
 def _alike(names: Sequence[str]) -> list[list[str]]:
     """Returns groups of names that differ only in case, spaces or normal form."""
-    import pyarrow as pa
-
     # Hashes first: the folded texts of a million names would take much memory.
-    hashes = np.concatenate(
-        [
-            hash_texts(
-                pa.array(map(_folded, names[start : start + _AT_ONCE]), pa.string()),
-                "name",
-                purpose="alike",
-            )
-            for start in range(0, len(names), _AT_ONCE)
-        ]
-        or [np.zeros(0, np.uint64)]
-    )
+    hashes = np.fromiter((hash(_folded(name)) for name in names), np.int64, len(names))
     values, counts = np.unique(hashes, return_counts=True)
     groups: dict[str, list[str]] = {}
     for place in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
