@@ -151,7 +151,7 @@ _FILES: Mapping[str, Format] = {
         "detection.coco.CocoReader",
         suffixes=(".json",),
         companions=rf"({_IMAGE})$",
-        content_check="detection.coco.recognise",
+        content_check="detection.coco_text.recognise",
         options=("bad_box",),
     ),
     "voc": Format(

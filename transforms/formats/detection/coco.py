@@ -23,12 +23,10 @@ create_coco_tf_record.py of tensorflow/models.
 import collections
 import dataclasses
 import functools
-import heapq
 import json
-import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,7 +54,7 @@ from transforms.formats.detection.boxed_rows import (
     sample_of,
     size_of_image,
 )
-from transforms.formats.detection.coco_json import CocoFile, load_coco
+from transforms.formats.detection.coco_json import CocoFile, image_folder, load_coco
 from transforms.formats.file_names import split_in_path
 from transforms.formats.table import (
     Complaint,
@@ -67,31 +65,15 @@ from transforms.formats.table import (
     rejecter,
     rejection_of,
 )
-from transforms.storage.files import storage
-from transforms.storage.paths import spellings
 
 _SAMPLE_ROWS = 2000
 # Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16
-# COCO's lists of objects, which come in any order.
-_KEYS = frozenset((b"images", b"annotations", b"categories"))
-# Strings, those that name a list with its bracket, and brackets of JSON. A string that
-# is cut goes to the end: else each quote in it would be tried as a beginning.
-_TOKEN = re.compile(
-    rb'"((?:[^"\\]|\\.)*+)(?:"(\s*:\s*\[)?|\\?\Z)|[\[{]|[\]}]', re.DOTALL
-)
-# Of an item of a list that evaluation tools take.
-_RESULT = re.compile(rb'\A\s*\[\s*\{[^{}]*"image_id"\s*:')
-# How many JSON files are looked into, the largest: COCO keeps a dataset in one.
-_LOOKED_AT = 64
 # COCO's own names of files that list images which another file lists with its boxes.
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 
 # An outline in COCO's other form.
 _RUNS = re.compile(r'"segmentation": \{')
-# Look for this many images in each candidate folder: enough to tell folders apart
-# even where some files are missing.
-_PROBED_IMAGES = 16
 
 _Loaded = tuple[InputFile, CocoFile]
 
@@ -139,7 +121,7 @@ class CocoReader(BoxedReader):
         classes = _classes_of(loaded)
         folders = {}
         if not self.images_root:
-            folders = {file.origin: _image_folder(file, coco) for file, coco in loaded}
+            folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
         _check_apart(loaded, folders)
         notes = _notes(files, loaded)
         return Planned(
@@ -482,77 +464,3 @@ def _rejection(file: SourceFile, coco: CocoFile, complaint: Complaint) -> Reject
     image = coco.images.slice(row, 1).to_pylist()[0]
     told = f"image {image['id']!r}, {image['file_name']!r}: {message}"
     return rejection_of(file.origin, (row, reason, told), _as_json(image))
-
-
-def _image_folder(file: InputFile, coco: CocoFile) -> str:
-    """Returns the folder of the images, relative to the root where it can be.
-
-    Raises:
-      InputError: no image is where images usually are.
-    """
-    root = root_of(file)
-    candidates = _image_folders(file.origin)
-    names = coco.images["file_name"].drop_null()
-    probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
-    shown = [names[int(i)].as_py() for i in probed]
-    hits = [
-        sum(_exists(os.path.join(root, folder), name) for name in shown)
-        for folder in candidates
-    ]
-    best = max(range(len(candidates)), key=hits.__getitem__)
-    if shown and not hits[best]:
-        places = ", ".join(repr(folder or ".") for folder in candidates)
-        raise InputError(
-            f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
-            f"of these folders below {root!r}: {places}. Found none there. Say "
-            f"where they are with images_root."
-        )
-    return candidates[best]
-
-
-def _exists(folder: str, name: str) -> bool:
-    return any(storage(os.path.join(folder, each)).exists() for each in spellings(name))
-
-
-def _image_folders(origin: str) -> list[str]:
-    """Returns folders that may hold the images, relative to the root, likely first.
-
-    Those of `annotations/instances_train2017.json` are in `train2017` as a rule.
-    """
-    folder, name = posixpath.split(origin)
-    stem = name.rpartition(".")[0]
-    tails = [stem.partition("_")[2], stem.rpartition("_")[2], stem]
-    above = posixpath.join(folder, "..") if folder else ".."
-    found = []
-    for base in (folder, above):
-        found.append(base)
-        for inner in ("", "images"):
-            found += [posixpath.join(base, inner, tail) for tail in tails if tail]
-        found.append(posixpath.join(base, "images"))
-    plain = [posixpath.normpath(path) for path in found]
-    return list(dict.fromkeys("" if path == "." else path for path in plain))
-
-
-def recognise(
-    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns files that begin like COCO's, None if none do; raises OSError."""
-    named = [each for each in files if each[0].lower().endswith(".json")]
-    looked_at = heapq.nlargest(_LOOKED_AT, named, key=lambda each: each[1])
-    found = [path for path, _ in looked_at if _is_coco(head(path))]
-    return tuple(found) or None
-
-
-def _is_coco(start: bytes) -> bool:
-    """Whether JSON has one of COCO's lists at its top, or is a list of results."""
-    depth = 0
-    for token in _TOKEN.finditer(start):
-        if token[0] in (b"[", b"{"):
-            depth += 1
-        elif token[0] in (b"]", b"}"):
-            depth -= 1
-        elif token[2]:
-            if depth == 1 and token[1] in _KEYS:
-                return True
-            depth += 1
-    return _RESULT.match(start) is not None

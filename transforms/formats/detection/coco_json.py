@@ -5,23 +5,21 @@
                       "bbox": [x, y, width, height], "area": 123.5}],
      "categories":  [{"id": 3, "name": "car"}]}
 
-The text is read in windows and parsed item by item, so that a file never is in memory
-as a whole. Most of a file is outlines of objects, which are not read: they are cut out
-of a window before it is parsed, which takes half the time of parsing them. An item that
-states no box gets its outline back, for the box around it.
+Values of other types than those drawn are null, but numbers in quotes are read.
 
 Source: https://cocodataset.org/#format-data
 """
 
-import codecs
 import collections
 import dataclasses
 import io
 import itertools
 import json
 import math
+import os
+import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,8 +30,12 @@ import pyarrow.compute as pc
 from transforms.core.arrays import numpy_mask
 from transforms.core.nesting import TOO_DEEP
 from transforms.errors import InputError
+from transforms.formats.detection.boxed_rows import root_of
+from transforms.formats.detection.coco_text import ItemText
+from transforms.formats.table import InputFile
 from transforms.formats.whole_files import kept_in_memory
 from transforms.storage.files import storage
+from transforms.storage.paths import spellings
 
 _BOX = pa.list_(pa.float64())
 _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
@@ -58,18 +60,11 @@ _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
 }
 # Ids may be texts: some labelling tools write names there.
 _IDS = {("images", "id"), ("annotations", "id"), ("annotations", "image_id")}
-# An outline up to the next quote, and the name of a field if that follows; the mark in
-# its place, with its number.
-_OUTLINE = re.compile(r'("segmentation"\s*:\s*)(\[[^"]*)(?=("[^"\\]*"\s*:)?)')
-_CUT = "outline"
-_MARK = re.compile(rf'\{{"{_CUT}":(\d+)\}}')
-# Bytes that are read at once, and items that become columns at once.
-_WINDOW = 4 << 20
-_ITEMS = 4096
-# An error of the parser so near the end of a window may be due to the end.
-_NEAR = 64
-# Characters of an annotation in a message, and of a text around an error.
-_SHOWN, _AROUND = 300, 20
+# Look for this many images in each candidate folder: enough to tell folders apart
+# even where some files are missing.
+_PROBED_IMAGES = 16
+# Characters of an annotation in a message.
+_SHOWN = 300
 # A dataset has a file for train and one for validation as a rule, and a worker may
 # read blocks of both.
 _KEPT_FILES = 2
@@ -202,7 +197,7 @@ def _parse(
     """
     lists: dict[str, list[dict[str, pa.Array]]] = {name: [] for name in _LISTS}
     has_images = False
-    for name, items in _Text(file).lists():
+    for name, items in ItemText(file).lists():
         if name not in _LISTS:
             continue
         if items is None:
@@ -215,167 +210,6 @@ def _parse(
     if not has_images:
         raise ValueError("no object with a list of images")
     return {name: _joined(name, batches) for name, batches in lists.items()}
-
-
-class _Text:
-    """A JSON text, window by window, its outlines cut out."""
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        encoding = json.detect_encoding(file.peek(4)[:4])
-        self._file = file
-        self._to_text = codecs.getincrementaldecoder(encoding)("surrogatepass").decode
-        self._decode = json.JSONDecoder().raw_decode
-        self._text = ""
-        self._at = 0
-        self._ended = False
-        self._is_new = False
-        self._cut: dict[int, str] = {}
-        self._cuts = 0
-
-    def lists(self) -> Iterator[tuple[str, list[Any] | None]]:
-        """Yields the name of each list of the object, and its items, some at a time.
-
-        A list begins with None for its items; what is no list is left out.
-        """
-        if self._next() == "[":
-            self._at += 1
-            first = self._value() if self._next() != "]" else None
-            if isinstance(first, dict) and "image_id" in first:
-                raise ValueError(
-                    "results, a list without the images and classes they are of"
-                )
-        elif self._next() != "{":
-            self._value()
-        if self._text[self._at : self._at + 1] != "{":
-            raise ValueError("no object with a list of images")
-        for key in self._names():
-            self._take(":")
-            if self._next() == "[":
-                yield key, None
-                for items in self._items():
-                    yield key, items
-            elif self._value() and key in _LISTS and key != "images":
-                raise ValueError(f"{key} is no list")
-        if self._next():
-            raise ValueError(f"Extra data{self._near()}")
-
-    def _names(self) -> Iterator[str]:
-        """Yields the names of an object's fields, from its bracket on."""
-        self._at += 1
-        if self._next() != "}":
-            while True:
-                if self._next() != '"':
-                    raise ValueError(f"Expecting property name{self._near()}")
-                yield self._value()
-                if self._next() == "}":
-                    break
-                self._take(",")
-        self._at += 1
-
-    def _items(self) -> Iterator[list[Any]]:
-        """Yields the items of a list, from its bracket on, some at a time."""
-        self._at += 1
-        if self._next() != "]":
-            items: list[Any] = []
-            while True:
-                items += self._run() or [self._value()]
-                if len(items) >= _ITEMS:
-                    yield items
-                    items = []
-                if self._next() == "]":
-                    break
-                self._take(",")
-            yield items
-        self._at += 1
-
-    def _run(self) -> list[Any]:
-        """Returns the items up to the end of a window; or none.
-
-        Any text that is parsed as a whole list is items of one: so where to end may be
-        a guess, which is made once a window.
-        """
-        end = self._text.rfind("}") + 1
-        if not self._is_new or end <= self._at:
-            return []
-        self._is_new = False
-        try:
-            items = json.loads(f"[{self._text[self._at : end]}]")
-        except (json.JSONDecodeError, RecursionError):
-            return []
-        self._at = end
-        return list(map(self._with_outline, items))
-
-    def _take(self, character: str) -> None:
-        if self._next() != character:
-            raise ValueError(f"Expecting {character!r}{self._near()}")
-        self._at += 1
-
-    def _next(self) -> str:
-        """Returns the next character that is no space; nothing at the end."""
-        while True:
-            text, at = self._text, self._at
-            while at < len(text) and text[at] in " \t\r\n":
-                at += 1
-            self._at = at
-            if at < len(text) or self._ended:
-                return text[at : at + 1]
-            self._read_on()
-
-    def _value(self) -> Any:
-        self._next()
-        while True:
-            size = len(self._text)
-            try:
-                value, end = self._decode(self._text, self._at)
-            except json.JSONDecodeError as error:
-                is_cut = error.pos > size - _NEAR or "Unterminated" in error.msg
-                if self._ended or not is_cut:
-                    self._at = error.pos
-                    raise ValueError(f"{error.msg}{self._near()}") from error
-            else:
-                # A number may go on in the next window.
-                if end < size or self._ended:
-                    self._at = end
-                    return self._with_outline(value)
-            self._read_on()
-
-    def _with_outline(self, value: Any) -> Any:
-        if isinstance(value, dict) and not (
-            value.get("bbox") and isinstance(value["bbox"], list)
-        ):
-            outline = value.get("segmentation")
-            if isinstance(outline, dict) and outline.get(_CUT) in self._cut:
-                value["segmentation"] = json.loads(self._cut[outline[_CUT]])
-        return value
-
-    def _read_on(self) -> None:
-        rest = self._text[self._at :]
-        # Twice as much, so that a long value is not begun over and over.
-        data = self._file.read(max(_WINDOW, len(rest)))
-        self._ended = not data
-        marks = map(int, _MARK.findall(rest))
-        self._cut = {mark: self._cut[mark] for mark in marks if mark in self._cut}
-        self._text = _OUTLINE.sub(
-            self._without, rest + self._to_text(data, self._ended)
-        )
-        self._at = 0
-        self._is_new = True
-
-    def _without(self, found: re.Match[str]) -> str:
-        """Returns the mark of an outline that is numbers; other text as it is."""
-        outline, brace, _ = found[2].partition("}")
-        stop = outline.rfind("]") + 1
-        after = outline[stop:].strip()
-        is_whole = not after if brace else after == "," and found[3] is not None
-        if not is_whole or "{" in outline or not outline[:stop].strip("[] \t\r\n"):
-            return found[0]
-        self._cuts += 1
-        self._cut[self._cuts] = outline[:stop]
-        return f'{found[1]}{{"{_CUT}":{self._cuts}}}{found[2][stop:]}'
-
-    def _near(self) -> str:
-        around = self._text[max(self._at - _AROUND, 0) : self._at + _AROUND]
-        return f" near {around!r}" if around else ""
 
 
 def _count(items: Sequence[Any], left_out: collections.Counter[str]) -> None:
@@ -542,3 +376,52 @@ _READ: Mapping[pa.DataType, Callable[[Any], Any]] = {
     pa.string(): _text,
     _BOX: _numbers,
 }
+
+
+def image_folder(file: InputFile, coco: CocoFile) -> str:
+    """Returns the folder of the images, relative to the root where it can be.
+
+    Raises:
+      InputError: no image is where images usually are.
+    """
+    root = root_of(file)
+    candidates = _image_folders(file.origin)
+    names = coco.images["file_name"].drop_null()
+    probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
+    shown = [names[int(i)].as_py() for i in probed]
+    hits = [
+        sum(_exists(os.path.join(root, folder), name) for name in shown)
+        for folder in candidates
+    ]
+    best = max(range(len(candidates)), key=hits.__getitem__)
+    if shown and not hits[best]:
+        places = ", ".join(repr(folder or ".") for folder in candidates)
+        raise InputError(
+            f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
+            f"of these folders below {root!r}: {places}. Found none there. Say "
+            f"where they are with images_root."
+        )
+    return candidates[best]
+
+
+def _exists(folder: str, name: str) -> bool:
+    return any(storage(os.path.join(folder, each)).exists() for each in spellings(name))
+
+
+def _image_folders(origin: str) -> list[str]:
+    """Returns folders that may hold the images, relative to the root, likely first.
+
+    Those of `annotations/instances_train2017.json` are in `train2017` as a rule.
+    """
+    folder, name = posixpath.split(origin)
+    stem = name.rpartition(".")[0]
+    tails = [stem.partition("_")[2], stem.rpartition("_")[2], stem]
+    above = posixpath.join(folder, "..") if folder else ".."
+    found = []
+    for base in (folder, above):
+        found.append(base)
+        for inner in ("", "images"):
+            found += [posixpath.join(base, inner, tail) for tail in tails if tail]
+        found.append(posixpath.join(base, "images"))
+    plain = [posixpath.normpath(path) for path in found]
+    return list(dict.fromkeys("" if path == "." else path for path in plain))

@@ -25,7 +25,7 @@ from tests.support.detection import (
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection import boxed_rows, coco_json
+from transforms.formats.detection import boxed_rows, coco_json, coco_text
 from transforms.formats.detection.coco import CocoReader
 from transforms.formats.file_names import split_in_path
 
@@ -315,7 +315,7 @@ def test_boxes_around_outlines(
     root: Folder, monkeypatch: pytest.MonkeyPatch, absent: Json, window: int
 ) -> None:
     """Polygons without bbox give their own box; runs are a reject that says so."""
-    monkeypatch.setattr(coco_json, "_WINDOW", window)
+    monkeypatch.setattr(coco_text, "_WINDOW", window)
     unkept = inspect.unwrap(coco_json.load_coco)
     monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
     outlines: list[Any] = [
@@ -635,8 +635,8 @@ def test_windows_change_no_row(
     monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
     whole = read(root)
     assert whole.rows[0]["image/filename"] == "사진 😀.jpg"
-    monkeypatch.setattr(coco_json, "_WINDOW", window)
-    monkeypatch.setattr(coco_json, "_ITEMS", 3)
+    monkeypatch.setattr(coco_text, "_WINDOW", window)
+    monkeypatch.setattr(coco_text, "_ITEMS", 3)
     monkeypatch.setattr("transforms.formats.detection.coco._ANNOTATIONS_AT_ONCE", 5)
     assert read(root) == whole
 
