@@ -32,9 +32,8 @@ from transforms.formats.tfrecord_files.dataset import (
     row_feature,
 )
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
-from transforms.reading.catalogue import CatalogueFiles
-from transforms.storage.files import storage
 from transforms.reading.catalogue import CatalogueRows
+from transforms.storage.files import storage
 from transforms.storage.paths import absolute, plain
 
 if TYPE_CHECKING:
