@@ -17,7 +17,7 @@ import pytest
 from tests.storage.conftest import PETS
 from tests.storage.program import Program, files_of
 from tests.support.outputs import contents
-from transforms.storage.buckets import bucket_of
+from transforms.storage.clients import bucket_of
 from transforms.storage.entries import Look, OvertakenError
 from transforms.storage.paths import plain, split_remote
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from transforms.storage import arrow, buckets
+from transforms.storage import arrow, clients
 from transforms.storage.buckets import Bucket, Upload
 from transforms.storage.entries import Look, OvertakenError
 
@@ -155,5 +155,5 @@ def install(store: MemoryStore, patch: pytest.MonkeyPatch) -> MemoryStore:
         return store, "/".join(path.split("/")[3:])
 
     patch.setattr(arrow, "file_system", system)
-    patch.setattr(buckets, "client_of", lambda path, attempts="": store)
+    patch.setattr(clients, "client_of", lambda path, attempts="": store)
     return store

@@ -54,7 +54,7 @@ from transforms.publishing.published import (
 )
 from transforms.sidecars.tfds import pointers_to
 from transforms.storage.arrow import walk
-from transforms.storage.buckets import bucket_of
+from transforms.storage.clients import bucket_of
 from transforms.storage.entries import Found, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import split_remote, work_folder

@@ -39,7 +39,7 @@ from transforms.errors import (
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
-from transforms.storage.files import read_ahead
+from transforms.storage.read_ahead import read_ahead
 
 _log = logging.getLogger(__name__)
 

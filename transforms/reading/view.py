@@ -26,7 +26,7 @@ from transforms.reading.positions import (
 from transforms.reading.records import Gathered, Records
 from transforms.reading.rows import Looks, RowReader, first_misfit, located
 from transforms.reading.stream import Columns, regrouped
-from transforms.storage.files import read_ahead
+from transforms.storage.read_ahead import read_ahead
 
 _log = logging.getLogger(__name__)
 

@@ -33,8 +33,9 @@ from transforms.shards import decoders
 from transforms.shards.image_rows import ImageColumn, Loaded, LoadedImage
 from transforms.storage import entries
 from transforms.storage.entries import TooLargeError
-from transforms.storage.files import CONNECTIONS, storage
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote, plain, spellings, without_access
+from transforms.storage.read_ahead import CONNECTIONS
 from transforms.storage.visibility import unseen
 
 # Of what the rows of a chunk have beside their images; boxes may be many.

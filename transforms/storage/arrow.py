@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transforms.storage.buckets import GOOGLE, HDFS, client_of
+from transforms.storage.buckets import GOOGLE, HDFS
 from transforms.storage.entries import Found, is_hidden
 from transforms.storage.paths import parameters_of, relative, split_remote
 from transforms.storage.retry import asked, reason_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
     from transforms.storage.file_list import FileList
+    from transforms.storage.gcs import GcsBucket
 
 _SECOND_NS = 10**9
 # Files that are listed together.
@@ -141,9 +142,29 @@ def _look_below(
     return filter(None, map(found, infos))
 
 
+def _google(path: str) -> "GcsBucket | None":
+    """Returns a bucket by Google's client; None where that is not installed."""
+    place = split_remote(path)[0]
+    said = tuple(sorted(parameters_of(place).items()))
+    return _google_connected(place, said, os.getpid())
+
+
+@functools.lru_cache(maxsize=64)
+def _google_connected(
+    place: str, said: tuple[tuple[str, str], ...], _process: int
+) -> "GcsBucket | None":
+    try:
+        from transforms.storage.gcs import GcsBucket, gcs_errors
+
+        with gcs_errors(place):
+            return GcsBucket(place, dict(said))
+    except ImportError:
+        return None
+
+
 def _look_in_flat(folder: str) -> list[Found]:
     """As `look_in`, where Arrow shows only folders that have objects of their own."""
-    client: Any = client_of(folder)
+    client = _google(folder)
     if client is None:
         out: dict[str, Found] = {}
         for each in _look_below(folder, recursive=True):
@@ -151,7 +172,7 @@ def _look_in_flat(folder: str) -> list[Found]:
             path = f"{folder}/{name}"
             out[name] = Found(path, True) if deeper else out.get(name, each)
         return list(out.values())
-    found: list[Found] = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
+    found = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
     if not found:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
     return found
@@ -166,7 +187,7 @@ def look_at_level(folder: str) -> list[Found] | None:
         # It answers from memory, and all at once.
         return None
     if folder.startswith(GOOGLE):
-        if client_of(folder) is None:
+        if _google(folder) is None:
             return None
         try:
             listed = _look_in_flat(folder)

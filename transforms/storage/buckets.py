@@ -11,20 +11,14 @@ import dataclasses
 import datetime
 import email.utils
 import errno
-import functools
-import os
 from collections.abc import Iterator
 
-from transforms.errors import TargetError
 from transforms.storage.entries import Look
-from transforms.storage.paths import parameters_of, split_remote
-from transforms.storage.retry import reason_of
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
 HDFS = "hdfs://"
 GOOGLE = ("gs://", "gcs://")
-_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,74 +153,3 @@ def age_of(modified: datetime.datetime, date: str) -> float:
     age = (email.utils.parsedate_to_datetime(date) - modified).total_seconds()
     # An answer's time is in whole seconds, that of the object may be exact.
     return max(age, 0.0)
-
-
-def extra_of(path: str) -> str:
-    """Returns the extra to install for the client of a place; "" for none."""
-    return _EXTRAS.get(path.partition("://")[0], "")
-
-
-def bucket_of(path: str, attempts: str = "") -> Bucket:
-    """Returns the bucket of a path, for writing.
-
-    Args:
-      path: of an object.
-      attempts: in HDFS, a folder for files that are not whole; elsewhere nothing.
-
-    Raises:
-      OSError: the environment or the parameters make no sense.
-      TargetError: the store's client is not installed.
-    """
-    client = client_of(path, attempts)
-    if client is None:
-        raise TargetError(
-            f"Writing to {split_remote(path)[0]!r} needs the store's own client, which "
-            f"is not installed. Install it with pip install "
-            f"'beam-tfrecord[{extra_of(path)}]', or choose another output."
-        )
-    return client
-
-
-def client_of(path: str, attempts: str = "") -> Bucket | None:
-    """Returns the bucket of a path; None where the store's client is not installed.
-
-    Args:
-      path, attempts: see `bucket_of`.
-
-    Raises:
-      OSError: it is, but the environment or the parameters make no sense.
-    """
-    place, _ = split_remote(path)
-    if path.startswith(HDFS):
-        from transforms.storage.hdfs import HdfsBucket
-
-        return HdfsBucket(place, attempts)
-    said = tuple(sorted(parameters_of(place).items()))
-    return _connected(place, said, os.getpid())
-
-
-@functools.lru_cache(maxsize=64)
-def _connected(
-    place: str, said: tuple[tuple[str, str], ...], _process: int
-) -> Bucket | None:
-    """Connects once to each place, in each process: threads do not survive a fork."""
-    scheme = place.partition("://")[0]
-    try:
-        if scheme == "s3":
-            from transforms.storage.s3 import S3Bucket, s3_errors
-
-            with s3_errors(place):
-                return S3Bucket(place, dict(said))
-        if scheme in ("gs", "gcs"):
-            from transforms.storage.gcs import GcsBucket, gcs_errors
-
-            with gcs_errors(place):
-                return GcsBucket(place, dict(said))
-        from transforms.storage.azure import AzureBucket, azure_errors
-
-        with azure_errors(place):
-            return AzureBucket(place, dict(said))
-    except ValueError as error:
-        raise OSError(errno.EINVAL, reason_of(error), place) from error
-    except ImportError:
-        return None

@@ -25,8 +25,9 @@ import google_crc32c
 
 from transforms.core.manifest import is_data_folder
 from transforms.errors import DamageError, RaceError, StorageError
-from transforms.storage import arrow, buckets
-from transforms.storage.buckets import HDFS, bucket_of
+from transforms.storage import arrow, clients
+from transforms.storage.buckets import HDFS
+from transforms.storage.clients import bucket_of
 from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
     FileEntry,
@@ -37,9 +38,9 @@ from transforms.storage.entries import (
     TooLargeError,
     stamp,
 )
-from transforms.storage.files import read_ahead
 from transforms.storage.paths import is_remote, relative, split_remote
 from transforms.storage.protocol import StoredPath
+from transforms.storage.read_ahead import read_ahead
 from transforms.storage.retry import asked
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ def _read_at_once(
         return None
     with contextlib.suppress(OSError):
         # That the settings are no good finds out who asks in another way.
-        client = buckets.client_of(path)
+        client = clients.client_of(path)
         if client and (found := client.fetch(split_remote(path)[1], part, limit)):
             return found[0], found[1], found[2] * _SECOND_NS
     return None

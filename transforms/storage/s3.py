@@ -28,7 +28,7 @@ from transforms.storage.buckets import (
     age_of,
 )
 from transforms.storage.entries import Look, OvertakenError
-from transforms.storage.files import CONNECTIONS
+from transforms.storage.read_ahead import CONNECTIONS
 from transforms.storage.retry import of_status, reason_of
 
 if TYPE_CHECKING:

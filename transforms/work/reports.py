@@ -24,7 +24,7 @@ import time
 from transforms.core.this_worker import Worker
 from transforms.errors import StorageError
 from transforms.storage import arrow, folders
-from transforms.storage.buckets import client_of
+from transforms.storage.clients import client_of
 from transforms.storage.entries import FileEntry, OvertakenError
 from transforms.storage.files import storage
 from transforms.storage.paths import Access, is_remote, split_remote

@@ -25,7 +25,7 @@ from transforms.errors import (
     WorkerError,
     first_few,
 )
-from transforms.storage.buckets import client_of, extra_of
+from transforms.storage.clients import client_of, extra_of
 from transforms.storage.paths import is_remote
 from transforms.storage.retry import reason_of
 from transforms.storage.visibility import Witness

@@ -11,7 +11,7 @@ from beam_pipeline.engines.submit import run_watched
 from beam_pipeline.engines.watch import stop
 from beam_pipeline.running import local as runner
 from transforms.errors import StorageError
-from transforms.storage import buckets
+from transforms.storage import clients
 from transforms.storage.retry import RetryPolicy
 from transforms.work.store import Store
 
@@ -91,7 +91,7 @@ def test_threads_of_this_process_stop_in_any_case(
         known.append(store.is_abandoned)
         raise ConnectionRefusedError(111, "refused", path)
 
-    monkeypatch.setattr(buckets, "client_of", client_of)
+    monkeypatch.setattr(clients, "client_of", client_of)
     monkeypatch.setattr("transforms.storage.retry.POLICY", RetryPolicy(attempts=1))
     with pytest.raises((OSError, StorageError)):
         store.abandon()

@@ -13,7 +13,7 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.watch import JobWatch
 from transforms.core.this_worker import Worker
 from transforms.errors import RejectLimitError, WorkerError
-from transforms.storage import arrow, buckets
+from transforms.storage import arrow, clients
 from transforms.work.reports import Reports
 
 Folder = pathlib.Path
@@ -86,13 +86,13 @@ def test_a_worker_without_the_client_of_the_store(
     reports = Reports("s3://bucket/reports", "")
     arrow.write(reports.submitter, b"")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    buckets._connected.cache_clear()
+    clients._connected.cache_clear()
     reports.leave_failure(WORKER, "transforms.errors.WorkerError: no client")
     watch, _ = watch_of(reports)
     watch.read()
     with pytest.raises(WorkerError, match="no client"):
         watch.look()
-    buckets._connected.cache_clear()
+    clients._connected.cache_clear()
 
 
 def test_silence_is_told_and_ends_nothing(reports: Reports, clock: Clock) -> None:

@@ -42,8 +42,9 @@ from transforms.formats.whole_files import (
     is_packed,
     open_unpacked,
 )
-from transforms.storage.files import read_ahead, storage
+from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
+from transforms.storage.read_ahead import read_ahead
 
 # Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20

@@ -40,7 +40,7 @@ from transforms.formats.csv.joined import Joined, join_files, may_join
 from transforms.formats.csv.records import parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import SMALL_BYTES, TableSample
-from transforms.storage.files import read_ahead
+from transforms.storage.read_ahead import read_ahead
 
 SAMPLE_BYTES = 64 << 20
 # Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
