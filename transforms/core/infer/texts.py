@@ -79,7 +79,7 @@ _FIRST_PIECE, _LEAST_CELLS = 64, 4096
 _NO_WORD = (
     r"^[ \t]*(?i:[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
     r"|nan|[+-]?inf|[+-]?infinity|true|false)[ \t]*$"
-    rf"|^(?:{'|'.join(MISSING_WORDS)})$"
+    rf"|^[ \t]*(?:{'|'.join(MISSING_WORDS)})[ \t]*$"
 )
 # The first cells of a piece tell most columns not to be bools, nor whole numbers.
 _HEAD_CELLS = 8

@@ -54,7 +54,7 @@ from transforms.core.rows.column import (
     rows_with_faults,
 )
 from transforms.core.rows.nested import Nested, fitted
-from transforms.core.rows.text_cells import exact_float, trimmed, without_missing
+from transforms.core.rows.text_cells import exact_float, without_missing
 from transforms.core.rows.typed_cells import (
     decimal_text,
     exact_floats,
@@ -180,7 +180,7 @@ def _floats(values: pa.Array, target: pa.DataType) -> Column:
         values = decimal_text(values)
     if pa.types.is_string(values.type):
         # float16 is rounded from float64, as NumPy does it.
-        cells = exact_float(trimmed(without_missing(values)), pa.float64())
+        cells = exact_float(without_missing(values), pa.float64())
     if not pa.types.is_floating(cells.values.type):
         return nothing_fits(values, target, Reason.WRONG_TYPE)
     found = narrow_floats(cells.values, target)

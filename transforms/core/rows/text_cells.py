@@ -8,7 +8,7 @@
 | timestamp | ISO 8601: a date, or with hh:mm[:ss[.f]][zone] | null, `MISSING_WORDS` |
 | other     | any text                                       | null                  |
 
-Spaces and tabs around numbers and times are ignored. A leading zero is refused because
+Spaces and tabs around texts that become another kind are ignored. A leading zero is refused because
 a number would lose it; a decimal beyond float32 because it would become infinite; a
 whole number that float32 does not hold where the feature says so; an instant that the
 unit does not hold. No zone is UTC. Source: ISO 8601:2004, RFC 3339.
@@ -98,7 +98,7 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
     """Returns n texts as n values of the feature's kind; null is missing."""
     kind = feature.kind
     if kind is Kind.TIMESTAMP:
-        return _instants(trimmed(without_missing(column)), feature.unit or "s")
+        return _instants(without_missing(column), feature.unit or "s")
     if kind not in _TARGETS:
         # Every text fits. Readers have found those that are not valid UTF-8.
         return Column(column.cast(row_type(feature)))
@@ -116,16 +116,15 @@ def _coerced(column: pa.Array, kind: Kind) -> Column:
     if values is not None:
         return Column(values)
     column = without_missing(column)
+    # Try again: missing words and spaces may have been all that failed.
+    values = cast_plain(column, kind)
+    if values is not None:
+        return Column(values)
     if kind is Kind.BOOL:
         words = pa.array(["false", "true"])
         index = pc.index_in(pc.ascii_lower(column), value_set=words)
         bad = numpy_mask(pc.and_(column.is_valid(), index.is_null()))
         return Column(pc.cast(index, pa.bool_()), fault(bad, Reason.NOT_A_BOOL))
-    column = trimmed(column)
-    # Try again: missing words and spaces may have been all that failed.
-    values = cast_plain(column, kind)
-    if values is not None:
-        return Column(values)
     if kind is Kind.FLOAT:
         return exact_float(column, pa.float32())
     # pandas writes whole floats as 7.0.
@@ -136,7 +135,8 @@ def _coerced(column: pa.Array, kind: Kind) -> Column:
 
 
 def without_missing(column: pa.Array) -> pa.Array:
-    """Returns the column with the words that mean "no number" made null."""
+    """Returns the texts trimmed; the words that mean "no number" are null."""
+    column = trimmed(column)
     words = pc.is_in(column, value_set=pa.array(MISSING_WORDS))
     if not pc.any(words).as_py():
         return column

@@ -52,12 +52,12 @@ cells = st.one_of(
 
 def expected(text: str | None, kind: Kind) -> object:
     """The rules again, one cell at a time: a value, None if missing, or a Reason."""
+    text = None if text is None else text.strip(" \t")
     if text is None or text in MISSING_WORDS:
         return None
     if kind is Kind.BOOL:
         words = {"true": True, "false": False}
         return words.get(text.lower() if text.isascii() else "", Reason.NOT_A_BOOL)
-    text = text.strip(" \t")
     if kind is Kind.INT64:
         if not re.fullmatch(DECIMAL, text):
             return Reason.NOT_AN_INTEGER
