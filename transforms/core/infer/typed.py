@@ -11,8 +11,8 @@
 | string, and null                 | text                                             |
 | date                             | timestamp in s                                   |
 | timestamp                        | timestamp in its own unit                        |
-| binary                           | image (inline) if the values start as image files |
-|                                  | do, else bytes                                   |
+| binary                           | image (inline) if 99 of 100 values start as image |
+|                                  | files do, else bytes                                   |
 | struct of bytes and path         | image (inline), or bytes if most of its values   |
 |                                  | start otherwise                                  |
 | list of images                   | image (inline), shape (None,), (n,) where fixed  |
@@ -73,7 +73,7 @@ Column: TypeAlias = pa.Array | pa.ChunkedArray
 Doubles = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-IMAGE_SIGNATURES: tuple[tuple[int, bytes], ...] = (
+_SIGNATURES: tuple[tuple[int, bytes], ...] = (
     (0, b"\xff\xd8\xff"),  # JPEG
     (0, b"\x89PNG\r\n\x1a\n"),
     (0, b"GIF87a"),
@@ -95,6 +95,8 @@ _BMP = b"BM"
 _HEAD_BYTES = 16
 # Values that are looked at for images and examples: each may be an image of megabytes.
 _LOOKED_AT = 256
+# Percent of those values that start like image files, in a column of images.
+_IMAGES_IN_100 = 99
 # Percent of the non-empty texts that must end like an image's name. Lists of images
 # often hold a few other files, Thumbs.db say.
 _PATHS_IN_100 = 95
@@ -175,7 +177,7 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     found = _scalar_kind(kind)
     if found is None:
         raise _unusable(name, column.type)
-    if found is Kind.BYTES and len(shape) < 2 and _holds_images(column):
+    if found is Kind.BYTES and len(shape) < 2 and holds_images(column):
         return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
     unit = ""
     if found is Kind.TIMESTAMP:
@@ -234,10 +236,10 @@ def _note(kind: pa.DataType) -> str:
     return ""
 
 
-def _holds_images(column: Column) -> bool:
-    """Tells whether the first non-empty values start like image files."""
+def holds_images(column: Column) -> bool:
+    """Tells whether 99 of 100 of the first non-empty values start like image files."""
     starts = _image_starts(column)
-    return bool(starts) and all(starts)
+    return bool(starts) and sum(starts) * 100 >= len(starts) * _IMAGES_IN_100
 
 
 def _holds_other_files(column: Column) -> bool:
@@ -277,7 +279,7 @@ def starts_as_image(values: pa.LargeBinaryArray) -> Mask:
 def _starts_as_image(head: bytes, size: int) -> bool:
     if head.startswith(_BMP):
         return int.from_bytes(head[2:6], "little") in (0, size)
-    return any(head.startswith(text, at) for at, text in IMAGE_SIGNATURES)
+    return any(head.startswith(text, at) for at, text in _SIGNATURES)
 
 
 def _evidence(column: Column, feature: Feature) -> Evidence:

@@ -24,9 +24,6 @@ _VALUES = {
     Kind.FLOAT: pa.float32(),
     Kind.BOX: pa.float32(),
 }
-# The longest signature is that of WebP: RIFF, a length, WEBP.
-_HEAD_BYTES = 12
-_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,23 +170,3 @@ def _ragged(name: str, values: pa.Array, rows: pa.Array) -> Composed:
     column = lists_like(rows, inner)
     message = f"feature {name!r}: the lengths of its rows do not sum to its values"
     return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
-
-
-def is_image_column(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether all values are encoded images, by their first bytes."""
-    if not pa.types.is_large_binary(column.type):
-        return False
-    present = column.drop_null()
-    if not len(present):
-        return False
-    heads = pc.binary_slice(present, 0, _HEAD_BYTES)
-    return all(map(_is_image, heads.unique().to_pylist()))
-
-
-def _is_image(head: bytes) -> bool:
-    if head.startswith(b"BM"):
-        # Two letters prove little: bytes 6 to 9 of a BMP header are reserved, and zero.
-        return len(head) >= 10 and head[6:10] == bytes(4)
-    if head.startswith(b"RIFF"):
-        return head[8:12] == b"WEBP"
-    return head.startswith(_SIGNATURES)

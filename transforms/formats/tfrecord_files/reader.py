@@ -24,6 +24,8 @@ from typing import BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from transforms import files
+from transforms.core.infer.typed import holds_images
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
@@ -71,7 +73,6 @@ from transforms.formats.tfrecord_files.dataset import (
 )
 from transforms.formats.tfrecord_files.features import (
     composed,
-    is_image_column,
     raw_type,
     record_types,
 )
@@ -299,7 +300,8 @@ def _features_of(
     """Returns the features that datasets state, and images by their bytes."""
     out = dict(known_features(datasets))
     for name, column in columns.items():
-        if name not in out and is_image_column(column):
+        is_bytes = pa.types.is_large_binary(column.type)
+        if name not in out and is_bytes and holds_images(column):
             out[name] = Feature(name, Kind.IMAGE, inline=True)
     return tuple(out.values())
 
