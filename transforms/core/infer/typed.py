@@ -11,8 +11,8 @@
 | string, and null                 | text                                             |
 | date                             | timestamp in s                                   |
 | timestamp                        | timestamp in its own unit                        |
-| binary                           | image (inline) if 99 of 100 values start as image |
-|                                  | files do, else bytes                                   |
+| binary                           | image (inline) if 99 of 100 values start as such |
+|                                  | files do, else bytes                             |
 | struct of bytes and path         | image (inline), or bytes if most of its values   |
 |                                  | start otherwise                                  |
 | list of images                   | image (inline), shape (None,), (n,) where fixed  |
@@ -177,7 +177,7 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     found = _scalar_kind(kind)
     if found is None:
         raise _unusable(name, column.type)
-    if found is Kind.BYTES and len(shape) < 2 and holds_images(column):
+    if found is Kind.BYTES and len(shape) < 2 and are_images(column):
         return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
     unit = ""
     if found is Kind.TIMESTAMP:
@@ -236,7 +236,7 @@ def _note(kind: pa.DataType) -> str:
     return ""
 
 
-def holds_images(column: Column) -> bool:
+def are_images(column: Column) -> bool:
     """Tells whether 99 of 100 of the first non-empty values start like image files."""
     starts = _image_starts(column)
     return bool(starts) and sum(starts) * 100 >= len(starts) * _IMAGES_IN_100

@@ -5,8 +5,8 @@
                              -> tensors        (`nested`, `tensors`)
 
 No value is lost silently: a cell that the feature cannot hold is bad, with its own
-reason. Those modules say what each kind takes. A list with a bad or missing value is
-bad as a whole.
+reason. Those modules say what each kind takes. A list with a bad value is bad as a
+whole; so is one with a missing value, unless the feature has a value to `fill` in.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_number, numpy_mask
 from transforms.core.reasons import Reason
@@ -30,7 +31,7 @@ from transforms.core.rows.common_type import plain
 from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
 from transforms.core.rows.typed_cells import scalars
-from transforms.core.schema import BOX_SIDES, Feature, Kind, row_type
+from transforms.core.schema import BOX_SIDES, Feature, Kind, Missing, row_type
 from transforms.errors import EncodingError
 
 Ints = npt.NDArray[np.int64]
@@ -93,7 +94,8 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
     """Returns nested lists as lists, lists of lists or boxes of a feature."""
     is_box = feature.kind is Kind.BOX
     kind = Kind.FLOAT if is_box else feature.kind
-    cells = scalars(found.values, dataclasses.replace(feature, kind=kind, shape=()))
+    item = dataclasses.replace(feature, kind=kind, shape=())
+    cells = _filled(scalars(found.values, item), item)
     missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
     if feature.is_ragged:
         misshapen = np.zeros(len(found.sizes), np.bool_)
@@ -123,6 +125,19 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
     else:
         lists = _lists(values, starts, absent)
     return Column(lists, faults)
+
+
+def _filled(cells: Column, item: Feature) -> Column:
+    """Returns the items of lists; those that are missing get the value of `fill`."""
+    from transforms.core.rows.values import column_of
+
+    if item.missing is not Missing.FILL or not cells.values.null_count:
+        return cells
+    absent = cells.values.is_null()
+    if cells.faults is not None:
+        absent = pc.and_(absent, pa.array(cells.faults == 0))
+    value = column_of([item.fill], item)[0]
+    return Column(pc.if_else(absent, value, cells.values), cells.faults)
 
 
 def _boxes(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Reason
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import EncodingError
 
 Mask = npt.NDArray[np.bool_]
@@ -26,8 +26,12 @@ _NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
 
 # Cells that are checked at once where one of a column is known not to be UTF-8.
 _TEXT_PIECE = 1024
-# No list of a tf.train.Example holds nulls, and `fill` fills whole lists only.
-NULL_IN_LIST = 'a list must hold no nulls; put "" or 0 in their place in the source'
+# No list of a tf.train.Example holds nulls.
+NULL_IN_LIST = (
+    "a list must hold no nulls; name a value for them with fill in features, such as "
+    '{fill: 0} or {fill: ""}'
+)
+_NOTHING_INSIDE = "no list inside may be missing, nor a number of a box or tensor"
 _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
     (Kind.INT64, Reason.NOT_AN_INTEGER): (
         "not an integer (a whole decimal number, no leading zeros)"
@@ -151,7 +155,8 @@ def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
     """
     has_items = feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR)
     if reason is Reason.MISSING_VALUE and has_items and not absent:
-        return NULL_IN_LIST
+        can_fill = feature.is_list and feature.missing is not Missing.FILL
+        return NULL_IN_LIST if can_fill else _NOTHING_INSIDE
     if (feature.kind, reason) in _COMPLAINTS:
         return _COMPLAINTS[feature.kind, reason]
     if reason in _COMMON_COMPLAINTS:

@@ -18,7 +18,8 @@ the values of any shape with at most one size open, row by row. Sizes that the s
 leaves open may differ between rows, but not within one, unless it is (None, None).
 
 A null list is missing and an empty one is a value. A null within a list is a fault
-(MISSING_VALUE): a tf.train.Example has no room for it.
+(MISSING_VALUE), for a tf.train.Example has no room for it, unless the feature has a
+value to fill in. A list that is missing inside a list is a fault in any case.
 
 Lists as text are read one by one, by Python's json: their nesting is no regular
 language. Numbers stay texts meanwhile, so that the rules of `text_cells` decide.

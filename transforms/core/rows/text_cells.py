@@ -8,10 +8,11 @@
 | timestamp | ISO 8601: a date, or with hh:mm[:ss[.f]][zone] | null, `MISSING_WORDS` |
 | other     | any text                                       | null                  |
 
-Spaces and tabs around texts that become another kind are ignored. A leading zero is refused because
-a number would lose it; a decimal beyond float32 because it would become infinite; a
-whole number that float32 does not hold where the feature says so; an instant that the
-unit does not hold. No zone is UTC. Source: ISO 8601:2004, RFC 3339.
+Spaces and tabs around numbers, bools, times and `MISSING_WORDS` are ignored. A leading
+zero is refused because a number would lose it; a decimal beyond float32 because it
+would become infinite; a whole number that float32 does not hold where the feature says
+so; an instant that the unit does not hold. No zone is UTC. Source: ISO 8601:2004, RFC
+3339.
 """
 
 import datetime

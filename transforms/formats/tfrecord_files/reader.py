@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms import files
-from transforms.core.infer.typed import holds_images
+from transforms.core.infer.typed import are_images
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
@@ -301,7 +301,7 @@ def _features_of(
     out = dict(known_features(datasets))
     for name, column in columns.items():
         is_bytes = pa.types.is_large_binary(column.type)
-        if name not in out and is_bytes and holds_images(column):
+        if name not in out and is_bytes and are_images(column):
             out[name] = Feature(name, Kind.IMAGE, inline=True)
     return tuple(out.values())
 

@@ -1,5 +1,6 @@
 """Raw columns become rows under a schema; misfits are reported row by row."""
 
+import dataclasses
 import datetime
 import re
 from collections.abc import Mapping
@@ -121,6 +122,22 @@ def test_missing_values_are_omitted_filled_or_rejected() -> None:
     rejecting = Feature("n", Kind.FLOAT, missing=Missing.REJECT)
     _, (misfit,) = conformed(rejecting, columns)
     assert misfit.bad.tolist() == [False, True, False]
+
+
+def test_fill_reaches_inside_lists() -> None:
+    """A null item gets the value; bad items and missing inner lists stay faults."""
+    feature = Feature("n", Kind.INT64, shape=(None,), missing=Missing.FILL, fill=7)
+    cells = ["[1, null]", None, "[]", '["x", null]']
+    values, misfits = conformed(feature, {"n": cells}, count=4)
+    assert values[:3] == [[1, 7], [7], []]
+    assert [(row, reason) for m in misfits for row, reason, _ in told(m)] == [
+        (3, "not_an_integer")
+    ]
+    feature = dataclasses.replace(feature, shape=(None, None))
+    cells = ["[[1, null], []]", "[[1], null]"]
+    values, misfits = conformed(feature, {"n": cells}, count=2)
+    assert values[0] == [[1, 7], []]
+    assert [misfit.bad.tolist() for misfit in misfits] == [[False, True]]
 
 
 def test_a_bad_cell_is_not_missing_too() -> None:
