@@ -28,7 +28,6 @@ from transforms.core.arrays import is_list
 from transforms.core.nesting import MAX_NESTING
 from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
-from transforms.core.rows.float32 import FLOAT64_EXACT
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
@@ -147,14 +146,7 @@ def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:
         values = [_without_records(value) for value in values]
         families = _families(values)
     if families == {"int", "float"} and not apart:
-        if any(
-            family_of(type(v)) == "int" and abs(int(v)) > FLOAT64_EXACT
-            for v in values
-            if v is not None
-        ):
-            raise OddValueError("float64 does not hold an integer among floats")
-        floats = [None if value is None else float(value) for value in values]
-        return pa.array(floats, pa.float64())
+        return arrow_of(values)
     if families & _NESTED:
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         deep = {_likeness(array) for array in arrays if array.ndim > 1}

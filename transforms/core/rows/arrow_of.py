@@ -6,7 +6,7 @@
 | int, NumPy integers of several widths | int64                                       |
 | NumPy numbers of one width            | of that width                               |
 | float, NumPy floats of several widths | float64                                     |
-| int among float                       | float64, if float32 holds each int          |
+| int among float                       | float64, each int up to 2^53                |
 | str; bytes, bytearray, memoryview     | string; binary, also for a mixture of both  |
 | datetime, datetime64                  | timestamp; in UTC where it has a zone       |
 | date, time, timedelta, Decimal        | date32, time64, duration, decimal           |
@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.nesting import MAX_NESTING, TOO_DEEP, check_key
+from transforms.core.rows.float32 import FLOAT64_EXACT
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
@@ -59,8 +60,6 @@ _TYPES: dict[type[Any], pa.DataType] = {
     str: pa.string(),
     bytes: pa.binary(),
 }
-FLOAT32_BITS = 24
-"""Of its significand: the integers that float32 holds have no more."""
 
 
 def arrow_of(values: Sequence[Any] | Array) -> pa.Array:
@@ -232,14 +231,10 @@ def _numbers(values: list[Any]) -> pa.Array:
     """Returns integers and floats as floats, integers only where nothing is lost."""
 
     def is_lost(value: Any) -> bool:
-        if family_of(type(value)) != "int" or not value:
-            return False
-        digits = abs(int(value))
-        # Without its trailing zero bits the number must fit float32's significand.
-        return (digits // (digits & -digits)).bit_length() > FLOAT32_BITS
+        return family_of(type(value)) == "int" and abs(int(value)) > FLOAT64_EXACT
 
-    if any(is_lost(value) for value in values if value is not None):
-        raise _odd(values, "is among floats, and float32 cannot hold it", is_lost)
+    if any(map(is_lost, values)):
+        raise _odd(values, "is among floats, and beyond 2^53", is_lost)
     return _floats([None if value is None else float(value) for value in values])
 
 

@@ -11,7 +11,7 @@ values get equal types, so that a dataset does not depend on how its source stor
 
 | types                  | through `FILES`  | through `PYTHON`                       |
 | ---------------------- | ---------------- | -------------------------------------- |
-| int64, float64         | differ           | float64, if float32 holds each integer |
+| int64, float64         | differ           | float64, each integer up to 2^53       |
 | int64, uint64; decimal | differ           | int64; decimal256                      |
 | string, binary         | differ           | binary                                 |
 | times of two units     | differ           | the finer one                          |
@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import lists_like
-from transforms.core.rows.arrow_of import FLOAT32_BITS
 from transforms.core.rows.column import too_large
+from transforms.core.rows.float32 import FLOAT64_EXACT
 from transforms.core.rows.python_kinds import OddValueError
 
 _INT64_DIGITS = 19
@@ -284,11 +284,8 @@ def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     present = np.asarray(array.is_valid())
     numbers = pc.fill_null(array, 0).to_numpy()
     if pa.types.is_floating(kind):
-        sizes = np.where(numbers < 0, np.negative(numbers), numbers).astype(np.uint64)
-        # What is left without the zeros at its end must fit the significand.
-        lowest = np.maximum(sizes & (~sizes + np.uint64(1)), np.uint64(1))
-        lost = sizes // lowest >= 1 << FLOAT32_BITS
-        why = "is among floats, and float32 cannot hold it"
+        lost = (numbers > FLOAT64_EXACT) | (numbers < -FLOAT64_EXACT)
+        why = "is among floats, and beyond 2^53"
     else:
         is_wide = pa.types.is_uint64(array.type) and not pa.types.is_uint64(kind)
         lost = (numbers > _INT64_MAX) if is_wide else ~present & present
