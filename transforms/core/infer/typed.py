@@ -63,10 +63,15 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.cast import cast
 from transforms.core.rows.column import NULL_IN_LIST
 from transforms.core.rows.common_type import FILES, plain, plain_type
-from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
+from transforms.core.rows.float32 import (
+    FLOAT32_EXACT,
+    FLOAT32_MAX,
+    LargeNumbers,
+    unheld,
+)
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.rows.typed_cells import is_image_struct
-from transforms.core.schema import Feature, InexactIntegers, Kind
+from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -308,12 +313,13 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         values = found.values
         if numbers is not None:
             # The extent of the float64 values: float32 would round its limits.
-            values, _ = values_and_rows(chunk)
-            doubles = raw_values(values).astype(np.float64, copy=False)
+            values, rows = values_and_rows(chunk)
+            doubles = raw_values(values)
             if values.null_count:
-                doubles = doubles[numpy_mask(values.is_valid())]
+                present = numpy_mask(values.is_valid())
+                doubles, rows = doubles[present], rows[present]
             whole = whole and _is_whole(doubles)
-            numbers = numbers.merge(_large_numbers(doubles, chunk, feature, bad))
+            numbers = numbers.merge(_large_numbers(doubles, rows, chunk, bad))
         extent = wider(extent, extent_of(values))
     return Evidence(
         sampled=len(column),
@@ -336,32 +342,21 @@ def _is_whole(doubles: Doubles) -> bool:
 
 
 def _large_numbers(
-    doubles: Doubles, chunk: pa.Array, feature: Feature, bad: Mask | None
+    doubles: Doubles, rows: npt.NDArray[np.int64], chunk: pa.Array, bad: Mask | None
 ) -> LargeNumbers:
-    """Counts the large numbers of a chunk.
+    """Counts the large ones of m numbers, which are in these rows of a chunk.
 
-    Args:
-      doubles: all values that the chunk holds.
-      chunk: n values or lists of them.
-      feature: a float.
-      bad: n bools: which values do not fit in any case.
+    Rows that are bad in any case do not count as lost.
     """
     size = np.abs(doubles)
     large = (size >= FLOAT32_EXACT) & (size <= FLOAT32_MAX)
     if not large.any():
         return LargeNumbers()
-    policy = InexactIntegers.REJECT
-    found = cast(chunk, dataclasses.replace(feature, inexact_integers=policy))
-    lost = found.bad
-    if lost is None:
-        return LargeNumbers.of(doubles[large])
+    lost = np.unique(rows[unheld(doubles)])
     if bad is not None:
-        lost &= ~bad
-    return LargeNumbers.of(
-        doubles[large],
-        unheld=int(lost.sum()),
-        examples=_examples(chunk.filter(pa.array(lost))),
-    )
+        lost = lost[~bad[lost]]
+    examples = _examples(chunk.take(pa.array(lost[:_LOOKED_AT])))
+    return LargeNumbers.of(doubles[large], unheld=len(lost), examples=examples)
 
 
 def _examples(column: Column) -> tuple[str, ...]:

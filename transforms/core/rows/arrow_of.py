@@ -141,31 +141,27 @@ def _check_nesting(values: list[Any], level: int) -> None:
             continue
         if level == MAX_NESTING:
             raise OddValueError(TOO_DEEP, index)
-        if _holds_itself(value, checked):
+        if _holds_itself(value, frozenset(), checked):
             raise OddValueError("a list or mapping holds itself", index)
 
 
-def _holds_itself(value: Any, checked: set[int]) -> bool:
-    """Tells whether a list or mapping contains itself, at any depth.
+def _holds_itself(value: Any, above: frozenset[int], checked: set[int]) -> bool:
+    """Tells whether a list or mapping contains itself, or one that it is in.
 
     Args:
       value: a list or mapping.
+      above: ids of those that it is in.
       checked: ids of lists and mappings that do not; this function adds to it.
     """
-    path: list[tuple[int, Iterator[Any]]] = [(id(value), _parts(value))]
-    above = {id(value)}
-    while path:
-        known, parts = path[-1]
-        part = next((part for part in parts if id(part) not in checked), None)
-        if part is None:
-            path.pop()
-            above.remove(known)
-            checked.add(known)
-        elif id(part) in above:
-            return True
-        else:
-            path.append((id(part), _parts(part)))
-            above.add(id(part))
+    if id(value) in above:
+        return True
+    # Deeper values are refused in any case.
+    if id(value) in checked or len(above) == MAX_NESTING:
+        return False
+    inside = above | {id(value)}
+    if any(_holds_itself(part, inside, checked) for part in _parts(value)):
+        return True
+    checked.add(id(value))
     return False
 
 
@@ -245,26 +241,22 @@ def _all_bytes(values: list[Any]) -> pa.Array:
 
 
 def _datetimes(values: list[Any]) -> pa.Array:
-    zoned = {value.tzinfo is not None for value in values if value is not None}
-    if len(zoned) > 1:
-        first = next(v for v in values if v is not None).tzinfo is not None
+    zoned = next(v for v in values if v is not None).tzinfo is not None
+    if any(v is not None and (v.tzinfo is not None) != zoned for v in values):
         raise _odd(
             values,
             "differs from those before in having a time zone or not",
-            lambda v: (v.tzinfo is not None) != first,
+            lambda v: (v.tzinfo is not None) != zoned,
         )
     unit = "ns" if any(getattr(v, "nanosecond", 0) for v in values) else "us"
-    return pa.array(values, pa.timestamp(unit, "UTC" if zoned == {True} else None))
+    return pa.array(values, pa.timestamp(unit, "UTC" if zoned else None))
 
 
 def _instants(values: list[Any]) -> pa.Array:
     """Returns NumPy's datetimes or durations, which must be of one unit."""
-    known = [value for value in values if value is not None]
-    if any(value.dtype != known[0].dtype for value in known):
-        raise _odd(
-            values, "is of another unit", lambda value: value.dtype != known[0].dtype
-        )
-    kind = known[0].dtype
+    kind = next(value for value in values if value is not None).dtype
+    if any(value is not None and value.dtype != kind for value in values):
+        raise _odd(values, "is of another unit", lambda value: value.dtype != kind)
     nat = np.array("NaT", kind)
     return _of_times(np.array([nat if v is None else v for v in values], kind))
 

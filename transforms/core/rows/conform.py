@@ -27,7 +27,6 @@ from transforms.core.rows.column import (
 )
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_kinds import python_value
-from transforms.core.rows.text_cells import coerce
 from transforms.core.schema import (
     Feature,
     Kind,
@@ -121,14 +120,19 @@ def conform(
                 nulls[kind] = pa.nulls(count, kind)
             arrays.append(nulls[kind])
             continue
-        raw = None
-        if feature.constant is None:
-            raw = _raw(feature, columns, count, origins)
-        coerced = None
-        if feature.kind is Kind.FLOAT and not feature.pattern:
-            found = doubles.get(feature.source_column)
-            coerced = None if found is None else Column(found.cast(pa.float32()))
-        arrays.append(_column(feature, raw, coerced, count, texts_checked, misfits))
+        if feature.constant is not None:
+            arrays.append(_repeated(feature.constant, feature, count))
+            continue
+        raw = _raw(feature, columns, count, origins)
+        is_float = feature.kind is Kind.FLOAT and not feature.pattern
+        known = doubles.get(feature.source_column) if is_float else None
+        if known is not None:
+            found = Column(known.cast(pa.float32()))
+        elif texts_checked and _is_text(raw, feature):
+            found = Column(raw.cast(row_type(feature)))
+        else:
+            found = cast(raw, feature)
+        arrays.append(_filled(feature, raw, found, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
 
 
@@ -153,59 +157,32 @@ def _raw(
     return pa.nulls(count, pa.string()) if raw is None else raw
 
 
-def _column(
-    feature: Feature,
-    raw: pa.Array | None,
-    coerced: Column | None,
-    count: int,
-    texts_checked: bool,
-    misfits: list[Misfit],
+def _is_text(raw: pa.Array, feature: Feature) -> bool:
+    """Tells whether cells are texts, and those of the feature."""
+    kinds = (Kind.TEXT, Kind.LABEL, Kind.BYTES)
+    return (
+        pa.types.is_string(raw.type) and feature.kind in kinds and not feature.is_list
+    )
+
+
+def _filled(
+    feature: Feature, raw: pa.Array, found: Column, misfits: list[Misfit]
 ) -> pa.Array:
-    """Returns the values of a feature, and adds what does not fit to the misfits.
-
-    Args:
-      feature: of the values.
-      raw: its cells; None if it is a constant.
-      coerced: what the cells become, if that is known.
-      count: n, the number of rows.
-      texts_checked: whether all texts are known to be valid UTF-8.
-      misfits: what does not fit so far.
-    """
-    if raw is None:
-        return _repeated(feature.constant, feature, count)
-    if coerced is not None:
-        pass
-    elif _is_plain_text(raw, feature, texts_checked):
-        coerced = coerce(raw, feature)
-    else:
-        coerced = cast(raw, feature)
-    if coerced.faults is not None:
-        misfits.append(Misfit(feature, raw, coerced.faults))
-    values = coerced.values
+    """Returns the values of a feature, and adds what does not fit to the misfits."""
+    values = found.values
+    faults = [found.faults]
     if feature.vocabulary is not None and feature.unknown is Unknown.REJECT:
-        unknown = _outside(values, feature.vocabulary)
-        if unknown is not None:
-            misfits.append(Misfit(feature, raw, unknown))
-    if feature.missing is Missing.OMIT or not values.null_count:
-        return values
-    if feature.missing is Missing.FILL:
-        return pc.coalesce(values, _repeated(feature.fill, feature, count))
-    absent = numpy_mask(values.is_null())
-    if coerced.faults is not None:
-        absent &= coerced.faults == 0
-    lacking = fault(absent, Reason.MISSING_VALUE)
-    if lacking is not None:
-        misfits.append(Misfit(feature, raw, lacking))
+        faults.append(_outside(values, feature.vocabulary))
+    if feature.missing is Missing.FILL and values.null_count:
+        filling = _repeated(feature.fill, feature, len(values))
+        values = pc.coalesce(values, filling)
+    elif feature.missing is Missing.REJECT and values.null_count:
+        absent = numpy_mask(values.is_null())
+        if found.faults is not None:
+            absent &= found.faults == 0
+        faults.append(fault(absent, Reason.MISSING_VALUE))
+    misfits += [Misfit(feature, raw, some) for some in faults if some is not None]
     return values
-
-
-def _is_plain_text(raw: pa.Array, feature: Feature, checked: bool) -> bool:
-    """Tells whether cells are texts of single values, for the rules of `coerce`."""
-    if not pa.types.is_string(raw.type) or feature.is_list or feature.inline:
-        return False
-    if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.BOOL):
-        return True
-    return checked and feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES)
 
 
 def _repeated(value: object, feature: Feature, count: int) -> pa.Array:

@@ -170,26 +170,18 @@ def native_values(values: list[Any], *, is_image: bool) -> list[Any]:
       OddValueError: a value cannot be converted; has its index.
     """
     converters = {kind: converter_of(kind) for kind in set(map(type, values))}
-    if is_image:
-        converters |= {k: _png for k in converters if issubclass(k, np.ndarray)}
-    if not any(converters.values()):
+    if not is_image and not any(converters.values()):
         return values
-    return [
-        _as_native(value, index, converters[type(value)], is_image)
-        for index, value in enumerate(values)
-    ]
-
-
-def _as_native(
-    value: Any, index: int, convert: Callable[[Any], Any] | None, is_image: bool
-) -> Any:
-    if convert is None:
-        return value
-    try:
-        value = convert(value)
-        return _png(value) if is_image and isinstance(value, np.ndarray) else value
-    except (OSError, ValueError, TypeError, RuntimeError, EncodingError) as error:
-        raise OddValueError(str(error), index) from error
+    out = []
+    for index, value in enumerate(values):
+        convert = converters[type(value)]
+        try:
+            native = value if convert is None else convert(value)
+            is_pixels = is_image and isinstance(native, np.ndarray)
+            out.append(_png(native) if is_pixels else native)
+        except (OSError, ValueError, TypeError, RuntimeError, EncodingError) as error:
+            raise OddValueError(str(error), index) from error
+    return out
 
 
 def converter_of(kind: type[Any]) -> Callable[[Any], Any] | None:
@@ -206,10 +198,7 @@ def converter_of(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 
 def _png(pixels: np.ndarray) -> bytes:
-    try:
-        file: bytes = encode_png(pixels[np.newaxis])[0].as_py()
-    except EncodingError as error:
-        raise OddValueError(str(error)) from error
+    file: bytes = encode_png(pixels[np.newaxis])[0].as_py()
     return file
 
 

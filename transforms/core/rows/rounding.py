@@ -25,7 +25,7 @@ from transforms.core.rows.float32 import (
     large_places,
 )
 from transforms.core.rows.nested import Nested, nested_lists, nested_texts
-from transforms.core.rows.text_cells import coerce
+from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import shortened
 
@@ -132,12 +132,8 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
         found = nested_lists(raw, ragged=feature.is_ragged)
     if found is None:
         return _NONE
-    values = floats = found.values
-    if pa.types.is_string(values.type):
-        floats = coerce(values, Feature("", Kind.FLOAT)).values
-    elif pa.types.is_float64(values.type):
-        floats = values.cast(pa.float32())
-    lost = _of_values(values, floats)
+    floats = scalars(found.values, Feature("", Kind.FLOAT)).values
+    lost = _of_values(found.values, floats)
     zeros = np.searchsorted(found.starts, lost.zeros, "right") - 1
     large = np.searchsorted(found.starts, lost.large, "right") - 1
     if places is not None:
