@@ -4,6 +4,7 @@ What a value may be, `transforms.core.rows.values` decides; columns of Arrow are
 as strictly, by their types.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from transforms.core.rows.python_kinds import OddValueError, plain_values, pytho
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO
 from transforms.core.rows.values import TAKEN, fitted_column, misfit
-from transforms.core.schema import Feature, Kind, Missing
+from transforms.core.schema import Feature, InexactIntegers, Kind, Missing
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 
@@ -182,7 +183,12 @@ def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
     if is_serialised and each.feature.encoding == PROTO:
         values = column
     else:
-        found = cast(column, each.feature)
+        feature = each.feature
+        if family == "int":
+            # No Python integer becomes its neighbour, either.
+            reject = InexactIntegers.REJECT
+            feature = dataclasses.replace(feature, inexact_integers=reject)
+        found = cast(column, feature)
         if found.bad is not None:
             index = int(np.argmax(found.bad))
             shown = bounded(repr(python_value(column[index])), SHOWN_CHARS)

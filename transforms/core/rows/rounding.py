@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, numpy_mask, raw_values
+from transforms.core.arrays import is_list, is_number, numpy_mask, raw_values
 from transforms.core.model import Rounding
 from transforms.core.rows.common_type import plain
 from transforms.core.rows.float32 import (
@@ -153,7 +153,7 @@ def _suspects(texts: pa.StringArray, typed: pa.Array) -> Rows:
 def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
     kind = raw.type
     is_text = pa.types.is_string(kind)
-    if not (is_text or pa.types.is_float64(kind) or pa.types.is_decimal(kind)):
+    if not (is_text or is_number(kind)) or pa.types.is_float32(kind):
         return _NONE
     sizes = np.abs(raw_values(typed))
     if len(sizes) and sizes.min() > 0 and sizes.max() < FLOAT32_EXACT:
@@ -161,7 +161,7 @@ def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
     zero = sizes == 0
     if typed.null_count:
         zero &= numpy_mask(typed.is_valid())
-    if pa.types.is_float64(kind):
+    if not (is_text or pa.types.is_decimal(kind)):
         zeros = np.flatnonzero(zero & (raw_values(raw) != 0))
     else:
         zeros = np.flatnonzero(zero)
@@ -173,7 +173,7 @@ def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
     if is_text:
         exact = doubles_of(raw, places)
     else:
-        exact = raw_values(raw.take(pa.array(places)).cast(pa.float64()))
+        exact = raw_values(raw.take(pa.array(places)).cast(pa.float64(), safe=False))
     errors = np.abs(exact - raw_values(typed)[places].astype(np.float64))
     changed = errors > 0
     return Losses(zeros, places[changed], errors[changed])

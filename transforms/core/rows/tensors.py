@@ -169,10 +169,10 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
 
 def _floats(values: pa.Array, target: pa.DataType) -> Column:
     kind = values.type
-    if pa.types.is_float32(target) and not pa.types.is_floating(kind):
-        return scalars(values, Feature("", Kind.FLOAT))
     if pa.types.is_integer(kind):
         return exact_floats(values, target)
+    if pa.types.is_float32(target) and not pa.types.is_floating(kind):
+        return scalars(values, Feature("", Kind.FLOAT))
     if pa.types.is_boolean(kind):
         return nothing_fits(values, target, Reason.NOT_A_NUMBER)
     cells = Column(values)

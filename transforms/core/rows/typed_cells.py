@@ -4,9 +4,9 @@
 | --------- | ------------------ | ------------------------------------------------ |
 | int64     | integers, bools,   | uint64, decimals, floats: whole, inside int64;   |
 |           | durations (count)  | text by the rules of `text_cells`                |
-| float     | float16, float32   | float64: finite stays finite; integers: exactly  |
-|           |                    | what float32 holds; decimals and text: rounded,  |
-|           |                    | whole float64 and text as the feature says       |
+| float     | float16, float32   | other numbers and text: finite stays finite;     |
+|           |                    | rounded; whole ones up to 2^53 that float32 does |
+|           |                    | not hold as the feature says                     |
 | bool      | bools              | text by its rules. Never a number                |
 | text      | text, bools, dates,| bytes: UTF-8. Floats become the shortest decimal |
 |           | times, numbers     | that reads back as the same number               |
@@ -131,24 +131,11 @@ def _float(column: pa.Array, feature: Feature) -> Column | None:
     kind = column.type
     if pa.types.is_float32(kind):
         return Column(column)
-    if pa.types.is_integer(kind):
-        try:
-            # Checks that they are within 2^24, below which float32 holds all.
-            return Column(column.cast(pa.float32()))
-        except pa.ArrowInvalid:
-            return exact_floats(column, pa.float32())
     if pa.types.is_boolean(kind):
         return nothing_fits(column, pa.float32(), Reason.NOT_A_NUMBER)
-    if pa.types.is_decimal(kind) and kind.scale > 0:
-        return coerce(decimal_text(column), feature)
     if pa.types.is_decimal(kind):
-        # One by one: decimals without a fraction are hardly ever read as floats.
-        cells = coerce(decimal_text(column), Feature("", Kind.FLOAT))
-        pairs = zip(column.to_pylist(), cells.values.to_pylist(), strict=True)
-        kept = [a is None or b is None or int(a) == int(b) for a, b in pairs]
-        rest = without(cells.values, ~np.array(kept, np.bool_), Reason.OUT_OF_RANGE)
-        return Column(rest.values, first_fault(cells.faults, rest.faults))
-    if not pa.types.is_floating(kind):
+        return coerce(decimal_text(column), feature)
+    if not is_number(kind):
         return None
     cells = narrow_floats(column, pa.float32())
     if feature.inexact_integers is InexactIntegers.ROUND or not is_large(cells.values):
@@ -160,8 +147,8 @@ def _float(column: pa.Array, feature: Feature) -> Column | None:
 
 
 def narrow_floats(column: pa.Array, target: pa.DataType) -> Column:
-    """Returns floats as narrower ones: what is finite stays so, or does not fit."""
-    values = column.cast(target)
+    """Returns numbers as floats, rounded: what is finite stays so, or does not fit."""
+    values = column.cast(target, safe=False)
     infinite = np.isinf(raw_values(values))
     if not infinite.any():
         return Column(values)

@@ -23,7 +23,6 @@ float becomes an integer, no finite number infinite, and no integer its neighbou
 """
 
 import dataclasses
-import decimal
 import enum
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -37,10 +36,11 @@ from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of, of_one_type
 from transforms.core.rows.cast import cast_nested
 from transforms.core.rows.column import Column, complaint
+from transforms.core.rows.float32 import FLOAT32_MAX
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.tensors import STRING, elements, tensors
-from transforms.core.rows.typed_cells import scalars
+from transforms.core.rows.typed_cells import exact_floats, scalars
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
@@ -396,7 +396,10 @@ def _typed(
     else:
         kind = {Kind.BOX: Kind.FLOAT, Kind.TENSOR: Kind.BYTES}.get(feature.kind)
         kind = kind or feature.kind
-        column = scalars(array, dataclasses.replace(feature, kind=kind, shape=()))
+        if kind is Kind.FLOAT and pa.types.is_integer(array.type):
+            column = exact_floats(array, pa.float32())
+        else:
+            column = scalars(array, dataclasses.replace(feature, kind=kind, shape=()))
     if column.bad is not None:
         index = int(np.argmax(column.bad))
         why = complaint(feature, column.reason_at(index))
@@ -420,8 +423,11 @@ def _arrow_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     try:
         if feature.kind is Kind.TENSOR:
             return pa.array([int(values[0])], pa.uint64())
-        if feature.kind in (Kind.FLOAT, Kind.BOX):
-            return pa.array([decimal.Decimal(int(values[0]))])
+        number = float(values[0])
+        if feature.kind in (Kind.FLOAT, Kind.BOX) and abs(number) <= FLOAT32_MAX:
+            held = pa.array([np.float32(number)])
+            if int(held[0].as_py()) == int(values[0]):
+                return held
     except (OverflowError, pa.ArrowInvalid) as error:
         raise beyond from error
     raise beyond

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.casting import ANY, RAGGED, found, tensor
 from transforms.core.model import Reason
 from transforms.core.rows.cast import cast
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature, InexactIntegers, Kind
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 INTEGERS += [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -48,9 +48,6 @@ def expected_number(value: Any, kind: Kind) -> Any:
         return int(value) if -(2**63) <= value < 2**63 else Reason.OUT_OF_RANGE
     if isinstance(value, bool):
         return Reason.NOT_A_NUMBER
-    if isinstance(value, int):
-        rounded = float32(value)
-        return rounded if int(rounded) == value else Reason.OUT_OF_RANGE
     rounded = float32(value)
     lost = math.isinf(rounded) and not math.isinf(value)
     return Reason.OUT_OF_RANGE if lost else rounded
@@ -164,9 +161,8 @@ def test_no_column_is_too_much(column: pa.Array) -> None:
         ([decimal.Decimal("7.5")], Kind.INT64, [Reason.NOT_AN_INTEGER]),
         ([decimal.Decimal(2**63)], Kind.INT64, [Reason.OUT_OF_RANGE]),
         ([decimal.Decimal("0.1")], Kind.FLOAT, [float32(0.1)]),
-        ([decimal.Decimal(2**24 + 1)], Kind.FLOAT, [Reason.OUT_OF_RANGE]),
-        ([decimal.Decimal(2**70)], Kind.FLOAT, [float(2**70)]),
-        ([decimal.Decimal(2**70 + 1)], Kind.FLOAT, [Reason.OUT_OF_RANGE]),
+        ([decimal.Decimal(2**24 + 1)], Kind.FLOAT, [float(2**24)]),
+        ([decimal.Decimal(2**70 + 1)], Kind.FLOAT, [float(2**70)]),
         ([decimal.Decimal(1)], Kind.BOOL, [Reason.NOT_A_BOOL]),
         ([decimal.Decimal("1.50")], Kind.TEXT, ["1.50"]),
         ([2**63 - 1, None], Kind.TEXT, ["9223372036854775807", None]),
@@ -234,6 +230,24 @@ def test_fault_102_integers_outside_int64_are_refused() -> None:
         pa.array([str(2**63), "5"], pa.large_string()),
     ):
         assert found(column, feature) == [Reason.OUT_OF_RANGE, 5]
+
+
+def test_whole_numbers_into_float_have_one_rule() -> None:
+    """In any type and whatever is beside them, the feature's policy decides."""
+    numbers = [2**24 + 1, 2**24, 2**53 + 1, 7]
+    reject = InexactIntegers.REJECT
+    feature = Feature("x", Kind.FLOAT, inexact_integers=reject)
+    wanted = [Reason.NOT_FLOAT32, float(2**24), float(2**53), 7.0]
+    for column in (
+        pa.array(numbers),
+        pa.array(numbers, pa.uint64()),
+        pa.array([float(number) for number in numbers]),
+        pa.array([decimal.Decimal(number) for number in numbers]),
+        pa.array([str(number) for number in numbers]),
+    ):
+        assert found(column, feature) == wanted
+        rounded = found(column, Feature("x", Kind.FLOAT))
+        assert rounded == [float(2**24), *wanted[1:]]
 
 
 def test_fault_103_large_integers_beside_blanks_are_exact() -> None:
