@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import stored_offsets
 from transforms.core.rows.float32 import FLOAT32_EXACT
-from transforms.core.rows.text_cells import MISSING_WORDS, cast_plain
+from transforms.core.rows.text_cells import cast_plain
 from transforms.core.schema import Kind
 
 Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
@@ -98,22 +98,6 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
             low, high = int(low), int(high)
     pointed = kind is Kind.FLOAT and isinstance(low, int)
     return PlainNumbers(count, low, high, pointed)
-
-
-def with_missing_as_null(texts: Cells) -> Cells:
-    """Returns a column with nulls for words that mean a missing value.
-
-    >>> with_missing_as_null(pa.array(["1", "NA"])).to_pylist()
-    ['1', None]
-    """
-    words = pc.is_in(texts, value_set=pa.array(MISSING_WORDS))
-    if not pc.any(words, min_count=0).as_py():
-        return texts
-    chunks = chunks_of(texts)
-    cells = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    mask = words.combine_chunks() if isinstance(words, pa.ChunkedArray) else words
-    # `if_else` would keep the bytes of the words.
-    return pc.replace_with_mask(cells, mask, pa.scalar(None, pa.string()))
 
 
 def chunks_of(texts: Cells) -> list[pa.StringArray]:

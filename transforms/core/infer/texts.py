@@ -41,7 +41,6 @@ from transforms.core.infer.plain_numbers import (
     PlainNumbers,
     chunks_of,
     plain_numbers,
-    with_missing_as_null,
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.float32 import (
@@ -201,13 +200,9 @@ class _Tally:
         self.first = self.first or _examples(texts)
         if self.is_settled:
             return
-        present = texts
         numbers = plain_numbers(texts)
-        if numbers is None and texts.nbytes < _SMALL_BYTES:
-            present = with_missing_as_null(texts)
-            numbers = None if present is texts else plain_numbers(present)
         if numbers is not None:
-            self._add_plain(present, numbers)
+            self._add_plain(texts, numbers)
             return
         for piece in _pieces(texts):
             if self.is_settled:

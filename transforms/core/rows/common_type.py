@@ -238,10 +238,10 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type.equals(kind):
         return array
     if isinstance(array, pa.ExtensionArray):
-        if plain_type(array.type, PYTHON).equals(kind):
-            storage = as_type(array.storage, getattr(kind, "storage_type", kind))
-            return _rewrapped(storage, kind)
-        return as_type(array.storage, kind)
+        storage = as_type(array.storage, getattr(kind, "storage_type", kind))
+        if isinstance(kind, pa.BaseExtensionType):
+            return pa.ExtensionArray.from_storage(kind, storage)
+        return storage
     if pa.types.is_dictionary(array.type) or pa.types.is_run_end_encoded(array.type):
         return as_type(_decoded(array), kind)
     if pa.types.is_null(array.type):
@@ -274,12 +274,6 @@ def _decoded(array: pa.Array) -> pa.Array:
     return values.take(indices)
 
 
-def _rewrapped(storage: pa.Array, kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, storage)
-    return storage
-
-
 def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     present = np.asarray(array.is_valid())
     numbers = pc.fill_null(array, 0).to_numpy()
@@ -298,15 +292,14 @@ def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _structs_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     names = [field.name for field in array.type]
-    fields = []
-    for field in kind:
-        if field.name not in names:
-            fields.append(pa.nulls(len(array), field.type))
-            continue
-        fields.append(as_type(pc.struct_field(array, field.name), field.type))
-    mask = array.is_null()
+    fields = [
+        as_type(pc.struct_field(array, field.name), field.type)
+        if field.name in names
+        else pa.nulls(len(array), field.type)
+        for field in kind
+    ]
     made = [pa.field(field.name, field.type) for field in kind]
-    return pa.StructArray.from_arrays(fields, fields=made, mask=mask)
+    return pa.StructArray.from_arrays(fields, fields=made, mask=array.is_null())
 
 
 def _lists_as(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import lists_like
+from transforms.core.arrays import lists_like, numpy_mask, rows_with
 from transforms.core.model import Reason
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 
@@ -91,8 +91,7 @@ def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Com
     lists = lists_like(column, inner.column)
     if inner.bad is None:
         return dataclasses.replace(inner, column=lists)
-    bad = np.zeros(len(column), np.bool_)
-    bad[np.asarray(pc.list_parent_indices(column))[inner.bad]] = True
+    bad = rows_with(column, inner.bad)
     return dataclasses.replace(inner, column=lists, bad=bad)
 
 
@@ -103,7 +102,7 @@ def _names(ids: pa.Array, feature: Feature) -> Composed:
     if pc.all(known, min_count=0).as_py():
         return Composed(names.take(ids))
     column = names.take(pc.if_else(known, ids, pa.scalar(None, pa.int64())))
-    bad = ~np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
+    bad = ~numpy_mask(known)
     message = (
         f"feature {feature.name!r} holds an id for which the dataset has no class name "
         f"(it has {len(names):,})"
@@ -116,7 +115,7 @@ def _bools(values: pa.Array, name: str) -> Composed:
     column = pc.not_equal(values, 0)
     if pc.all(valid, min_count=0).as_py():
         return Composed(column)
-    bad = ~np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+    bad = ~numpy_mask(valid)
     message = f"feature {name!r} is a bool and holds another number than 0 and 1"
     return Composed(column, bad, Reason.NOT_A_BOOL, message)
 

@@ -13,7 +13,6 @@ from transforms.core.infer.evidence import Inference, inference
 from transforms.core.infer.plain_numbers import (
     PlainNumbers,
     plain_numbers,
-    with_missing_as_null,
 )
 
 # Cells by what they look like; the cells of a column are mostly of one look.
@@ -87,29 +86,6 @@ def test_plain_numbers_are_inferred_as_by_the_exact_rules(
         patch.setattr(exact, "_NOT_WHOLE", re.compile("(?!)"))
         expected = _found(batches)
     assert repr(_found(batches)) == repr(expected)
-
-
-def test_missing_words_are_nulls_of_small_columns() -> None:
-    """Only a column that holds one is copied, and the bytes of the word are gone."""
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {
-        "a": pa.array(["1.5", "NA", None]),
-        "b": pa.array(["2", "3", "4"]),
-        "c": pa.chunked_array([["null"], ["5", "N/A"]]),
-        "d": pa.array(["None"]),
-    }
-    found = {name: with_missing_as_null(cells) for name, cells in columns.items()}
-    assert found["b"] is columns["b"]
-    del found["b"]
-    assert {name: cells.to_pylist() for name, cells in found.items()} == {
-        "a": ["1.5", None, None],
-        "c": [None, "5", None],
-        "d": [None],
-    }
-    assert {name: plain_numbers(cells) for name, cells in found.items()} == {
-        "a": PlainNumbers(1, 1.5, 1.5, pointed=False),
-        "c": PlainNumbers(1, 5, 5, pointed=False),
-        "d": None,
-    }
 
 
 @pytest.mark.parametrize("last", ["1.2.3.4", "007.5", "1-2"])
