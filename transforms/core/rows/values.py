@@ -23,8 +23,6 @@ float becomes an integer, no finite number infinite, and no integer its neighbou
 """
 
 import dataclasses
-import enum
-import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +36,7 @@ from transforms.core.rows.cast import cast_nested
 from transforms.core.rows.column import Column, complaint
 from transforms.core.rows.float32 import FLOAT32_MAX
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
-from transforms.core.rows.python_kinds import OddValueError, family_of
+from transforms.core.rows.python_kinds import OddValueError, family_of, plain_values
 from transforms.core.rows.tensors import STRING, elements, tensors
 from transforms.core.rows.typed_cells import exact_floats, scalars
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
@@ -49,8 +47,7 @@ Ints = npt.NDArray[np.int64]
 
 _NUMBER = (("int", "float"), "a number is needed")
 _BYTES = (("text", "bytes"), "bytes or text are needed")
-_PLAIN = (int, float, str, bytes)
-_SINGLE = {*_PLAIN, bool, type(None)}
+_SINGLE = {int, float, str, bytes, bool, type(None)}
 # Values of exactly this type, and None, become a column of the kind in one call.
 _EXACT: Mapping[Kind, type] = {
     Kind.INT64: int,
@@ -281,7 +278,9 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     alike = _alike(values, feature) if isinstance(values, list) else None
     if alike is not None:
         return alike
-    plain = [_plain(value, feature) for value in values]
+    if feature.kind is Kind.IMAGE:
+        values = [_file_of(value, feature) for value in values]
+    plain = [_plain(value, feature) for value in plain_values(list(values))]
     families: dict[type[Any], str] = {}
     # Values of one type are converted together.
     groups: dict[Hashable, list[int]] = {}
@@ -320,20 +319,16 @@ def _alike(values: list[Any], feature: Feature) -> pa.Array | None:
     return column.values if column.bad is None else None
 
 
+def _file_of(value: Any, feature: Feature) -> Any:
+    """Returns the field of an image's dict that the feature reads; else the value."""
+    if not isinstance(value, Mapping):
+        return value
+    found = value.get("bytes" if feature.inline else "path")
+    return value if found is None else found
+
+
 def _plain(value: Any, feature: Feature) -> Any:
     """Returns a value as one that `arrow_of` and `cast` take for the kind."""
-    if type(value) in _PLAIN and feature.kind not in (Kind.LABEL, Kind.TIMESTAMP):
-        return value
-    if feature.kind is Kind.IMAGE:
-        if isinstance(value, Mapping):
-            found = value.get("bytes" if feature.inline else "path")
-            value = value if found is None else found
-        is_path = isinstance(value, os.PathLike) and not feature.inline
-        return os.fsdecode(value) if is_path else value
-    if isinstance(value, enum.Enum):
-        value = value.value
-    if isinstance(value, np.ndarray) and not value.ndim:
-        value = value[()]
     family = family_of(type(value))
     if feature.kind is Kind.LABEL and family == "int":
         return str(int(value))
