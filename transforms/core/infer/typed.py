@@ -61,7 +61,7 @@ from transforms.core.infer.evidence import (
 )
 from transforms.core.reasons import Reason
 from transforms.core.rows.cast import cast
-from transforms.core.rows.column import NULL_IN_LIST
+from transforms.core.rows.column import complaint
 from transforms.core.rows.common_type import FILES, plain, plain_type
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
@@ -309,7 +309,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             odd = chunk.filter(pa.array(bad))
             bad_examples.update(dict.fromkeys(_examples(odd)))
             if feature.is_list and found.cells_with(Reason.MISSING_VALUE).any():
-                remark = NULL_IN_LIST
+                remark = complaint(feature, Reason.MISSING_VALUE)
         values = found.values
         if numbers is not None:
             # The extent of the float64 values: float32 would round its limits.

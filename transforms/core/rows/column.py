@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Reason
-from transforms.core.schema import Feature, Kind, Missing
+from transforms.core.schema import Feature, Kind
 from transforms.errors import EncodingError
 
 Mask = npt.NDArray[np.bool_]
@@ -31,7 +31,7 @@ NULL_IN_LIST = (
     "a list must hold no nulls; name a value for them with fill in features, such as "
     '{fill: 0} or {fill: ""}'
 )
-_NOTHING_INSIDE = "no list inside may be missing, nor a number of a box or tensor"
+NULL_INSIDE = "it must hold no nulls; put values in their place in the source"
 _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
     (Kind.INT64, Reason.NOT_AN_INTEGER): (
         "not an integer (a whole decimal number, no leading zeros)"
@@ -155,8 +155,8 @@ def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
     """
     has_items = feature.is_list or feature.kind in (Kind.BOX, Kind.TENSOR)
     if reason is Reason.MISSING_VALUE and has_items and not absent:
-        can_fill = feature.is_list and feature.missing is not Missing.FILL
-        return NULL_IN_LIST if can_fill else _NOTHING_INSIDE
+        can_fill = feature.is_list and not feature.is_ragged
+        return NULL_IN_LIST if can_fill else NULL_INSIDE
     if (feature.kind, reason) in _COMPLAINTS:
         return _COMPLAINTS[feature.kind, reason]
     if reason in _COMMON_COMPLAINTS:

@@ -18,6 +18,7 @@ from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.cast import cast
 from transforms.core.rows.column import (
     NULL_IN_LIST,
+    NULL_INSIDE,
     Column,
     Faults,
     Mask,
@@ -66,7 +67,7 @@ class Misfit:
         column = self.feature.source_column
         where = f"column {column!r} holds {shown}: "
         why = complaint(self.feature, reason, absent=not self.raw[index].is_valid)
-        if why == NULL_IN_LIST:
+        if why in (NULL_IN_LIST, NULL_INSIDE):
             why = f"{why}, or leave the column out with --drop {column!r}"
         if reason is Reason.NOT_FLOAT32:
             why = rounded_words(python_value(self.raw[index])) + why

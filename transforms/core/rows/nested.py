@@ -19,7 +19,7 @@ leaves open may differ between rows, but not within one, unless it is (None, Non
 
 A null list is missing and an empty one is a value. A null within a list is a fault
 (MISSING_VALUE), for a tf.train.Example has no room for it, unless the feature has a
-value to fill in. A list that is missing inside a list is a fault in any case.
+value to fill in.
 
 Lists as text are read one by one, by Python's json: their nesting is no regular
 language. Numbers stay texts meanwhile, so that the rules of `text_cells` decide.
