@@ -9,6 +9,7 @@ they have a nearest float32.
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -170,10 +171,13 @@ def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
         tiny = numpy_mask(pc.match_substring_regex(texts.dictionary, _NOT_ZERO))
         zeros = zeros[tiny[texts.indices.to_numpy()]] if tiny.any() else _NO_ROWS
     places = large_places(typed)
+    exact: npt.NDArray[np.floating[Any]]
     if is_text:
         exact = doubles_of(raw, places)
+    elif pa.types.is_integer(kind):
+        exact = raw_values(raw)[places].astype(np.longdouble)
     else:
-        exact = raw_values(raw.take(pa.array(places)).cast(pa.float64(), safe=False))
-    errors = np.abs(exact - raw_values(typed)[places].astype(np.float64))
+        exact = raw_values(raw.take(pa.array(places)).cast(pa.float64()))
+    errors = np.abs(exact - raw_values(typed)[places]).astype(np.float64)
     changed = errors > 0
     return Losses(zeros, places[changed], errors[changed])

@@ -5,8 +5,9 @@
 | int64     | integers, bools,   | uint64, decimals, floats: whole, inside int64;   |
 |           | durations (count)  | text by the rules of `text_cells`                |
 | float     | float16, float32   | other numbers and text: finite stays finite;     |
-|           |                    | rounded; whole ones up to 2^53 that float32 does |
-|           |                    | not hold as the feature says                     |
+|           |                    | rounded; integers, and other whole ones up to    |
+|           |                    | 2^53, that float32 does not hold as the feature  |
+|           |                    | says                                             |
 | bool      | bools              | text by its rules. Never a number                |
 | text      | text, bools, dates,| bytes: UTF-8. Floats become the shortest decimal |
 |           | times, numbers     | that reads back as the same number               |
@@ -140,8 +141,12 @@ def _float(column: pa.Array, feature: Feature) -> Column | None:
     cells = narrow_floats(column, pa.float32())
     if feature.inexact_integers is InexactIntegers.ROUND or not is_large(cells.values):
         return cells
-    lost = unheld(raw_values(column).astype(np.float64, copy=False))
-    lost &= numpy_mask(column.is_valid())
+    if pa.types.is_integer(kind):
+        # These are known to the last digit beyond 2^53, too.
+        lost = exact_floats(column, pa.float32()).cells_with(Reason.OUT_OF_RANGE)
+    else:
+        lost = unheld(raw_values(column).astype(np.float64, copy=False))
+        lost &= numpy_mask(column.is_valid())
     rest = without(cells.values, lost, Reason.NOT_FLOAT32)
     return Column(rest.values, first_fault(cells.faults, rest.faults))
 

@@ -234,10 +234,10 @@ def test_fault_102_integers_outside_int64_are_refused() -> None:
 
 def test_whole_numbers_into_float_have_one_rule() -> None:
     """In any type and whatever is beside them, the feature's policy decides."""
-    numbers = [2**24 + 1, 2**24, 2**53 + 1, 7]
+    numbers = [2**24 + 1, 2**24, 2**60, 7]
     reject = InexactIntegers.REJECT
     feature = Feature("x", Kind.FLOAT, inexact_integers=reject)
-    wanted = [Reason.NOT_FLOAT32, float(2**24), float(2**53), 7.0]
+    wanted = [Reason.NOT_FLOAT32, float(2**24), float(2**60), 7.0]
     for column in (
         pa.array(numbers),
         pa.array(numbers, pa.uint64()),
@@ -248,6 +248,7 @@ def test_whole_numbers_into_float_have_one_rule() -> None:
         assert found(column, feature) == wanted
         rounded = found(column, Feature("x", Kind.FLOAT))
         assert rounded == [float(2**24), *wanted[1:]]
+    assert found(pa.array([2**60 + 1]), feature) == [Reason.NOT_FLOAT32]
 
 
 def test_fault_103_large_integers_beside_blanks_are_exact() -> None:
