@@ -203,7 +203,6 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     if rule.shares and not (spec.key_column or spec.group_column):
         source = source.known_by(_content(source, sample))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
-    source = source.with_floats()
     width = count_text(len(columns), "column")
     records = {name: round(rows * share) for name, share in portions.items()}
     stated = planned.split_rows

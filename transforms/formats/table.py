@@ -25,11 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.model import (
-    Block,
-    Reason,
-    Rejection,
-)
+from transforms.core.model import Block, Rejection
+from transforms.core.reasons import Reason
 from transforms.core.schema import Feature
 from transforms.errors import (
     BeamTFRecordError,
@@ -337,14 +334,6 @@ class RowReader:
 
     def giving(self, beside: Sequence[str]) -> Self:
         """Returns the reader that gives columns `beside`; else they are asked for."""
-        return self
-
-    def giving_floats(self, names: tuple[str, ...]) -> Self:
-        """Returns the reader that may give columns of text as float32.
-
-        Only where `transforms.core.rows.text_cells` gives the same floats, and where no
-        rule counts or refuses any of them.
-        """
         return self
 
     def split_of(self, origin: str) -> str:

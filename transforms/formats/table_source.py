@@ -19,17 +19,10 @@ import pyarrow.compute as pc
 
 from transforms.core import this_worker
 from transforms.core.arrays import lists_like, numpy_mask
-from transforms.core.model import (
-    Batch,
-    Block,
-    Reading,
-    Reason,
-    Rejection,
-    Rounding,
-    Skipped,
-)
+from transforms.core.model import Batch, Block, Reading, Rejection, Rounding, Skipped
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
+from transforms.core.reasons import Reason
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.record_columns import count_parts
@@ -120,19 +113,6 @@ class RowSource(Source):
         beside = [name for name in content if name not in wanted]
         reader = self.reader.giving(beside)
         return dataclasses.replace(self, reader=reader, content=tuple(content))
-
-    def with_floats(self) -> Self:
-        """Returns the source whose reader may parse its columns of floats as such."""
-        texts = {*self.content, self._splits_by, self.key_column, self.group_column}
-        floats = []
-        for feature in self.schema.features:
-            if feature.kind is Kind.FLOAT and _is_own(feature):
-                floats.append(feature.source_column)
-            else:
-                texts.add(feature.source_column)
-        names = dict.fromkeys(name for name in floats if name not in texts)
-        reader = self.reader.giving_floats(tuple(names))
-        return dataclasses.replace(self, reader=reader)
 
     @property
     def wanted(self) -> list[str]:

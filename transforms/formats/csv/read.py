@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.model import Block, Rejection, Skipped
+from transforms.core.reasons import Reason
 from transforms.core.rows.column import Mask, not_utf8
 from transforms.errors import ConservationError, bounded, shortened
 from transforms.formats.csv.dialect import (
@@ -27,7 +28,6 @@ from transforms.formats.csv.records import (
     malformed,
     parse,
     parse_bytes,
-    parse_floats,
     trimmed,
 )
 from transforms.formats.table import Complaint, RawRows, only, rejection_of
@@ -43,7 +43,6 @@ def read_raw(
     columns: Sequence[str],
     wanted: Sequence[str],
     beside: Sequence[str] = (),
-    floats: tuple[str, ...] = (),
 ) -> RawRows:
     """Returns the records of a block as columns of text.
 
@@ -59,8 +58,6 @@ def read_raw(
       columns: the names of all columns of the file.
       wanted: the names of the columns to return.
       beside: and of other columns to return.
-      floats: those of the columns wanted that are returned as float32, where no rule
-        for texts may find anything else in them than plain numbers.
 
     Raises:
       InputError: the file has no column of a wanted name.
@@ -70,14 +67,7 @@ def read_raw(
     source = _Source(data, block, dialect)
     # The parser counts records only if it parses a column.
     asked = [*wanted, *beside] or columns[:1]
-    records = None
-    if floats and block.rows:
-        records = parse_floats(source.utf8, columns, asked, floats, dialect)
-    has_texts = records is None
-    if records is None:
-        records, texts = _texts(source, columns, asked)
-    else:
-        texts = {n: (c, None) for n, c in zip(asked, records.columns, strict=True)}
+    records, texts = _texts(source, columns, asked)
     if len(records) != block.rows:
         raise ConservationError(
             f"{block.origin}, bytes {block.start} to {block.stop}: the scan counted "
@@ -90,8 +80,7 @@ def read_raw(
         (first + index, Reason.FIELD_COUNT, _miscount(fields, len(columns)))
         for index, fields in records.miscounted
     ]
-    # Numbers repeat no header, which `parse_floats` sees to.
-    no_rows = _no_rows(source, records, texts, columns) if has_texts else {}
+    no_rows = _no_rows(source, records, texts, columns)
     skipped = {Skipped.END_MARK: len(records.end_marks)}
     unread = np.isin(records.indices, malformed(source.utf8, dialect))
     del records

@@ -69,7 +69,7 @@ class CsvReader(TableReader):
         looked at for it; such a line is no row, and `delimiter` overrules it.
       names: the names of all columns, once they are known.
       named_in: the file that they were read from.
-      beside, floats: see `TableReader`.
+      beside: see `TableReader`.
     """
 
     title: ClassVar[str] = "CSV"
@@ -89,7 +89,6 @@ class CsvReader(TableReader):
     names: tuple[str, ...] = ()
     named_in: str = ""
     beside: tuple[str, ...] = ()
-    floats: tuple[str, ...] = ()
 
     def dialect_of(self, origin: str) -> CsvDialect:
         """Returns how a file is written."""
@@ -196,13 +195,6 @@ class CsvReader(TableReader):
         """Returns the reader that gives columns `beside`."""
         return dataclasses.replace(self, beside=tuple(beside))
 
-    def giving_floats(self, names: tuple[str, ...]) -> Self:
-        """Returns the reader that may give columns as float32."""
-        # What `null_values` names is a text, and so is a number with a decimal comma.
-        if self.null_values or self.decimal != ".":
-            return self
-        return dataclasses.replace(self, floats=names)
-
     def without_diagnostics(self) -> Self:
         """Returns a copy without fields that only appear in messages and checks."""
         header = self.header is not False
@@ -263,7 +255,6 @@ class CsvReader(TableReader):
                 self.names,
                 columns,
                 self.beside,
-                self.floats,
             )
             return
         with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
@@ -279,10 +270,7 @@ class CsvReader(TableReader):
                 stream.forget(piece.stop)
                 at = block.position + min(stream.consumed, block.stop)
                 placed = dataclasses.replace(piece, position=at, stamp=stamp)
-                yield read_raw(
-                    *(data, placed, dialect, self.names, columns),
-                    *(self.beside, self.floats),
-                )
+                yield read_raw(data, placed, dialect, self.names, columns, self.beside)
 
     def read_whole(
         self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int

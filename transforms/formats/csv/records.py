@@ -1,11 +1,4 @@
-"""Records of a CSV file as columns, and the positions of given records.
-
-Columns are of text. Those of floats may be parsed as numbers, without texts between:
-Arrow reads a text to float32 in the same way from a file and from a column of texts. So
-the values are those of `transforms.core.rows.text_cells`, but where its rules refuse
-what Arrow takes (`007`, `nan(1)`), or count what float32 rounds: blocks with such cells
-are read as text.
-"""
+"""Records of a CSV file as columns of text, and the positions of given records."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,8 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from transforms.core.arrays import raw_values
-from transforms.core.rows.float32 import FLOAT32_EXACT
 from transforms.formats.csv.dialect import WHITESPACE, CsvDialect
 from transforms.formats.csv.scan import Scan, pieces_of, with_tabs
 
@@ -29,9 +20,6 @@ _LOOKED_AT_BYTES = 512 << 10
 # Arrow cannot report a row of another length that is not valid UTF-8: such rows are
 # found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
-_ZERO, _POINT = ord("0"), ord(".")
-# A text without an exponent that becomes 0, and is not, has more zeros in a row.
-_MANY_ZEROS = b"0" * 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,26 +104,6 @@ def parse(
     if others:
         indices = np.delete(indices, others)
     return Records(_columns(table), indices, tuple(miscounted), tuple(end_marks))
-
-
-def _parse_plain(
-    data: bytes | pa.Buffer,
-    names: Sequence[str],
-    types: Mapping[str, pa.DataType],
-    dialect: CsvDialect,
-) -> Records:
-    """Parses whole records of UTF-8 text, all of which have the right length.
-
-    Args:
-      data, names, dialect: as for `parse`.
-      types: of the columns to return.
-
-    Raises:
-      pyarrow.ArrowInvalid: a record is of another length, or a cell of another type.
-    """
-    table = _table_of(protected(data, dialect), names, types, _parse_options(dialect))
-    indices = np.arange(table.num_rows, dtype=np.int64)
-    return Records(_columns(table), indices, ())
 
 
 def protected(data: bytes | pa.Buffer, dialect: CsvDialect) -> bytes | pa.Buffer:
@@ -321,82 +289,3 @@ def _parse_options(dialect: CsvDialect, handler: Any = None) -> arrow_csv.ParseO
         newlines_in_values=True,
         invalid_row_handler=handler,
     )
-
-
-def parse_floats(
-    data: bytes | pa.Buffer,
-    names: Sequence[str],
-    wanted: Sequence[str],
-    floats: tuple[str, ...],
-    dialect: CsvDialect,
-) -> Records | None:
-    """Parses whole records of UTF-8 text, some columns as float32.
-
-    None where `parse`, and the rules for texts, may find something else in a column of
-    floats than a plain number, or a record that is no row.
-
-    Args:
-      data: the records; no header, no byte order mark.
-      names: the names of the file's columns.
-      wanted: the distinct columns to return, in this order.
-      floats: those of them that are to be float32.
-      dialect: how the file is written.
-    """
-    if 2 * len(floats) < len(names) or len(names) < 2 or dialect.trim:
-        # The look at all bytes would cost more than what it saves.
-        return None
-    if all(map(_is_number, floats)):
-        # A record that repeats the header could pass for numbers.
-        return None
-    if _has_leading_zeros(np.frombuffer(data, np.uint8)):
-        return None
-    try:
-        kinds = dict.fromkeys(wanted, pa.string())
-        kinds |= dict.fromkeys(floats, pa.float32())
-        records = _parse_plain(data, names, kinds, dialect)
-    except pa.ArrowInvalid:
-        return None
-    return records if _are_plain(_values_of(records), data) else None
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _has_leading_zeros(data: npt.NDArray[np.uint8]) -> bool:
-    """Tells whether some digits may start with a 0: 007 or -01, not 0.5 or 1e-07."""
-    digits = (data - np.uint8(_ZERO)) < 10
-    led = (data[:-1] == _ZERO) & digits[1:]
-    led[1:] &= ~(digits[:-2] | (data[:-2] == _POINT))
-    places = np.flatnonzero(led)
-    if not len(places):
-        return False
-    # The digits of an exponent may.
-    before = data.take(places - 1, mode="clip")
-    signed = (before == ord("-")) | (before == ord("+"))
-    before = np.where(signed, data.take(places - 2, mode="clip"), before)
-    exponents = (before | 0x20 == ord("e")) & (places > 0)
-    return not bool(exponents.all())
-
-
-def _values_of(records: Records) -> npt.NDArray[np.float32]:
-    """Returns the values of all floats that are there."""
-    columns = [c for c in records.columns if pa.types.is_float32(c.type)]
-    numbers = pa.concat_arrays(columns)
-    return raw_values(numbers.drop_null() if numbers.null_count else numbers)
-
-
-def _are_plain(values: npt.NDArray[np.float32], data: bytes | pa.Buffer) -> bool:
-    """Tells whether all values are finite, below 2^24, and 0 only where the text is."""
-    sizes = np.abs(values)
-    # NaN and infinities are not below it.
-    if not (sizes < FLOAT32_EXACT).all():
-        return False
-    if sizes.all():
-        return True
-    text = bytes(data)
-    return b"e" not in text and b"E" not in text and _MANY_ZEROS not in text
