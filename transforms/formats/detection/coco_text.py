@@ -166,9 +166,10 @@ class ItemText:
         if isinstance(value, dict) and not (
             value.get("bbox") and isinstance(value["bbox"], list)
         ):
-            outline = value.get("segmentation")
-            if isinstance(outline, dict) and outline.get(_CUT) in self._cut:
-                value["segmentation"] = json.loads(self._cut[outline[_CUT]])
+            mark = value.get("segmentation")
+            number = mark.get(_CUT) if isinstance(mark, dict) else None
+            if isinstance(number, int) and number in self._cut:
+                value["segmentation"] = json.loads(self._cut[number])
         return value
 
     def _read_on(self) -> None:

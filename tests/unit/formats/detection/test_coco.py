@@ -324,6 +324,7 @@ def test_boxes_around_outlines(
         {"size": [48, 64], "counts": [0, 40, 3032]},
         [[8, 12, 24]],
         [],
+        {"outline": [1]},
     ]
     annotations = []
     for number, outline in enumerate(outlines):
@@ -337,7 +338,7 @@ def test_boxes_around_outlines(
         [0.5, 0.5, 1, 1],
         [0, 0, 1, 1],
     ]
-    assert [r.reason for r in found.rejections] == [Reason.BAD_BOX] * 3
+    assert [r.reason for r in found.rejections] == [Reason.BAD_BOX] * 4
     assert "RLE" in found.rejections[0].message
     assert "[[8, 12, 24]]" in found.rejections[1].message
 
