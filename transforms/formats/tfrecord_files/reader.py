@@ -24,7 +24,6 @@ from typing import BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.infer.typed import are_images
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
