@@ -24,7 +24,6 @@ from transforms.shards.write_shard import (
     ShardDraft,
     draft_shard,
     finished_drafts,
-    write_shard,
 )
 from transforms.storage.drafts import (
     discard_all,
@@ -111,7 +110,7 @@ class ShardGroup:
                 "%r: %s; the %d shards of its group are written again",
                 *(error.filename, error.strerror or error, len(drafts)),
             )
-            finished = [write_shard(task, self._job) for task in tasks]
+            finished = [draft.write_again() for draft in drafts]
         else:
             finished = finished_drafts(drafts, self._job.store)
         return [*zip(tasks, finished, strict=True)]
@@ -126,7 +125,7 @@ class ShardGroup:
         for task, encoded in zip(tasks, self._encoded(tasks), strict=True):
             draft = draft_shard(task, self._job, encoded)
             self._drafts.append((task, draft))
-            self._bytes += draft.done.shard.bytes
+            self._bytes += draft.content.done.shard.bytes
 
     def _encoded(
         self, tasks: Sequence[ShardTask]

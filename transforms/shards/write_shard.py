@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -22,7 +24,7 @@ from transforms.shards.image_rows import store_fingerprints
 from transforms.shards.record_log import EncodedShard, RecordLog
 from transforms.shards.shard_job import ShardJob, ShardTask, repeated_keys
 from transforms.shards.shard_records import Written, write_images, write_rows
-from transforms.storage.drafts import Draft, discarded_on_error, publish_together
+from transforms.storage.drafts import Draft, discarded_on_error, written
 from transforms.storage.files import storage
 from transforms.storage.retry import persistently, storing
 from transforms.work.receipts import ShardDone
@@ -38,13 +40,13 @@ class ShardDraft:
 
     Attributes:
       files: the shard's, and those of its indexes.
-      done: what is true of it once it has its name, but for its rows of the catalogue.
-      rows: these, an Arrow stream; None for none.
+      content: what is true of it once it has its name.
+      write_again: writes the shard once more, by itself, as `write_shard`.
     """
 
     files: Sequence[Draft]
-    done: ShardDone
-    rows: pa.Buffer | None
+    content: "_Content"
+    write_again: Callable[[], ShardDone]
 
 
 def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
@@ -55,26 +57,40 @@ def write_shard(task: ShardTask, job: ShardJob) -> ShardDone:
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
+    path, store = _path_of(task, job), job.store
 
-    def work() -> ShardDraft:
-        draft = _drafted(task, job, None)
-        publish_together(draft.files, check=job.store.check_goes_on)
-        return draft
+    def work() -> _Content:
+        store.announce(os.path.basename(path))
+        draft = storage(path).draft(attempts=store.attempts)
+        with written(draft):
+            content = _write_once(task, job, draft, None)
+            # Last look before the file gets its name: a stopped run must put nothing
+            # more.
+            store.check_goes_on()
+        return content
 
-    path = _path_of(task, job)
     with storing(path):
-        draft = persistently(work, path=path)
-    return finished_drafts([draft], job.store)[0]
+        content = persistently(work, path=path)
+        for name, data in content.indexes.items():
+            store.announce(name)
+            place = os.path.join(store.dataset, name)
+            storage(place).write_file(memoryview(data), attempts=store.attempts)
+    return _finished([content], store)[0]
 
 
 def finished_drafts(drafts: Sequence[ShardDraft], store: Store) -> list[ShardDone]:
     """Stores what shards with names have beside their files; returns all facts."""
-    stored = iter(store.put_streams([d.rows for d in drafts if d.rows is not None]))
+    return _finished([draft.content for draft in drafts], store)
+
+
+def _finished(contents: Sequence["_Content"], store: Store) -> list[ShardDone]:
+    streams = [each.rows for each in contents if each.rows is not None]
+    stored = iter(store.put_streams(streams))
     return [
-        draft.done
-        if draft.rows is None
-        else dataclasses.replace(draft.done, rows=next(stored))
-        for draft in drafts
+        each.done
+        if each.rows is None
+        else dataclasses.replace(each.done, rows=next(stored))
+        for each in contents
     ]
 
 
@@ -107,12 +123,13 @@ def _drafted(
     draft = storage(path).draft(attempts=job.store.attempts)
     with contextlib.ExitStack() as drafts:
         drafts.enter_context(discarded_on_error(draft))
-        done, indexes, rows = _write_once(task, job, draft, encoded)
+        written = _write_once(task, job, draft, encoded)
         beside = [
             drafts.enter_context(discarded_on_error(_index(name, data, job)))
-            for name, data in indexes.items()
+            for name, data in written.indexes.items()
         ]
-    return ShardDraft([draft, *beside], done, rows)
+    again = functools.partial(write_shard, task, job)
+    return ShardDraft([draft, *beside], written, again)
 
 
 def _index(name: str, data: pa.Buffer, job: ShardJob) -> Draft:
@@ -132,10 +149,23 @@ def _path_of(task: ShardTask, job: ShardJob) -> str:
     return os.path.join(job.store.dataset, name)
 
 
+class _Content(NamedTuple):
+    """What the content of one shard comes to.
+
+    Attributes:
+      done: its facts, but for those rows.
+      indexes: by their names.
+      rows: its rows of the catalogue, an Arrow stream; None for none.
+    """
+
+    done: ShardDone
+    indexes: Mapping[str, pa.Buffer]
+    rows: pa.Buffer | None
+
+
 def _write_once(
     task: ShardTask, job: ShardJob, file: Draft, encoded: EncodedShard | None
-) -> tuple[ShardDone, Mapping[str, pa.Buffer], pa.Buffer | None]:
-    """Returns the facts of a shard, its indexes by name, and rows of the catalogue."""
+) -> _Content:
     layout, store, key = job.layout, job.store, task.key
     split, number = key
     index, _ = job.shard_counts.numbering(split, number)
@@ -197,7 +227,7 @@ def _write_once(
         )
     rejected = rejects.finish()
     logs = () if rejected is None else (rejected,)
-    return ShardDone(shard, logs, prints), indexes, log.piece()
+    return _Content(ShardDone(shard, logs, prints), indexes, log.piece())
 
 
 def _loaded(task: ShardTask, job: ShardJob) -> ShardRows:
