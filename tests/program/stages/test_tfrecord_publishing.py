@@ -250,9 +250,11 @@ def test_files_left_by_other_runs_are_removed(tmp_path: Folder) -> None:
     for folder in (mine, other):
         folder.mkdir(parents=True)
         (folder / "left").write_bytes(b"left")
+        (folder.parent.parent / "made-by-beam-tfrecord").write_bytes(b"")
     write(tmp_path / "x")
     assert [name for name in contents(tmp_path) if name[-1] != "/"] == [
         ".y-SSSSS-of-NNNNN.beam-tfrecord/456789abcdef0123/runs/left",
+        ".y-SSSSS-of-NNNNN.beam-tfrecord/made-by-beam-tfrecord",
         "x-00000-of-00001",
     ]
     assert not mine.parent.parent.exists()

@@ -248,25 +248,6 @@ def test_a_transient_error_at_every_step(
     assert number > 10
 
 
-def test_a_new_folder_is_left_where_another_run_was_first(
-    parent: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two runs make the folder at once: one is there, and none under the new name."""
-    real = folders.move_new
-
-    def overtaken(source: str, target: str) -> None:
-        monkeypatch.setattr(folders, "move_new", real)
-        hidden(parent).mkdir()
-        (hidden(parent) / MARKER).write_bytes(b"")
-        (hidden(parent) / RUN).mkdir()
-        real(source, target)
-
-    monkeypatch.setattr(folders, "move_new", overtaken)
-    own(parent).make()
-    assert os.listdir(parent) == [".out.beam-tfrecord"]
-    assert sorted(os.listdir(hidden(parent))) == sorted([RUN, MARKER])
-
-
 def test_deletions_follow_no_link_that_comes_meanwhile(
     parent: Folder, tmp_path: Folder
 ) -> None:
@@ -291,6 +272,7 @@ def test_a_folder_that_cannot_be_removed(
 ) -> None:
     """`clean` does not say that it was removed."""
     (hidden(parent) / RUN / "segments").mkdir(parents=True)
+    (hidden(parent) / MARKER).write_bytes(b"")
 
     def denied(path: str) -> bool:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
@@ -319,13 +301,3 @@ def test_files_are_not_written_beside_what_is_not_ours(
     with pytest.raises(TargetError, match="work folder"):
         write(parent / "x")
     assert tree(tmp_path) == before
-
-
-def test_clean_removes_what_a_write_of_version_0_1_left(parent: Folder) -> None:
-    """The names of its runs are of another form than those of conversions."""
-    at = parent / ".x-SSSSS-of-NNNNN.beam-tfrecord"
-    (at / RUN[:16] / "runs").mkdir(parents=True)
-    run = command("clean", parent)
-    assert run.code == 0, run.err
-    assert "unfinished files" in run.out
-    assert os.listdir(parent) == []

@@ -100,6 +100,7 @@ def test_reading_of_a_tree_shows_by_files(tmp_path: Folder) -> None:
     assert seen.share == pytest.approx(0.1)
     put(store.segments, "c.segments", 5)
     assert look(made) == Progressed("writing", 0.15, 0)
+    (tmp_path / ".out.beam-tfrecord" / "made-by-beam-tfrecord").write_bytes(b"")
     made = plans.planned(folder.parent, tmp_path, IN_FILES, limit=9)
     store = Store(made.work_folder)
     store.make()
