@@ -28,6 +28,7 @@ from tests.support.segments import IN_FILES, IN_MEMORY, decide, waiting
 from tests.support.stress import sizes
 from transforms.errors import TargetError
 from transforms.publishing import local, target
+from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import drafts, folders, retry
 from transforms.storage.paths import work_folder
 
@@ -541,6 +542,7 @@ def test_row_23_publishing_deletes_nothing_of_others(
             layout.check()
             continue
         for kind, made in (("old", tmp_path / "old"), ("new", place.out)):
+            OwnFolder(work_folder(out), re.compile("0{32}")).make()
             folder = os.path.join(work_folder(out), "0" * 32, "dataset")
             shutil.copytree(made, folder)
             seen = seen_at(out)
