@@ -19,11 +19,10 @@ from beam_pipeline.settings.keywords import Keywords
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there
 from beam_pipeline.settings.spec import Spec, make_spec
-from beam_pipeline.terminal.file_names import check_file_names
 from transforms.core.manifest import Manifest
 from transforms.errors import raising_in_python
 from transforms.publishing import target
-from transforms.storage.paths import another_job
+from transforms.storage.paths import another_job, check_file_names
 from transforms.work.reject_files import remove_left
 
 # The origin of rows that come from no file. It is part of their identity, so of the

@@ -30,7 +30,6 @@ from beam_pipeline.commands.options import LOCATION, Command, JobCommand, comple
 from beam_pipeline.reader_programs import READERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.terminal import printing
-from beam_pipeline.terminal.file_names import check_file_names
 from beam_pipeline.terminal.printing import STDOUT
 from beam_pipeline.version import __version__
 from transforms.errors import (
@@ -41,7 +40,7 @@ from transforms.errors import (
     bounded,
     no_memory,
 )
-from transforms.storage.paths import plain
+from transforms.storage.paths import check_file_names, plain
 from transforms.storage.retry import naming
 
 # Signals that stop a run, and their names in messages; the exit code is 128 + number.

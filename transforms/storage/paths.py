@@ -12,9 +12,11 @@ contradict each other, and a parameter that nothing reads is refused: ignored, i
 send a user's keys to another server than the one that was meant.
 """
 
+import locale
 import os
 import posixpath
 import re
+import sys
 import threading
 import unicodedata
 import urllib.parse
@@ -321,3 +323,19 @@ def common_folder(paths: Iterable[str]) -> str:
             shared = depth
             break
     return "/".join(first[:shared])
+
+
+def check_file_names() -> None:
+    """Raises UsageError where Python does not read file names as UTF-8.
+
+    Under a locale of another encoding, Latin-1 or EUC-KR, Python would read the bytes
+    of a name as other characters, and labels, origins and the order of rows come from
+    names: the dataset would be another one. Under LC_ALL=C it reads them as UTF-8.
+    """
+    encoding = sys.getfilesystemencoding()
+    if encoding.lower().replace("-", "") != "utf8":
+        raise UsageError(
+            f"File names must be read as UTF-8, or labels and origins would be other "
+            f"ones; Python reads them as {encoding} under the locale "
+            f"{locale.setlocale(locale.LC_CTYPE)!r}. Set PYTHONUTF8=1 before it starts."
+        )
