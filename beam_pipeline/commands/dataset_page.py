@@ -14,6 +14,8 @@ from beam_pipeline.terminal.words import size_text
 from transforms.errors import BeamTFRecordError, UsageError
 from transforms.storage.paths import is_remote
 
+_HEAD = b"<!doctype html>\n<!-- beam-tfrecord report -->\n"
+
 
 def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
     """Writes the page of a dataset; returns 0, or 1 where `verify` finds damage.
@@ -30,7 +32,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
       DamageError: the dataset is damaged.
     """
     target = _dataset(path)
-    output = output or _beside(target.directory)
+    output = output or _free(_beside(target.directory))
     report_file = ReportFile(output, {"output": target.directory})
     if verify:
         checked = verify_dataset(target)
@@ -60,11 +62,12 @@ class PageBeside:
         self.path = _beside(output)
         # The job makes the folder where there is none yet.
         if os.path.isdir(os.path.dirname(self.path)):
-            ReportFile(self.path, settings)
+            ReportFile(_free(self.path), settings)
 
     def write(self, *, quiet: bool) -> None:
         """Writes the page; where that fails, a warning says so and no more."""
         try:
+            _free(self.path)
             page = _page(_dataset(self._output), verified=False)
         except (BeamTFRecordError, OSError) as error:
             printing.say(
@@ -95,8 +98,24 @@ def _beside(directory: str) -> str:
     return f"{os.path.abspath(directory)}.report.html"
 
 
+def _free(path: str) -> str:
+    """Returns a path that nobody named, where nothing is, or a page of a dataset.
+
+    Raises:
+      UsageError: something else is there.
+    """
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            if file.read(len(_HEAD)) not in (b"", _HEAD):
+                raise UsageError(
+                    f"Without a name given, a report replaces only a report; {path!r} "
+                    f"is something else. Move it away, or use report --output FILE."
+                )
+    return path
+
+
 def _page(dataset: Dataset, *, verified: bool) -> str:
     # Only here: it loads Jinja2, Arrow and Pillow.
     from beam_pipeline.page.build import build_page
 
-    return build_page(dataset, verified=verified)
+    return _HEAD.decode() + build_page(dataset, verified=verified)

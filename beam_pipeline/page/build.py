@@ -88,7 +88,7 @@ class Chart:
 
 
 def build_page(dataset: Dataset, *, verified: bool) -> str:
-    """Returns the page of a dataset: HTML.
+    """Returns the page of a dataset: HTML behind its first line, which says whose it is.
 
     It depends on the dataset, the path given for it and the versions of this program
     and of Pillow.
@@ -133,7 +133,7 @@ def build_page(dataset: Dataset, *, verified: bool) -> str:
         "notes": manifest.run.get("notes", []),
         "gallery": shown,
     }
-    return "<!doctype html>\n" + _template().render(**facts)
+    return _template().render(**facts)
 
 
 def _check_sizes(dataset: Dataset) -> None:

@@ -298,3 +298,14 @@ def test_convert_report(small: Folder, tmp_path: Folder) -> None:
     page.unlink()
     convert(small, tmp_path / "out", "--report")
     assert page.read_bytes() == first
+
+
+def test_convert_report_is_refused_before_the_run(
+    small: Folder, tmp_path: Folder
+) -> None:
+    """What has a name that nobody gave is not replaced, and nothing is converted."""
+    (tmp_path / "out.report.html").write_text("mine")
+    run = command("convert", small, tmp_path / "out", "--report")
+    assert run.code == 2
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out.report.html").read_text() == "mine"
