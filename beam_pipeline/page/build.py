@@ -88,7 +88,7 @@ class Chart:
 
 
 def build_page(dataset: Dataset, *, verified: bool) -> str:
-    """Returns the page of a dataset: HTML behind its first line, which says whose it is.
+    """Returns the page of a dataset: HTML but for its first line.
 
     It depends on the dataset, the path given for it and the versions of this program
     and of Pillow.
