@@ -36,7 +36,8 @@ LIBRARY = {
         "errors storage core core.rows formats formats.columnar"
     ),
     "transforms.formats.tfrecord_files": (
-        "errors storage core core.example core.tfrecord formats formats.columnar"
+        "errors storage core core.example core.infer core.tfrecord formats "
+        "formats.columnar"
     ),
     "transforms.sidecars": "errors core",
     "transforms.work": ("errors storage core core.example core.placing core.tfrecord"),
@@ -87,7 +88,7 @@ PROGRAM = {
     "beam_pipeline.datasets": "",
     "beam_pipeline.reading": "settings planning datasets",
     "beam_pipeline.copies": "version terminal reading datasets",
-    "beam_pipeline.reader_programs": "terminal",
+    "beam_pipeline.reader_programs": "terminal datasets",
     "beam_pipeline.page": "terminal datasets reading reader_programs",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning running "

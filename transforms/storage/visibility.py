@@ -2,15 +2,14 @@
 
 import dataclasses
 import os
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING
 
 from transforms.core import this_worker
-from transforms.core.arrays import numpy_mask
 from transforms.errors import WorkerError
 from transforms.storage.paths import is_remote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Others are relative, or have the scheme of a store.
 _LOCAL = r"^\s*(/|(?i:file):)"
@@ -86,7 +85,7 @@ def unseen(path: str, root: str = "", *, place: str = "") -> WorkerError | None:
     )
 
 
-def first_local(paths: pa.Array) -> tuple[int, str] | None:
+def first_local(paths: "pa.Array") -> tuple[int, str] | None:
     """Returns the first absolute path of a machine, and its row; None for none.
 
     Args:
@@ -96,6 +95,13 @@ def first_local(paths: pa.Array) -> tuple[int, str] | None:
       >>> first_local(pa.array([["s3://b/a.jpg"], ["b.jpg", "/data/c.jpg"]]))
       (1, '/data/c.jpg')
     """
+    # Here, because `--help` and what only checks paths start without Arrow.
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from transforms.core.arrays import numpy_mask
+
     texts, rows = paths, np.arange(len(paths))
     if pa.types.is_list(paths.type) or pa.types.is_large_list(paths.type):
         texts, rows = paths.flatten(), pc.list_parent_indices(paths).to_numpy()
