@@ -39,7 +39,7 @@ class Request:
     """The head of one request.
 
     Attributes:
-      method: GET, PUT and so on.
+      method: GET, PUT and so on; COPY for a PUT that names another object of S3.
       target: path and query, without escapes; of an upload that says its name in the
         body, as Google's do, the name after them.
     """
@@ -358,6 +358,8 @@ def _request(head: bytes, taken: bytes) -> Request:
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
     if named := _NAME.search(taken):
         target += f" {named[1].decode()}"
+    if "x-amz-copy-source" in _headers(head):
+        method = "COPY"
     return Request(method, urllib.parse.unquote(target))
 
 
