@@ -92,6 +92,7 @@ def first_local(paths: "pa.Array") -> tuple[int, str] | None:
       paths: texts, or lists of texts, one a row. What holds others has no paths.
 
     Example:
+      >>> import pyarrow as pa
       >>> first_local(pa.array([["s3://b/a.jpg"], ["b.jpg", "/data/c.jpg"]]))
       (1, '/data/c.jpg')
     """
