@@ -74,9 +74,11 @@ def readable(origin: str, title: str) -> Iterator[None]:
 
 
 def _damaged(origin: str, title: str, error: Exception) -> InputError:
-    found = bounded(str(error).split("\n")[0], 300) or type(error).__name__
+    # Some of Arrow's sentences end with a full stop.
+    said = str(error).split("\n")[0].rstrip(". ")
+    reason = bounded(said, 300) or type(error).__name__
     return InputError(
-        f"{origin} cannot be read as {title}: {found}. Fetch or write it again."
+        f"{origin} cannot be read as {title}: {reason}. Fetch or write it again."
     )
 
 
