@@ -28,7 +28,7 @@ _PIECE_CELLS = 1 << 16
 _FIRST_CELLS = 32
 # A decimal without exponent of up to this many characters is whole if its float64 is.
 _EXACT_CHARS = 15
-_DIGITS, _MARKS = b"0123456789", b"-.eE"
+_CHARACTERS = b"0123456789-.eE"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,20 +63,16 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
     if not len(texts) or texts.nbytes > _MOST_BYTES:
         return None
     first = next(_pieces(texts)).slice(0, _FIRST_CELLS)
-    if _bytes_of(first).translate(None, _DIGITS + _MARKS):
+    if _bytes_of(first).translate(None, _CHARACTERS):
         return None
-    has_digits = has_points = has_exponents = False
-    for piece in _pieces(texts):
-        data = _bytes_of(piece)
-        rest = data.translate(None, _DIGITS)
-        if rest.translate(None, _MARKS):
-            return None
-        has_digits |= len(rest) < len(data)
-        has_points |= b"." in rest
-        has_exponents |= b"e" in rest or b"E" in rest
-    if not has_digits:
-        return None
-    kind = Kind.FLOAT if has_points or has_exponents else Kind.INT64
+    for kind in (Kind.INT64, Kind.FLOAT):
+        if facts := _facts(texts, kind):
+            return facts
+    return None
+
+
+def _facts(texts: Cells, kind: Kind) -> PlainNumbers | None:
+    """Returns the facts of a column whose cells are all plain numbers of this kind."""
     extents = []
     count, seem_whole = 0, True
     for piece in _pieces(texts):
@@ -87,12 +83,14 @@ def plain_numbers(texts: Cells) -> PlainNumbers | None:
             extents.append(pc.min_max(values).as_py())
             count += len(values) - values.null_count
             seem_whole = seem_whole and _seem_whole(values)
+    if not extents:
+        return None
     low = min(extent["min"] for extent in extents)
     high = max(extent["max"] for extent in extents)
     if low <= -FLOAT32_EXACT or high >= FLOAT32_EXACT:
         return None
     if kind is Kind.FLOAT and seem_whole:
-        if has_exponents or any(map(_is_long, _pieces(texts))):
+        if any(map(_may_not_be_exact, _pieces(texts))):
             return None
         if all(_seem_whole(pc.cast(piece, pa.float64())) for piece in _pieces(texts)):
             low, high = int(low), int(high)
@@ -120,9 +118,11 @@ def _bytes_of(cells: pa.StringArray) -> bytes:
     return memoryview(data)[int(offsets[0]) : int(offsets[-1])].tobytes()
 
 
-def _is_long(cells: pa.StringArray) -> bool:
-    """Tells whether a cell has too many characters for `_seem_whole` of its float64."""
-    return (pc.max(pc.binary_length(cells)).as_py() or 0) > _EXACT_CHARS
+def _may_not_be_exact(cells: pa.StringArray) -> bool:
+    """Tells whether whole float64s may stand for other texts than a point shows."""
+    longest = pc.max(pc.binary_length(cells)).as_py() or 0
+    data = _bytes_of(cells)
+    return longest > _EXACT_CHARS or any(mark in data for mark in (b"e", b"E", b"+"))
 
 
 def _seem_whole(values: pa.Array) -> bool:

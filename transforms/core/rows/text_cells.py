@@ -200,9 +200,12 @@ def zero_led(column: pa.Array) -> bool:
         offsets = offsets_of(column.slice(start, _PIECE))
         at, ends = offsets[:-1], offsets[1:]
         first = data.take(at, mode="clip")
-        at = at + ((first == ord("-")) | (first == ord("+")))
+        signed = (first == ord("-")) | (first == ord("+"))
+        if signed.any():
+            at = at + signed
+            first = data.take(at, mode="clip")
         # Null cells may hold anything; a false alarm costs only time.
-        zeros = (data.take(at, mode="clip") == ord("0")) & (ends - at > 1)
+        zeros = np.flatnonzero((first == ord("0")) & (ends - at > 1))
         second = data.take(at[zeros] + 1, mode="clip")
         if ((second != ord(".")) & (second | 0x20 != ord("e"))).any():
             return True
