@@ -53,7 +53,7 @@ bench: bench/.venv/.stamp bench/.venv-ray/.stamp
 bench-growth: bench/.venv/.stamp
 	./run_local.sh setup
 	.venv/bin/python bench/growth.py $(BENCH_ARGS)
-	bench/.venv/bin/python bench/growth_plot.py docs/internals/growth.svg
+	bench/.venv/bin/python bench/growth_plot.py docs/internals/growth.png
 
 # Most readers are in one environment. TensorFlow is in another, and so are the peers of
 # PyTorch's loader.
