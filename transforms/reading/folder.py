@@ -33,13 +33,15 @@ class OpenFile:
     """
 
     __slots__ = ("descriptor", "size")
+    # When the interpreter ends, modules are emptied before the last objects go.
+    _close = staticmethod(os.close)
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
 
     def __del__(self) -> None:
-        os.close(self.descriptor)
+        self._close(self.descriptor)
 
 
 class _OpenFiles:
