@@ -1,22 +1,27 @@
 """Mappings to serialised tf.train.Examples, by their types or by a schema."""
 
-import functools
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from google.protobuf.message import EncodeError
+
 from transforms.codec.schemas import Coding, Row, RowError, SchemaLike, coding_of
 from transforms.codec.typed import encode_typed
 from transforms.codec.untyped import encode_untyped
-from transforms.core.example.entry import Entry, Form, Kind
+from transforms.core.example.messages import OrderedExample
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES
-from transforms.core.example.varint import varint
 from transforms.core.nesting import check_key
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 _SHOWN_ROW_CHARS = 200
-_FLOAT = struct.Struct("<f").pack
-_WORD = 2**64 - 1
+_LISTS = {
+    bool: "int64_list",
+    int: "int64_list",
+    float: "float_list",
+    str: "bytes_list",
+    bytes: "bytes_list",
+}
 
 
 def encode_example(mapping: Row, schema: SchemaLike | None = None) -> bytes:
@@ -108,7 +113,10 @@ def plain_example(
       row: names to values.
       types: the type that each value must have, and None may have; None for any.
     """
-    parts = []
+    example = OrderedExample()
+    # An Example without features is `0a 00`, not nothing.
+    example.features.SetInParent()
+    features = example.features.feature
     try:
         # Texts sort as their UTF-8 does.
         for name in sorted(row):
@@ -120,59 +128,21 @@ def plain_example(
                 continue
             if type(name) is not str or (types is not None and types[name] is not kind):
                 return None
-            if kind is int or kind is bool:
-                if not -(2**63) <= value < 2**63:
-                    return None
-                payload = varint(int(value) & _WORD)
-                parts.append(_prefix(name, Kind.INT64, len(payload)))
-            elif kind is float:
-                payload = _FLOAT(value)
-                parts.append(_prefix(name, Kind.FLOAT, 4))
-            elif kind is str or kind is bytes:
-                payload = value.encode() if kind is str else value
-                parts.append(_entry(name, Kind.BYTES).prefix(len(payload)))
-            elif (kind is list or kind is tuple) and (listed := _listed(name, value)):
-                prefix, payload = listed
-                parts.append(prefix)
+            if kind is list or kind is tuple:
+                (kind,) = {*map(type, value)}
             else:
-                return None
-            parts.append(payload)
-    except (TypeError, UnicodeEncodeError, OverflowError):
+                value = (value,)
+            if kind is float:
+                # protobuf makes an infinity of a value that is beyond float32.
+                struct.pack(f"<{len(value)}f", *value)
+            elif kind is str:
+                value = [text.encode() for text in value]
+            elif kind is bool:
+                value = [int(item) for item in value]
+            entry = features.add()
+            entry.key = name
+            getattr(entry.value, _LISTS[kind]).value.extend(value)
+        data: bytes = example.SerializeToString()
+    except (TypeError, ValueError, KeyError, OverflowError, EncodeError):
         return None
-    body = b"".join(parts)
-    example = b"\x0a" + varint(len(body)) + body
-    return example if len(example) <= MAX_EXAMPLE_BYTES else None
-
-
-def _listed(name: str, values: Sequence[Any]) -> tuple[bytes, bytes] | None:
-    """Returns the prefix and the payload of a list; None for mixed and other types.
-
-    Raises:
-      OverflowError, UnicodeEncodeError: a value does not fit.
-    """
-    kinds = set(map(type, values))
-    if kinds == {int} or kinds == {bool}:
-        if min(values) < -(2**63) or max(values) >= 2**63:
-            return None
-        payload = b"".join([varint(int(value) & _WORD) for value in values])
-        entry = _entry(name, Kind.INT64, Form.PACKED)
-    elif kinds == {float}:
-        payload = struct.pack(f"<{len(values)}f", *values)
-        entry = _entry(name, Kind.FLOAT, Form.PACKED)
-    elif kinds == {str} or kinds == {bytes}:
-        texts = [value.encode() for value in values] if kinds == {str} else values
-        payload = b"".join([b"\x0a" + varint(len(text)) + text for text in texts])
-        entry = _entry(name, Kind.BYTES, Form.REPEATED)
-    else:
-        return None
-    return entry.prefix(len(payload)), payload
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _entry(name: str, kind: Kind, form: Form = Form.SINGLE) -> Entry:
-    return Entry(name, kind, form)
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _prefix(name: str, kind: Kind, size: int) -> bytes:
-    return _entry(name, kind).prefix(size)
+    return data if len(data) <= MAX_EXAMPLE_BYTES else None

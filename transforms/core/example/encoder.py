@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, bytes_of
-from transforms.core.example.records import FloatColumns, Records, Step, steps_of
+from transforms.core.example.records import FloatColumns, Records, steps_of
 from transforms.core.example.varint import MAX_VARINT_BYTES, Varints, varint
 from transforms.core.example.views import DataBuffers, join
 from transforms.core.tfrecord.frame import (
@@ -130,7 +130,7 @@ class ExampleEncoder:
             self._row_bytes += size + MAX_VARINT_BYTES
         # Columns that have had missing values.
         self._lacking: set[int] = set()
-        self._steps = self._new_steps()
+        self._steps = steps_of(self._columns, schema)
         # Once, because `Schema.types` builds a new list at each access.
         types = schema.types
         self._varying = [
@@ -145,14 +145,6 @@ class ExampleEncoder:
     def schema(self) -> pa.Schema:
         """The columns that batches must have."""
         return self._schema
-
-    def _new_steps(self) -> list[Step | FloatColumns]:
-        """Returns what adds the entries of all columns, in their order."""
-        return steps_of(
-            self._columns,
-            self._schema,
-            lacking=self._lacking,
-        )
 
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns n serialised Examples for the n rows of a batch.
@@ -269,7 +261,9 @@ class ExampleEncoder:
             if isinstance(step, FloatColumns):
                 if not step.add(chunk, record):
                     self._lacking.update(_lacking(chunk))
-                    self._steps = self._new_steps()
+                    self._steps = steps_of(
+                        self._columns, self._schema, lacking=self._lacking
+                    )
                     return self._record(chunk, first_row, around)
                 continue
             index, column = step

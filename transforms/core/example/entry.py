@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import offsets_of
 from transforms.core.example.varint import Varints, varint, varint_size
-from transforms.core.example.views import DataBuffers, Store, Words, matrix_views
+from transforms.core.example.views import DataBuffers, Store, Words, join, taken_views
 
 # Prefixes of smaller payloads are kept in a table that is indexed by size.
 _TABLE_BYTES = 1 << 13
@@ -83,7 +84,7 @@ def varint_stores(position: int, width: int, varints: Varints) -> list[Store]:
         while words is not None and done < size:
             step = 1 << (size - done).bit_length() - 1
             cells = words.view(f"<u{step}")[done // step :: 8 // step]
-            stores.append((position + done, cells))
+            stores.append((position + done, cells, 0))
             done += step
         position += 8
     return stores
@@ -137,14 +138,11 @@ class Entry:
                 count = max(256, 1 << largest.bit_length())
                 table = self._new_table(np.arange(count, dtype=np.int64))
                 self._table = table
-            rows = sizes
+            views, widths = taken_views(table.views, sizes), table.sizes.take(sizes)
         else:
-            distinct, rows = np.unique(sizes, return_inverse=True)
-            table = self._new_table(distinct)
-        # As complex128, the 16 bytes of a view are one element, which halves the time.
-        taken = table.views.view(np.complex128)[:, 0].take(rows)
-        views = buffers.renumbered(taken.view(np.uint64).reshape(-1, 2), table.data)
-        return views, table.sizes.take(rows)
+            table = self._new_table(sizes)
+            views, widths = table.views, table.sizes
+        return buffers.renumbered(views, table.data), widths
 
     def _has_inner(self, size: int) -> bool:
         return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
@@ -178,39 +176,27 @@ class Entry:
         return PrefixLayout(template, fields if shape[3] else fields[:3])
 
     def _new_table(self, sizes: npt.NDArray[np.int64]) -> "_Table":
-        """Returns the prefixes of distinct sizes in ascending order."""
-        count = len(sizes)
-        views = np.empty((count, 2), np.uint64)
-        widths = np.empty(count, np.int64)
-        data = bytearray()
-        start = 0
-        while start < count:
-            first = int(sizes[start])
-            low, stop = start, count
-            while low + 1 < stop:
-                middle = (low + stop) // 2
-                same = self._shape(int(sizes[middle])) == self._shape(first)
-                low, stop = (middle, stop) if same else (low, middle)
-            layout = self._new_layout(first, int(sizes[stop - 1]))
-            assert layout is not None  # one shape from end to end
-            width = len(layout.template)
-            rows = np.frombuffer(bytearray(layout.template) * (stop - start), np.uint8)
-            rows = rows.reshape(-1, width)
-            for field in layout.fields:
-                words = (sizes[start:stop] + field.delta).view(np.uint64)
-                for at, cells in varint_stores(
-                    field.position, field.width, Varints.of(words)
-                ):
-                    step = cells.dtype.itemsize
-                    rows[:, at : at + step] = (
-                        np.ascontiguousarray(cells).view(np.uint8).reshape(-1, step)
-                    )
-            views[start:stop] = matrix_views(rows, 0)
-            views[start:stop, 1] += np.uint64(len(data) << 32) * np.uint64(width > 12)
-            widths[start:stop] = width
-            data += rows.tobytes()
-            start = stop
-        return _Table(views, widths, pa.py_buffer(bytes(data)))
+        """Returns the prefixes of n sizes."""
+        heads: list[Words] = []
+        buffers, around = DataBuffers(), sizes
+        key = buffers.views_of(pa.array([self._key]))
+        for tag in (b"\x0a", self._kind, b"\x12", b"\x0a"):
+            head = Varints.of(around.view(np.uint64)).tagged(tag)
+            views, widths = head.views(), head.sizes
+            if not heads and self._form is not Form.SINGLE:
+                present = (sizes > 0) & (self._form is Form.PACKED)
+                views, widths = views * present[:, None], widths * present
+            around = around + widths
+            heads.insert(0, views)
+            if len(heads) == 3:
+                around = around + len(self._key)
+                heads.insert(0, np.broadcast_to(key, views.shape))
+        joined = join(np.stack(heads, axis=1), buffers)
+        bounds = offsets_of(joined)[:: len(heads)]
+        data = joined.buffers()[2]
+        whole = [None, pa.py_buffer(bounds.copy()), data]
+        prefixes = pa.Array.from_buffers(pa.large_binary(), len(sizes), whole)
+        return _Table(DataBuffers().views_of(prefixes), np.diff(bounds), data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ class _Piece:
         if not isinstance(self.part, Run):
             return self.width + _REGISTER_BYTES
         stored = sum(
-            cells.itemsize * (cells.size // len(cells)) for _, cells in self.part.stores
+            cells.itemsize * (cells.size // len(cells))
+            for _, cells, _ in self.part.stores
         )
         return stored if self.is_behind else stored + _REGISTER_BYTES
 
@@ -144,8 +145,8 @@ def _pays(pieces: Sequence[_Piece], rows: int) -> bool:
     if any(
         piece.width + piece.behind > _MAX_DISTANCE
         or (not isinstance(piece.part, Run) and piece.width > INLINE_BYTES)
-        # Tables are of hundreds of values, whose look-ups cost more than a call.
-        or (isinstance(piece.part, Run) and piece.part.tables)
+        # Spread values are hundreds, whose look-ups cost more than a call.
+        or (isinstance(piece.part, Run) and any(s[2] for s in piece.part.stores))
         for piece in pieces
     ):
         return False
@@ -162,7 +163,7 @@ def _of_run(run: Run, end: int) -> _Registers:
     """
     constant = bytearray(run.template)
     columns: list[tuple[int, _Bytes]] = []
-    for at, cells in run.stores:
+    for at, cells, _ in run.stores:
         width = cells.itemsize * (cells.size // len(cells))
         constant[at : at + width] = bytes(width)
         stored = np.ascontiguousarray(cells).view(np.uint8).reshape(-1, width)

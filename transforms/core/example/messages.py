@@ -35,12 +35,17 @@ _Field = descriptor_pb2.FieldDescriptorProto
 _SHOWN = 10
 
 
-def _file() -> Any:
-    """Returns the FileDescriptorProto of all six messages."""
+def _file(*, ordered: bool) -> Any:
+    """Returns the FileDescriptorProto of all six messages.
+
+    Args:
+      ordered: entries are a list in place of a map.
+    """
     file = descriptor_pb2.FileDescriptorProto(
         name="tensorflow/core/example/example.proto",
         package="tensorflow",
-        syntax="proto3",
+        # Of proto2, an empty key is written, as that of a map is.
+        syntax="proto2" if ordered else "proto3",
     )
     for name, kind in (
         ("BytesList", _Field.TYPE_BYTES),
@@ -67,7 +72,7 @@ def _file() -> Any:
 
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
+    entry.options.map_entry = not ordered
     entry.field.add(
         name="key", number=1, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_STRING
     )
@@ -96,10 +101,10 @@ def _file() -> Any:
     return file
 
 
-def _classes() -> dict[str, Any]:
+def _classes(*, ordered: bool = False) -> dict[str, Any]:
     """Returns the message classes by their full names."""
     pool = descriptor_pool.DescriptorPool()
-    file = _file()
+    file = _file(ordered=ordered)
     pool.Add(file)
     names = [f"tensorflow.{message.name}" for message in file.message_type]
     return {
@@ -116,6 +121,10 @@ Feature: Any = _CLASSES["tensorflow.Feature"]
 BytesList: Any = _CLASSES["tensorflow.BytesList"]
 FloatList: Any = _CLASSES["tensorflow.FloatList"]
 Int64List: Any = _CLASSES["tensorflow.Int64List"]
+
+OrderedExample: Any = _classes(ordered=True)["tensorflow.Example"]
+"""The same bytes, with the entries in an order: protobuf's own ("deterministic") has
+"ab" before "a", so it is not that of the encoder."""
 
 
 def message(data: bytes) -> Any:
@@ -159,8 +168,6 @@ def _values(feature: Any) -> list[Any]:
 def replaced_ids(record: bytes, key: str, ids: Mapping[int, int]) -> bytes:
     """Returns an Example in which a feature holds other integers; all else stays.
 
-    Keys are in byte order, as the encoder writes them.
-
     Args:
       record: a serialised Example.
       key: of a feature with integers; records without it stay as they are.
@@ -169,16 +176,15 @@ def replaced_ids(record: bytes, key: str, ids: Mapping[int, int]) -> bytes:
     Raises:
       ExampleError: it is no Example.
     """
-    parsed = message(record)
-    features = parsed.features.feature
-    if key not in features:
-        return record
-    values = features[key].int64_list.value
-    changed = [ids.get(value, value) for value in values]
-    if changed == [*values]:
-        return record
-    values[:] = changed
-    out: bytes = parsed.SerializeToString(deterministic=True)
+    message(record)
+    parsed = OrderedExample.FromString(record)
+    changed = False
+    for entry in parsed.features.feature:
+        if entry.key == key:
+            values = entry.value.int64_list.value
+            changed |= any(value in ids for value in values)
+            values[:] = [ids.get(value, value) for value in values]
+    out: bytes = parsed.SerializeToString() if changed else record
     return out
 
 

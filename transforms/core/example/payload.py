@@ -31,7 +31,7 @@ from transforms.core.arrays import (
 )
 from transforms.core.example.entry import Entry, Form, Kind, varint_stores
 from transforms.core.example.varint import Varints
-from transforms.core.example.views import DataBuffers, Store, Words, join
+from transforms.core.example.views import DataBuffers, Store, Words, join, taken_views
 from transforms.errors import EncodingError
 
 # Arrow's views and TensorFlow's protobuf both count in int32; the margin is for the
@@ -53,7 +53,7 @@ class Payload:
       largest: size of the largest.
       sizes: int64 array of n, `smallest` where absent; None where all are equal.
       present: bool array of n; None where every row has a value.
-      stores: (offset, array of n elements) pairs that make up the payload.
+      stores: the values that make up the payload.
       views: the payloads as a uint64 array (n, 2); used where `stores` is None.
       constant: the bytes of every payload, where they are the same; `stores` is empty.
     """
@@ -132,8 +132,7 @@ class Column:
             _check_size(int(np.max(sizes, where=seen, initial=0)), place)
             return _from_views(buffers.views_of(array), sizes, present)
         if self.kind is Kind.FLOAT:
-            floats = _floats(array, present, place)
-            stores: list[Store] = [(0, floats)]
+            stores: list[Store] = [(0, _floats(array, present, place), 0)]
             return Payload(4, 4, None, present, stores, None)
         varints = Varints.of(_integers(array, present, place))
         if isinstance(varints.sizes, int):
@@ -166,8 +165,8 @@ class Column:
             each = len(floats) // len(array)
             uniform = present is None and bool((np.diff(starts) == each).all())
             if uniform and 0 < each * 4 <= _MAX_STORED_BYTES:
-                cells = floats.reshape(len(array), each)
-                return Payload(each * 4, each * 4, None, None, [(0, cells)], None)
+                stores: list[Store] = [(0, floats.reshape(len(array), each), 0)]
+                return Payload(each * 4, each * 4, None, None, stores, None)
             starts = starts * 4
             data = pa.py_buffer(floats)
         elif not len(values):
@@ -231,9 +230,8 @@ def _of_dictionary(
     _check_size(
         int(np.max(each, where=True if present is None else present, initial=0)), place
     )
-    # As complex128, the 16 bytes of a view are one element, which halves the time.
-    views = buffers.views_of(values).view(np.complex128)[:, 0].take(numbers)
-    return _from_views(views.view(np.uint64).reshape(-1, 2), each, present)
+    views = taken_views(buffers.views_of(values), numbers)
+    return _from_views(views, each, present)
 
 
 def _check_size(size: int, place: _Place) -> None:
@@ -323,12 +321,9 @@ def _repeated_bytes(
     """Returns byte offsets of n rows, and `0a size value` of all values."""
     sizes = np.diff(offsets_of(values))
     _check_size(int(sizes.sum()) if len(starts) == 2 else 0, place)
-    heads = Varints.of(sizes.view(np.uint64))
-    # The head of a value is the tag 0a and its size: varints, shifted by one byte.
-    low = heads.low << np.uint64(8) | np.uint64(0x0A)
     buffers = DataBuffers()
     views = np.empty((len(values), 2, 2), np.uint64)
-    views[:, 0] = Varints(heads.sizes + 1, low, None).views()
+    views[:, 0] = Varints.of(sizes.view(np.uint64)).tagged(b"\x0a").views()
     views[:, 1] = buffers.views_of(values)
     return _joined_rows(views, buffers, starts)
 

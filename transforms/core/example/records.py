@@ -11,6 +11,7 @@ table takes. A column costs a fraction of a microsecond a chunk so, and some thi
 itself.
 """
 
+import itertools
 from collections.abc import Collection, Sequence
 
 import google_crc32c
@@ -28,7 +29,6 @@ from transforms.core.example.views import (
     Mask,
     Run,
     Store,
-    Table,
     Words,
     join,
     matrix_views,
@@ -72,7 +72,7 @@ class Records:
         sizes = payload.smallest if payload.sizes is None else payload.sizes
         layout = entry.layout(payload.smallest, payload.largest)
         if layout is not None:
-            _store_layout(self._open_run(present), layout, payload.sizes)
+            _store_layout(self._open_run(present), layout, sizes)
             self._count(len(layout.template) + sizes, present)
         else:
             assert payload.sizes is not None  # one size always has one layout
@@ -80,18 +80,14 @@ class Records:
             self._append(views, present)
             self._count(widths + sizes, present)
         if payload.stores is not None:
-            run = self._open_run(present)
-            position = len(run.template)
-            run.stores += [(position + at, cells) for at, cells in payload.stores]
-            run.template += payload.constant or bytes(payload.smallest)
+            template = payload.constant or bytes(payload.smallest)
+            self._open_run(present).append(template, payload.stores)
         elif payload.views is not None:
             self._append(payload.views, present)
 
-    def add_table(self, template: bytes, table: Table) -> None:
+    def add_fixed(self, template: bytes, stores: Sequence[Store]) -> None:
         """Adds neighbouring entries that every record has, of one size in all."""
-        run = self._open_run(None)
-        run.tables.append(table.moved(len(run.template)))
-        run.template += template
+        self._open_run(None).append(template, stores)
         self._fixed += len(template)
 
     def surround(self, *, framed: bool) -> None:
@@ -103,22 +99,18 @@ class Records:
             template = bytearray(b"\x0a") + bytes(tags.sizes)
             self._prepend(template, varint_stores(1, tags.sizes, tags))
         else:
-            low = tags.low << np.uint64(8) | np.uint64(0x0A)
-            self._parts.insert(0, Varints(tags.sizes + 1, low, None).views())
+            self._parts.insert(0, tags.tagged(b"\x0a").views())
         if framed:
             self._frame(sizes + tags.sizes + 1)
 
     def _frame(self, lengths: Sizes) -> None:
         """Puts the frame around records of n lengths, or one that all have."""
         crcs = record_crcs(self._parts, self._rows)
-        header: list[Store] = [(0, lengths.astype("<u8")), (8, length_crcs(lengths))]
+        header = (0, lengths.astype("<u8"), 0), (8, length_crcs(lengths), 0)
         self._prepend(bytearray(HEADER_BYTES), header)
-        last = self._open_run(None)
-        if crcs is None:
-            self._needs_footers = True
-        else:
-            last.stores.append((len(last.template), mask_all(crcs)))
-        last.template += bytes(FOOTER_BYTES)
+        self._needs_footers = crcs is None
+        footer = [] if crcs is None else [(0, mask_all(crcs), 0)]
+        self._open_run(None).append(bytes(FOOTER_BYTES), footer)
 
     def finish(self) -> tuple[pa.Buffer, Sizes]:
         """Returns the bytes of the records and their n + 1 offsets."""
@@ -170,20 +162,19 @@ class Records:
             views *= present[:, None]
         self._parts.append(views)
 
-    def _prepend(self, template: bytearray, stores: list[Store]) -> None:
+    def _prepend(self, template: bytearray, stores: Sequence[Store]) -> None:
         """Puts bytes before all parts; a single element is the same in every record."""
-        first = self._parts[0] if self._parts else None
-        if not isinstance(first, Run) or first.present is not None:
-            first = Run()
-            self._parts.insert(0, first)
-        moved = [(at + len(template), cells) for at, cells in first.stores]
-        for at, cells in stores:
+        for at, cells, _ in stores:
             if len(cells) < self._rows:
                 template[at : at + cells.itemsize] = cells.tobytes()
         kept = [store for store in stores if len(store[1]) == self._rows]
-        first.tables = [table.moved(len(template)) for table in first.tables]
-        first.template = template + first.template
-        first.stores = kept + moved
+        run = Run(None, template, kept)
+        first = self._parts[0] if self._parts else None
+        if isinstance(first, Run) and first.present is None:
+            run.append(first.template, first.stores)
+            self._parts[0] = run
+        else:
+            self._parts.insert(0, run)
 
     def _count(self, sizes: Sizes | int, present: Mask | None) -> None:
         if present is not None:
@@ -196,15 +187,13 @@ class Records:
             self._varying = self._varying + sizes
 
 
-def _store_layout(run: Run, layout: PrefixLayout, sizes: Sizes | None) -> None:
+def _store_layout(run: Run, layout: PrefixLayout, sizes: Sizes | int) -> None:
     """Appends a prefix to a run, with the varints that count the payload in it."""
-    start = len(run.template)
-    run.template += layout.template
-    if sizes is None:
-        return
+    stores: list[Store] = []
     for field in layout.fields:
-        counts = Varints.of((sizes + field.delta).view(np.uint64))
-        run.stores += varint_stores(start + field.position, field.width, counts)
+        counts = Varints.of(np.asarray(sizes + field.delta).view(np.uint64))
+        stores += varint_stores(field.position, field.width, counts)
+    run.append(layout.template, stores)
 
 
 def _write_footers(data: pa.Buffer, offsets: Sizes) -> None:
@@ -250,22 +239,22 @@ class FloatColumns:
             positions.append(len(template))
             template += bytes(_VALUE_BYTES)
         self._template = bytes(template)
-        self._spans = _spans(np.array(positions))
-
-    def __len__(self) -> int:
-        """The number k of columns."""
-        return len(self._indices)
+        self._spans = _spans(positions)
 
     def add(self, chunk: pa.RecordBatch, record: Records) -> bool:
         """Adds the entries to all records; false if a value is missing."""
         columns = chunk.select(self._indices)
         try:
-            cells = columns.to_tensor(row_major=True)
+            cells = columns.to_tensor(row_major=True).to_numpy()
         except pa.ArrowTypeError:
             # "Can only convert a RecordBatch with no nulls": Arrow looks for them in
             # less time than the number of nulls of each column takes.
             return False
-        record.add_table(self._template, Table(self._spans, cells.to_numpy()))
+        stores = [
+            (position, cells[:, first:stop], step)
+            for position, first, stop, step in self._spans
+        ]
+        record.add_fixed(self._template, stores)
         return True
 
 
@@ -284,35 +273,27 @@ def steps_of(
     """
     types = schema.types
     out: list[Step | FloatColumns] = []
-    run: list[Step] = []
 
-    def end_run() -> None:
-        out.extend([FloatColumns(run)] if len(run) >= _LEAST_COLUMNS else run)
-        run.clear()
+    def is_table_column(step: Step) -> bool:
+        return types[step[0]] == pa.float32() and step[0] not in lacking
 
-    for index, column in columns:
-        if types[index] == pa.float32() and index not in lacking:
-            run.append((index, column))
-        else:
-            end_run()
-            out.append((index, column))
-    end_run()
+    for together, steps in itertools.groupby(columns, is_table_column):
+        run = [*steps]
+        long = together and len(run) >= _LEAST_COLUMNS
+        out += [FloatColumns(run)] if long else run
     return out
 
 
-def _spans(positions: npt.NDArray[np.int64]) -> tuple[tuple[int, int, int], ...]:
-    """Returns ascending positions as spans of even distances; see `Table`."""
-    spans = []
-    start = 0
-    steps = np.diff(positions)
-    changes = [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    for change in changes:
-        # The position at a change ends one span; the next begins behind it.
-        if change < start:
-            continue
-        step = int(steps[start]) if start < len(steps) else _VALUE_BYTES
-        spans.append((int(positions[start]), change - start + 1, step))
-        start = change + 1
-    if start < len(positions):
-        spans.append((int(positions[start]), 1, _VALUE_BYTES))
-    return tuple(spans)
+def _spans(positions: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """Returns ascending positions as spans of even distances.
+
+    A span is its first position, which of the positions are in it (first and stop),
+    and their distance.
+    """
+    spans, start = [], 0
+    steps = [*np.diff(positions).tolist(), 0]
+    for stop, step in enumerate(steps, 1):
+        if step != steps[start] or not step:
+            spans.append((positions[start], start, stop, steps[start]))
+            start = stop
+    return spans

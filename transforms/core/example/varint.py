@@ -98,6 +98,11 @@ class Varints:
         high += (high & np.uint64(0x80)) << np.uint64(1)
         return cls(sizes, low, high)
 
+    def tagged(self, tag: bytes) -> "Varints":
+        """Returns the varints with a byte before each; they have seven at most."""
+        low = self.low << np.uint64(8) | np.uint64(tag[0])
+        return Varints(self.sizes + 1, low, None)
+
     def views(self) -> Words:
         """Returns n Arrow binary views, all inline, as a uint64 array (n, 2).
 

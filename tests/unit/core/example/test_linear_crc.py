@@ -36,7 +36,7 @@ def run_of(
 ) -> Run:
     """Returns a run with columns at positions."""
     mask = None if present is None else np.array(present)
-    return Run(mask, bytearray(template), stores)
+    return Run(mask, bytearray(template), [(*each, 0) for each in stores])
 
 
 def rows_of(run: Run, rows: int) -> list[bytes]:
