@@ -19,7 +19,7 @@ LIBRARY = {
     "transforms.core.example": "errors core core.tfrecord",
     "transforms.core.image": "errors core",
     "transforms.core.rows": "errors core core.example core.image",
-    "transforms.core.infer": "errors core core.rows",
+    "transforms.core.infer": "errors core core.image core.rows",
     "transforms.core.placing": "errors core core.rows",
     "transforms.formats": (
         "errors storage core core.image core.rows core.placing core.tfrecord"

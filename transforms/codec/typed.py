@@ -21,7 +21,7 @@ from transforms.core.rows.common_type import plain
 from transforms.core.rows.python_kinds import OddValueError, plain_values, python_value
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.rows.tensors import PROTO
-from transforms.core.rows.values import TAKEN, fitted_column, misfit
+from transforms.core.rows.values import TAKEN, filling_of, fitted_column, misfit
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
@@ -34,7 +34,7 @@ def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
     """
     columns = {}
     for each in coding.features:
-        values = _filled([row.get(each.feature.name) for row in rows], each)
+        values = [row.get(each.feature.name) for row in rows]
         if each.ids is not None:
             values = _numbered(values, each)
         try:
@@ -46,8 +46,7 @@ def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
             index = next(i for i, v in enumerate(values) if v is not None)
             why = OddValueError("a single value is needed", index)
             raise RowError(misfit(values, each.given, why), index)
-        _check_limits(column, each)
-        columns[each.feature.name] = column
+        columns[each.feature.name] = _completed(column, each)
     return _records(columns, coding, len(rows))
 
 
@@ -65,31 +64,24 @@ def _records(
     return encode_examples(pa.record_batch(record_columns(rows, features)))
 
 
-def _filled(values: list[Any], each: CodingFeature) -> list[Any]:
-    """Returns values with those that are missing filled in, as the feature says."""
-    fill = _fill_of(each)
-    if fill is None and each.feature.missing is not Missing.REJECT:
-        return values
-    values = plain_values(values)
-    if fill is not None:
-        return [fill if value is None else value for value in values]
-    index = next((i for i, value in enumerate(values) if value is None), None)
-    if index is not None:
-        raise RowError(
-            f"feature {each.feature.name!r} must have a value; it has none", index
-        )
-    return values
-
-
-def _fill_of(each: CodingFeature) -> Any:
-    """Returns what a missing value becomes; None for nothing."""
+def _completed(column: pa.Array, each: CodingFeature) -> pa.Array:
+    """Returns a column with missing values filled in; refuses what is beyond limits."""
     feature = each.feature
     fill: Any = feature.constant
     if fill is None and feature.missing is Missing.FILL:
         fill = feature.fill
-    if fill is None or not feature.is_list:
-        return fill
-    return [fill] * (feature.values_each or 1)
+    if column.null_count and fill is not None:
+        if each.ids is not None:
+            (fill,) = _numbered([fill], each)
+        places = pa.array(np.zeros(len(column), np.int64))
+        column = pc.coalesce(column, filling_of(fill, feature).take(places))
+    elif column.null_count and feature.missing is Missing.REJECT:
+        raise RowError(
+            f"feature {feature.name!r} must have a value; it has none",
+            int(np.argmax(numpy_mask(column.is_null()))),
+        )
+    _check_limits(column, each)
+    return column
 
 
 def _numbered(values: list[Any], each: CodingFeature) -> list[Any]:
@@ -199,19 +191,7 @@ def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
                 index,
             )
         values = found.values
-    fill = _fill_of(each)
-    if values.null_count and fill is not None:
-        given = [fill] if each.ids is None else _numbered([fill], each)
-        filling = fitted_column(given, each.feature)
-        places = pa.array(np.zeros(len(values), np.int64))
-        values = pc.coalesce(values, filling.take(places))
-    if values.null_count and each.feature.missing is Missing.REJECT:
-        raise RowError(
-            f"feature {each.feature.name!r} must have a value; it has none",
-            int(np.argmax(numpy_mask(values.is_null()))),
-        )
-    _check_limits(values, each)
-    return values
+    return _completed(values, each)
 
 
 _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (

@@ -179,6 +179,18 @@ def name_format(data: bytes) -> str:
     return found.name if found else ""
 
 
+def is_image_start(head: bytes, size: int) -> bool:
+    """Whether bytes are the first ones of an image file of this size.
+
+    Many texts start with BMP's two letters, so the size after them must be right, too.
+    PPM has nothing else to tell it from a text.
+    """
+    name = name_format(head)
+    if name == "bmp":
+        return int.from_bytes(head[2:6], "little") in (0, size)
+    return name not in ("", "pnm")
+
+
 def contradicts_suffix(name: str, format: str) -> bool:
     """Whether a file's suffix is that of another format (`ImageNote.SUFFIX`).
 

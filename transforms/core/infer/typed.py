@@ -48,6 +48,7 @@ from transforms.core.arrays import (
     raw_values,
     values_and_rows,
 )
+from transforms.core.image.formats import is_image_start
 from transforms.core.infer.evidence import (
     EXAMPLE_ITEMS,
     EXAMPLES,
@@ -78,25 +79,6 @@ Column: TypeAlias = pa.Array | pa.ChunkedArray
 Doubles = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-_SIGNATURES: tuple[tuple[int, bytes], ...] = (
-    (0, b"\xff\xd8\xff"),  # JPEG
-    (0, b"\x89PNG\r\n\x1a\n"),
-    (0, b"GIF87a"),
-    (0, b"GIF89a"),
-    (8, b"WEBP"),  # after RIFF and a size
-    (0, b"II*\x00"),  # TIFF
-    (0, b"MM\x00*"),
-    (0, b"\x00\x00\x00\x0cjP  "),  # JPEG 2000
-    (0, b"\xff\x4f\xff\x51"),
-    (4, b"ftypavif"),
-    (4, b"ftypheic"),
-    (4, b"ftypheix"),
-    (4, b"ftypmif1"),
-)
-"""(position, bytes): each file of these formats has one of them."""
-
-# Many texts start with BMP's two letters: the file size after them must be right, too.
-_BMP = b"BM"
 _HEAD_BYTES = 16
 # Values that are looked at for images and examples: each may be an image of megabytes.
 _LOOKED_AT = 256
@@ -266,7 +248,7 @@ def _image_starts(column: Column) -> list[bool]:
             if data is None or not data.size:
                 continue
             head = bytes(memoryview(data)[:_HEAD_BYTES])
-            starts.append(_starts_as_image(head, data.size))
+            starts.append(is_image_start(head, data.size))
     return starts
 
 
@@ -275,16 +257,10 @@ def starts_as_image(values: pa.LargeBinaryArray) -> Mask:
     heads = pc.binary_slice(values, 0, _HEAD_BYTES)
     sizes = pc.binary_length(values)
     found = [
-        bool(head and _starts_as_image(head, size))
+        bool(head and is_image_start(head, size))
         for head, size in zip(heads.to_pylist(), sizes.to_pylist(), strict=True)
     ]
     return np.array(found, np.bool_)
-
-
-def _starts_as_image(head: bytes, size: int) -> bool:
-    if head.startswith(_BMP):
-        return int.from_bytes(head[2:6], "little") in (0, size)
-    return any(head.startswith(text, at) for at, text in _SIGNATURES)
 
 
 def _evidence(column: Column, feature: Feature) -> Evidence:

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_number, numpy_mask
 from transforms.core.reasons import Reason
-from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import (
     Column,
     Mask,
@@ -33,7 +32,7 @@ from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_tex
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
 from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Missing, row_type
-from transforms.errors import SHOWN_CHARS, EncodingError, bounded
+from transforms.errors import EncodingError
 
 Ints = npt.NDArray[np.int64]
 
@@ -132,16 +131,14 @@ def _filled(cells: Column, item: Feature) -> Column:
     """Returns the items of lists; those that are missing get the value of `fill`."""
     if item.missing is not Missing.FILL or not cells.values.null_count:
         return cells
+    # Values are checked by their Python types first, and then cast here.
+    from transforms.core.rows.values import filling_of
+
     absent = cells.values.is_null()
     if cells.faults is not None:
         absent = pc.and_(absent, pa.array(cells.faults == 0))
-    filling = scalars(plain(arrow_of([item.fill])), item)
-    if filling.faults is not None:
-        raise EncodingError(
-            f"feature {item.name!r} of kind {item.kind} cannot hold what fills its "
-            f"gaps, {bounded(repr(item.fill), SHOWN_CHARS)}"
-        )
-    return Column(pc.if_else(absent, filling.values[0], cells.values), cells.faults)
+    filling = filling_of(item.fill, item)[0]
+    return Column(pc.if_else(absent, filling, cells.values), cells.faults)
 
 
 def _boxes(

@@ -28,6 +28,7 @@ from transforms.core.rows.column import (
 )
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_kinds import python_value
+from transforms.core.rows.values import filling_of
 from transforms.core.schema import (
     Feature,
     Kind,
@@ -187,14 +188,8 @@ def _filled(
 
 
 def _repeated(value: object, feature: Feature, count: int) -> pa.Array:
-    """Returns a value of the spec for every row; EncodingError where it does not fit.
-
-    Lists of a fixed size hold it this many times, others once.
-    """
-    from transforms.core.rows.values import column_of
-
-    given = [value] * (feature.values_each or 1) if feature.is_list else value
-    return column_of([given], feature).take(pa.array(np.zeros(count, np.int64)))
+    """Returns a value of the spec for every row; raises as `filling_of` does."""
+    return filling_of(value, feature).take(pa.array(np.zeros(count, np.int64)))
 
 
 def _matched(texts: str | pa.Array, pattern: str, count: int) -> pa.Array:

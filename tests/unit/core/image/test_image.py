@@ -24,7 +24,7 @@ from tests.support.drawn_images import (
 )
 from tests.support.images import check_image, fault_of
 from transforms.core.image import check as image_check
-from transforms.core.image.formats import ImageInfo, ImageNote
+from transforms.core.image.formats import ImageInfo, ImageNote, is_image_start
 from transforms.core.image.resize import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
@@ -487,3 +487,19 @@ def test_check_none_reads_dimensions_alone(jpeg: bytes) -> None:
 def test_any_bytes_give_an_answer(start: bytes, rest: bytes, check: Check) -> None:
     """Whatever the bytes are, the answer is a value and not an exception."""
     assert isinstance(check_image(start + rest, check), ImageInfo | Fault)
+
+
+@pytest.mark.parametrize(
+    ("head", "is_image"),
+    [
+        (b"MM\x00+\x00\x08", True),  # a TIFF of 64-bit offsets
+        (b"\x00\x00\x00\x18ftyphevc", True),
+        (b"....    WEBP", False),  # without RIFF before it
+        (b"P3 is a plan", False),
+        (b"BM\x0c\x00\x00\x00", False),  # of another size
+        (b"BM\x06\x00\x00\x00", True),
+    ],
+)
+def test_what_starts_as_an_image_file(head: bytes, is_image: bool) -> None:
+    """The signatures of the one table; those of two letters may be texts."""
+    assert is_image_start(head, 6) is is_image
