@@ -22,7 +22,7 @@ from beam_pipeline.planning.vocabularies import class_names, read_names
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import numpy_type
 from transforms.core.rows.tensors import DATA_TYPES, STRING
-from transforms.core.rows.values import filling_of
+from transforms.core.rows.values import column_of
 from transforms.core.schema import (
     Feature,
     InexactIntegers,
@@ -612,7 +612,8 @@ def _check_values(feature: Feature) -> None:
         if value is None:
             continue
         try:
-            filling_of(value, feature)
+            given = [value] * (feature.values_each or 1) if feature.is_list else value
+            column_of([given], feature)
         except EncodingError as error:
             raise SpecError(
                 f"Feature {feature.name!r}: {setting} must fit {feature.kind}; found "

@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_number, numpy_mask
 from transforms.core.reasons import Reason
+from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import (
     Column,
     Mask,
+    complaint,
     fault,
     first_fault,
     nothing_fits,
@@ -32,7 +34,7 @@ from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_tex
 from transforms.core.rows.tensors import STRING, tensors, tensors_of_bytes
 from transforms.core.rows.typed_cells import scalars
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Missing, row_type
-from transforms.errors import EncodingError
+from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 Ints = npt.NDArray[np.int64]
 
@@ -131,14 +133,30 @@ def _filled(cells: Column, item: Feature) -> Column:
     """Returns the items of lists; those that are missing get the value of `fill`."""
     if item.missing is not Missing.FILL or not cells.values.null_count:
         return cells
-    # Values are checked by their Python types first, and then cast here.
-    from transforms.core.rows.values import filling_of
-
     absent = cells.values.is_null()
     if cells.faults is not None:
         absent = pc.and_(absent, pa.array(cells.faults == 0))
     filling = filling_of(item.fill, item)[0]
     return Column(pc.if_else(absent, filling, cells.values), cells.faults)
+
+
+def filling_of(value: object, feature: Feature) -> pa.Array:
+    """Returns a value of a spec, for rows that lack one, as a column of one row.
+
+    Lists of a fixed size hold it this many times, others once.
+
+    Raises:
+      EncodingError: it does not fit.
+    """
+    given = [value] * (feature.values_each or 1) if feature.is_list else value
+    found = cast(arrow_of([given]), feature)
+    if found.bad is not None:
+        raise EncodingError(
+            f"feature {feature.name!r} of kind {feature.kind} cannot hold what fills "
+            f"its gaps, {bounded(repr(value), SHOWN_CHARS)}: "
+            f"{complaint(feature, found.reason_at(0))}"
+        )
+    return found.values
 
 
 def _boxes(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask, rows_with
 from transforms.core.reasons import Fault, Reason
-from transforms.core.rows.cast import cast
+from transforms.core.rows.cast import cast, filling_of
 from transforms.core.rows.column import (
     NULL_IN_LIST,
     NULL_INSIDE,
@@ -28,7 +28,6 @@ from transforms.core.rows.column import (
 )
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_kinds import python_value
-from transforms.core.rows.values import filling_of
 from transforms.core.schema import (
     Feature,
     Kind,

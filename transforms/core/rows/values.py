@@ -105,21 +105,6 @@ def column_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
         ) from error
 
 
-def filling_of(value: Any, feature: Feature) -> pa.Array:
-    """Returns a value of a spec, for rows that lack one, as a column of one row.
-
-    Lists of a fixed size hold it this many times, others once.
-
-    Raises:
-      EncodingError: it does not fit.
-    """
-    given = [value] * (feature.values_each or 1) if feature.is_list else value
-    try:
-        return fitted_column([given], feature)
-    except OddValueError as error:
-        raise EncodingError(misfit([given], feature, error)) from error
-
-
 def misfit(
     values: Sequence[Any] | Array, feature: Feature, error: OddValueError
 ) -> str:
