@@ -264,9 +264,8 @@ class _Tally:
         elif kind is Kind.INT64:
             misfits, extent = [self.words, self.large], self.int_extent
         elif kind is Kind.FLOAT:
-            misfits = [self.words, self.beyond]
-            if not self.whole:
-                extent = as_float32(extent)
+            # As they are stored, whatever was known of the column when they came.
+            misfits, extent = [self.words, self.beyond], as_float32(extent)
         examples = dict.fromkeys(text for some in misfits for text in some.first)
         return Feature(name, kind), Evidence(
             sampled=self.cells,

@@ -11,7 +11,7 @@
 | bool      | bools              | text by its rules. Never a number                |
 | text      | text, bools, dates,| bytes: UTF-8. Floats become the shortest decimal |
 |           | times, numbers     | that reads back as the same number               |
-| label     | as text            | never a float: it names no class                 |
+| label     | as text            | as text                                          |
 | bytes     | bytes, text        |                                                  |
 | timestamp | integers (counts)  | dates, timestamps, no zone is UTC; text by rules |
 | image     | inline: bytes, or the `bytes` of a struct of `bytes` and `path`; else  |
@@ -192,8 +192,6 @@ def _text(column: pa.Array, feature: Feature) -> Column | None:
     if pa.types.is_decimal(kind):
         return Column(decimal_text(column))
     if pa.types.is_floating(kind):
-        if feature.kind is Kind.LABEL:
-            return None
         # Arrow's own cast writes 10000000001 as 1.0000000001e+10.
         texts = raw_values(column).astype(str)
         return Column(pa.array(texts, pa.string(), mask=~numpy_mask(column.is_valid())))

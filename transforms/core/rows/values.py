@@ -169,11 +169,6 @@ def _lists(rows: Sequence[Any], feature: Feature) -> pa.Array:
         _check_rows(is_whole, complaint(feature, Reason.MISSING_VALUE))
     flat, counts = _flat(rows)
     starts = _starts(counts)
-    try:
-        items = _items(flat, feature)
-    except OddValueError as error:
-        index = int(np.searchsorted(starts, error.index, side="right")) - 1
-        raise OddValueError(str(error), index) from error
     present = np.array([row is not None for row in rows], np.bool_)
     sizes = np.diff(starts)[:, None]
     inner = outer = None
@@ -186,6 +181,11 @@ def _lists(rows: Sequence[Any], feature: Feature) -> pa.Array:
         sizes, bad = fitted_each(known, np.diff(starts), feature.shape)
         bad |= np.array([size is None for size in found], np.bool_)
         _check_rows(~(bad & present), wrong_shape)
+    try:
+        items = _items(flat, feature)
+    except OddValueError as error:
+        index = int(np.searchsorted(starts, error.index, side="right")) - 1
+        raise OddValueError(str(error), index) from error
     nested = Nested(items, starts, sizes, present, None, inner, outer)
     if is_tensor:
         result = tensors(nested, feature)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -131,3 +132,12 @@ def test_evidence_tells_what_was_seen() -> None:
     assert (facts.minimum, facts.maximum) == (2.5, 2.5)
     (facts,) = infer_columns({"e": pa.array([], pa.string())}).evidence
     assert facts.present == 0
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_the_extent_does_not_depend_on_the_order_of_the_cells(first: int) -> None:
+    """It is that of the numbers as float32 has them, also where all were whole before."""
+    cells = [["16777217.0", "3"], ["18446744073709551615"], ["0.1"] * 99 + ["x"]]
+    batches = [{"x": pa.array(each)} for each in (*cells[first:], *cells[:first])]
+    _, facts = texts_of_columns.infer_texts(batches)["x"]
+    assert (facts.minimum, facts.maximum) == (float(np.float32(0.1)), 2.0**64)
