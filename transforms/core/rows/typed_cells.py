@@ -185,7 +185,7 @@ def _bool(column: pa.Array, _: Feature) -> Column | None:
     return None
 
 
-def _text(column: pa.Array, feature: Feature) -> Column | None:
+def _text(column: pa.Array, _: Feature) -> Column | None:
     kind = column.type
     if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return valid_text(column)

@@ -136,7 +136,7 @@ def test_evidence_tells_what_was_seen() -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_the_extent_does_not_depend_on_the_order_of_the_cells(first: int) -> None:
-    """It is that of the numbers as float32 has them, also where all were whole before."""
+    """It is that of the numbers as float32 has them, whatever was seen before."""
     cells = [["16777217.0", "3"], ["18446744073709551615"], ["0.1"] * 99 + ["x"]]
     batches = [{"x": pa.array(each)} for each in (*cells[first:], *cells[:first])]
     _, facts = texts_of_columns.infer_texts(batches)["x"]
