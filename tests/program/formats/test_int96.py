@@ -12,6 +12,7 @@ from tests.support.outputs import manifest, rejects, rows
 from tests.support.runs import convert
 from transforms.core.example.messages import read_examples
 from transforms.formats.columnar import parquet
+from transforms.formats.columnar.parquet import ParquetReader
 from transforms.publishing import target
 
 # The stages' own code: what is tested here is not up to Beam.
@@ -124,8 +125,8 @@ def test_int96_beyond_the_sample_is_rejected(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A unit that the sample has settled does not wrap later; --infer full sees all."""
-    monkeypatch.setattr(parquet, "SAMPLE_BYTES", 64)
-    monkeypatch.setattr(parquet, "_PLACES", 1)
+    monkeypatch.setattr(ParquetReader, "sample_bytes", 64)
+    monkeypatch.setattr(parquet, "PLACES", 1)
     days = [dt.datetime(2024, 1, 1), None] * 50 + [NEVER]
     int96_file(tmp_path / "t.parquet", days, row_group_size=10)
     unit, values, found = typed(tmp_path / "t.parquet", tmp_path / "out")

@@ -225,7 +225,7 @@ def test_sample_is_spread_and_bounded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows from all of a file, about as many bytes as a sample may hold."""
-    monkeypatch.setattr(numpy_files, "SAMPLE_BYTES", 1 << 16)
+    monkeypatch.setattr(NumpyReader, "sample_bytes", 1 << 16)
     np.save(tmp_path / "a.npy", np.arange(1_000_000))
     sample = NumpyReader().plan(listed(tmp_path, ["a.npy"])).sample
     values = np.array(sample.columns["value"])

@@ -1,14 +1,19 @@
-"""Shared by the typed formats: rows as flat columns, pieces, damage.
+"""The columnar reader: what Parquet, Arrow IPC, Avro and NumPy files have in common.
+
+A format says how one file is opened: a `ColumnarFile` with types, parts and rows. How
+files are sampled together, cut into blocks and checked for lost rows is the same.
 
 Blocks of these formats count rows: `start` is the number of the first row, which
 identifies the piece in its file. `stop - start` is the number of bytes of the file that
 the piece takes, which decides how rows are spread over shards.
 """
 
+import abc
 import contextlib
 import dataclasses
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,24 +27,161 @@ from transforms.core.rows.common_type import plain
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Columns,
+    CommonColumns,
     is_plain_struct,
     wanted_fields,
 )
 from transforms.formats.table import (
     Complaint,
     InputFile,
+    Planned,
     RawRows,
+    SourceFile,
+    TableReader,
     TableSample,
     only,
+    read_in_turn,
 )
 
 # Pieces of a block, of decoded content.
 PIECE_BYTES = 16 << 20
 # Decoded content that a sample holds.
 SAMPLE_BYTES = 64 << 20
+# From this many places of a larger source.
+PLACES = 64
 
 _MAX_OFFSET = 2**31 - 1
 _Item = TypeVar("_Item")
+
+
+class Look(NamedTuple):
+    """Rows of a file for a sample.
+
+    Attributes:
+      batches: the flat columns of each place.
+      total_rows: of the file; None where that is not known.
+      stored_bytes: of the file that the rows take; 0 where `total_rows` is known.
+    """
+
+    batches: Sequence[Mapping[str, pa.Array]]
+    total_rows: int | None
+    stored_bytes: int = 0
+
+
+class ColumnarFile(abc.ABC):
+    """An open file.
+
+    Attributes:
+      types: its flat columns.
+      begin: bytes of the file before its first part.
+    """
+
+    types: Columns
+    begin: int = 0
+
+    @abc.abstractmethod
+    def look(self, budget: int, places: int) -> Look:
+        """Returns about `budget` bytes of rows, spread over so many places."""
+
+    @abc.abstractmethod
+    def parts(
+        self, file: InputFile, block_bytes: int, limit_rows: int | None
+    ) -> Iterable[tuple[int, int]] | None:
+        """Returns the rows and the end of each part of the file; see `runs_of`.
+
+        None for a file whose parts only reading it to its end would tell.
+        """
+
+    @abc.abstractmethod
+    def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
+        """Yields the rows of a block, piece by piece."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnarReader(TableReader):
+    """Files of one typed format under one schema.
+
+    Attributes:
+      null_values: see `TableReader`.
+      sample_bytes: of a sample.
+      least_sample_bytes: of each of its files.
+      by_bytes: whether `start` and `stop` of a block are bytes of the file.
+    """
+
+    content: ClassVar[Literal["none", "read", "all"]] = "read"
+    sample_bytes: ClassVar[int] = SAMPLE_BYTES
+    least_sample_bytes: ClassVar[int] = 1 << 16
+    by_bytes: ClassVar[bool] = False
+
+    null_values: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def open(
+        self, file: SourceFile, columns: Sequence[str] | None = None
+    ) -> contextlib.AbstractContextManager[ColumnarFile]:
+        """Opens a file to read these of its flat columns, or all.
+
+        Raises:
+          InputError: it is damaged, or lacks one of the columns.
+        """
+
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples rows spread evenly over the files; of streams the first."""
+        self.check_count(files)
+        common = CommonColumns()
+        looks: list[Look] = []
+        budget = max(self.sample_bytes // len(files), self.least_sample_bytes)
+        for file in read_in_turn(files):
+            with self.open(file) as content:
+                common.add(file.origin, content.types)
+                looks.append(content.look(budget, max(PLACES // len(files), 1)))
+        totals = [look.total_rows for look in looks if look.total_rows is not None]
+        sample = joined_sample(
+            common.columns,
+            [batch for look in looks for batch in look.batches],
+            total_rows=sum(totals) if len(totals) == len(looks) else None,
+            sampled_bytes=sum(look.stored_bytes for look in looks),
+        )
+        return Planned(self, sample)
+
+    def check_count(self, files: Sequence[InputFile]) -> None:
+        """Raises InputError where there are no files."""
+        if not files:
+            raise InputError(f"a sample needs a {self.title} file; there is none")
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields blocks of whole parts; a file without any is one block."""
+        with self.open(file) as content:
+            parts = content.parts(file, block_bytes, limit_rows)
+            if parts is None:
+                yield file.whole()
+                return
+            for run in runs_of(parts, content.begin, block_bytes, limit_rows):
+                start = run.start if self.by_bytes else run.first_row
+                yield file.block(
+                    start,
+                    start + run.stop - run.start,
+                    rows=run.rows,
+                    before=run.start,
+                    first_row=run.first_row,
+                )
+
+    def read(
+        self, file: SourceFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
+        rows = 0
+        with self.open(file, columns) as content:
+            for raw in content.read(block, columns):
+                rows += raw.block.rows
+                yield raw
+        if block.rows and rows != block.rows:
+            raise InputError(
+                f"{block.origin}: {block.rows} rows must follow row {block.first_row}, "
+                f"but {rows} were read. Fetch or write it again."
+            )
 
 
 class Run(NamedTuple):
@@ -50,26 +192,27 @@ class Run(NamedTuple):
     start: int
     stop: int
 
-    def block_of(self, file: InputFile) -> Block:
-        """Returns the block of a run whose `start` is to count rows."""
-        first, size = self.first_row, self.stop - self.start
-        return file.block(
-            first, first + size, rows=self.rows, before=self.start, first_row=first
-        )
-
 
 @contextlib.contextmanager
-def readable(origin: str, title: str) -> Iterator[None]:
-    """Turns what Arrow says about a damaged file into an InputError that names it."""
+def readable(
+    origin: str, title: str, others: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Turns what a library says about a damaged file into an InputError that names it.
+
+    Args:
+      origin, title: of the file and its format.
+      others: what else the library raises.
+    """
     try:
         yield
     # A damaged length may ask for more memory than there is.
-    except (pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, MemoryError, *others) as error:
         raise _damaged(origin, title, error) from error
     except OSError as error:
-        if error.errno is not None:
+        # Errors of the system have a number; without one the error is the library's,
+        # and this one is of a place before the file.
+        if error.errno not in (None, errno.EINVAL):
             raise
-        # Errors of the system have a number; without one the error is Arrow's.
         raise _damaged(origin, title, error) from error
 
 
@@ -210,7 +353,7 @@ def joined_sample(
       parts: the flat columns of each place.
       total_rows: see `TableSample`.
       sampled_bytes: likewise.
-      complete: likewise; None for a sample of `total_rows` rows.
+      complete: likewise; None for all of `total_rows`.
       unread: rows that cannot be read, beside those with such texts.
     """
     readable_parts = [_decodable(part) for part in parts]
@@ -234,7 +377,7 @@ def joined_sample(
         unread=unread,
         sampled_bytes=sampled_bytes,
         total_rows=total_rows,
-        complete=sum(counts) == total_rows if complete is None else complete,
+        complete=(sum(counts) + unread == total_rows if complete is None else complete),
     )
 
 

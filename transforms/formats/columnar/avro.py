@@ -24,7 +24,7 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,26 +32,18 @@ import pyarrow as pa
 from transforms.core.model import Block
 from transforms.errors import InputError, UsageError, bounded
 from transforms.formats.columnar.arrow_batches import (
+    ColumnarFile,
+    ColumnarReader,
+    Look,
     flat_columns,
     grouped,
-    joined_sample,
     raw_rows,
     readable,
-    runs_of,
 )
-from transforms.formats.columnar.arrow_types import CommonColumns, flat_types
+from transforms.formats.columnar.arrow_types import flat_types
 from transforms.formats.columnar.avro_schema import MAX_BLOCK_BYTES, row_type
-from transforms.formats.table import (
-    InputFile,
-    Planned,
-    RawRows,
-    SourceFile,
-    TableReader,
-)
+from transforms.formats.table import InputFile, RawRows, SourceFile
 
-_TITLE = "Avro"
-_SAMPLE_BYTES = 16 << 20
-_PLACES = 64
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _MAX_HEADER_BYTES = 16 << 20
@@ -63,98 +55,23 @@ _FAULTS = (EOFError, IndexError, ValueError, OverflowError, TypeError, MemoryErr
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AvroReader(TableReader):
-    """Avro files with the same columns; each has a schema of its own.
+class AvroReader(ColumnarReader):
+    """Avro files with the same columns; each has a schema of its own."""
 
-    Attributes:
-      null_values: see `TableReader`.
-    """
+    title: ClassVar[str] = "Avro"
+    sample_bytes: ClassVar[int] = 16 << 20
+    by_bytes: ClassVar[bool] = True
 
-    title: ClassVar[str] = _TITLE
-    content: ClassVar[Literal["none", "read", "all"]] = "read"
-
-    null_values: tuple[str, ...] = ()
-
-    def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Samples blocks spread evenly over the files."""
-        if not files:
-            raise InputError("a sample needs at least one Avro file; found none")
-        common = CommonColumns()
-        parts: list[dict[str, pa.Array]] = []
-        sampled = 0
-        complete = True
-        for file in files:
-            with _opened(file) as avro:
-                common.add(file.origin, flat_types(avro.schema, file.origin))
-                budget = max(_SAMPLE_BYTES // len(files), 1 << 16)
-                found = avro.some(budget, max(_PLACES // len(files), 1))
-                parts += [flat_columns(batch) for batch in found.batches]
-                sampled += found.stored_bytes
-                complete &= found.complete
-        sample = joined_sample(
-            common.columns,
-            parts,
-            total_rows=None,
-            sampled_bytes=sampled,
-            complete=complete,
-        )
-        if complete:
-            rows = sample.rows + sample.unread
-            sample = dataclasses.replace(sample, total_rows=rows)
-        return Planned(self, sample)
-
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields runs of the file's blocks, of `block_bytes` or more."""
-        with _opened(file) as avro:
-            frames = avro.frames(avro.start, avro.size)
-            parts = ((frame.rows, frame.stop) for frame in frames)
-            for run in runs_of(parts, avro.start, block_bytes, limit_rows):
-                yield file.block(
-                    run.start,
-                    run.stop,
-                    rows=run.rows,
-                    before=run.start,
-                    first_row=run.first_row,
-                )
-
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the rows of a block in pieces of about 4 MiB, once unpacked."""
-        left = block.rows
-        first = block.first_row
-        with _opened(file) as avro:
-            for frame in avro.pieces(block.start, block.stop):
-                batch = avro.decoded(frame).slice(0, left)
-                left -= batch.num_rows
-                piece = dataclasses.replace(
-                    block,
-                    start=frame.start,
-                    stop=frame.stop,
-                    first_row=first,
-                    rows=batch.num_rows,
-                    position=block.position + frame.start - block.start,
-                )
-                first += batch.num_rows
-                yield raw_rows(piece, flat_columns(batch, columns), columns)
-                if not left:
-                    return
-        raise InputError(
-            f"{block.origin}: {block.rows} rows must follow row {block.first_row}, but "
-            f"{block.rows - left} were found. Fetch or write it again."
-        )
+    @contextlib.contextmanager
+    def open(
+        self, file: SourceFile, columns: Sequence[str] | None = None
+    ) -> Iterator[ColumnarFile]:
+        """Opens a file, and reads its header."""
+        with readable(file.origin, self.title), file.open() as stream:
+            yield _AvroFile(stream, file.origin)
 
 
-@contextlib.contextmanager
-def _opened(file: SourceFile) -> Iterator["AvroFile"]:
-    with readable(file.origin, _TITLE), file.open() as stream:
-        yield AvroFile(stream, file.origin)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     """One block of a file, or several that follow each other.
 
     Attributes:
@@ -169,33 +86,19 @@ class _Frame:
     data: bytes = b""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Some:
-    """Rows of a file, and of how many of its bytes; `complete` for all of them."""
-
-    batches: list[pa.RecordBatch]
-    stored_bytes: int
-    complete: bool
-
-
-class AvroFile:
-    """An open file, whose header is read.
-
-    Attributes:
-      schema: of the rows, nested as in the file.
-      start, size: where its blocks start, and where they end.
-    """
+class _AvroFile(ColumnarFile):
+    """An open file, whose header is read."""
 
     def __init__(self, stream: BinaryIO, origin: str) -> None:
         self._stream = stream
         self._origin = origin
-        self.size = stream.seek(0, os.SEEK_END)
+        self._size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         if (found := stream.read(len(_MAGIC))) != _MAGIC:
             raise self._damaged(f"it must start with 'Obj' and 1; found {found!r}")
         metadata = self._metadata()
         self._sync = self._exactly(_SYNC_BYTES, "the sync marker")
-        self.start = stream.tell()
+        self.begin = stream.tell()
         codec = metadata.get("avro.codec", b"null").decode("ascii", "replace")
         if codec not in _UNPACKED:
             raise self._damaged(
@@ -204,10 +107,64 @@ class AvroFile:
         self._unpacked = _UNPACKED[codec]
         self._codec = codec
         self._rows = row_type(metadata.get("avro.schema", b""), origin)
-        self.schema = pa.schema(list(self._rows.type))
+        self._schema = pa.schema(list(self._rows.type))
+        self.types = flat_types(self._schema, origin)
         self._plain: Any = None
 
-    def frames(self, start: int, stop: int, *, data: bool = False) -> Iterator[_Frame]:
+    def parts(
+        self, file: InputFile, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[tuple[int, int]]:
+        """Yields the blocks of the file."""
+        for frame in self._frames(self.begin, self._size):
+            yield frame.rows, frame.stop
+
+    def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
+        """Yields the rows of a block in pieces of about 4 MiB, once unpacked."""
+        first, left = block.first_row, block.rows
+        for frame in self._pieces(block.start, block.stop):
+            batch = self._decoded(frame).slice(0, left)
+            piece = dataclasses.replace(
+                block,
+                start=frame.start,
+                stop=frame.stop,
+                first_row=first,
+                rows=batch.num_rows,
+                position=block.position + frame.start - block.start,
+            )
+            yield raw_rows(piece, flat_columns(batch, columns), columns)
+            first, left = first + batch.num_rows, left - batch.num_rows
+            if not left:
+                return
+
+    def look(self, budget: int, places: int) -> Look:
+        """Returns rows of a small file, or of blocks behind places of a large one."""
+        stored = total = 0
+        batches = []
+        if self._size - self.begin <= budget:
+            for frame in self._pieces(self.begin, self._size):
+                batches.append(self._decoded(frame))
+                stored += frame.stop - frame.start
+                total += len(frame.data)
+                if total >= budget and frame.stop < self._size:
+                    return _look(batches, stored, complete=False)
+            return _look(batches, stored, complete=True)
+        seen = 0
+        for place in range(places):
+            at = self.begin + (self._size - self.begin) * place // places
+            begin = self._behind_sync(max(at, seen)) if place else self.begin
+            if begin >= self._size:
+                break
+            frame = next(self._frames(begin, self._size, data=True))
+            seen = frame.stop
+            batch = self._decoded(frame)
+            step = max(-(-len(frame.data) * places // budget), 1)
+            kept = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+            batches.append(kept)
+            size = frame.stop - frame.start
+            stored += size * kept.num_rows // max(batch.num_rows, 1)
+        return _look(batches, max(stored, 1), complete=False)
+
+    def _frames(self, start: int, stop: int, *, data: bool = False) -> Iterator[_Frame]:
         """Yields the blocks of a part of the file; with or without their rows."""
         self._stream.seek(start)
         while start < stop:
@@ -224,47 +181,16 @@ class AvroFile:
             yield _Frame(start, at, rows, self._unpack(packed, start) if data else b"")
             start = at
 
-    def pieces(self, start: int, stop: int) -> Iterator[_Frame]:
+    def _pieces(self, start: int, stop: int) -> Iterator[_Frame]:
         """Yields the rows of blocks, small ones together."""
-        frames = self.frames(start, stop, data=True)
+        frames = self._frames(start, stop, data=True)
         for group in grouped(frames, lambda frame: len(frame.data), _PIECE_BYTES):
-            if any(frame.rows for frame in group):
-                yield _joined(group)
+            rows = sum(frame.rows for frame in group)
+            if rows:
+                data = b"".join(frame.data for frame in group)
+                yield _Frame(group[0].start, group[-1].stop, rows, data)
 
-    def some(self, budget: int, places: int) -> _Some:
-        """Returns rows of about `budget` bytes, from this many places of a large file.
-
-        Args:
-          budget: of unpacked content.
-          places: to start at.
-        """
-        batches = []
-        stored = total = 0
-        if self.size - self.start <= budget:
-            for frame in self.pieces(self.start, self.size):
-                batches.append(self.decoded(frame))
-                stored += frame.stop - frame.start
-                total += len(frame.data)
-                if total >= budget and frame.stop < self.size:
-                    return _Some(batches, stored, False)
-            return _Some(batches, stored, True)
-        seen = 0
-        for place in range(places):
-            at = self.start + (self.size - self.start) * place // places
-            begin = self.start if place == 0 else self._behind_sync(max(at, seen))
-            if begin >= self.size:
-                break
-            frame = next(self.frames(begin, self.size, data=True))
-            seen = frame.stop
-            batch = self.decoded(frame)
-            step = max(-(-len(frame.data) * places // budget), 1)
-            kept = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
-            batches.append(kept)
-            size = frame.stop - frame.start
-            stored += size * kept.num_rows // max(batch.num_rows, 1)
-        return _Some(batches, max(stored, 1), False)
-
-    def decoded(self, frame: _Frame) -> pa.RecordBatch:
+    def _decoded(self, frame: _Frame) -> pa.RecordBatch:
         """Returns the rows of a frame.
 
         Raises:
@@ -276,22 +202,21 @@ class AvroFile:
                 f"the block at byte {frame.start:,} must have {frame.rows:,} rows; its "
                 f"{len(frame.data):,} bytes cannot hold them"
             )
+        if not frame.rows:
+            return pa.RecordBatch.from_pylist([], self._schema)
         library = _fastavro()
         if self._plain is None:
             rows = {"type": "array", "items": self._rows.plain}
             self._plain = library.parse_schema(rows)
-        # An array ends with an array of no items.
-        stream = io.BytesIO(b"".join((_long_bytes(frame.rows), frame.data, b"\0")))
-        if not frame.rows:
-            return pa.RecordBatch.from_pylist([], self.schema)
+        # An array is its count, its items, and an array of no items.
+        count = _long_bytes(frame.rows)
+        stream = io.BytesIO(b"".join((count, frame.data, b"\0")))
         try:
             values = library.schemaless_reader(stream, self._plain, None)
         except _FAULTS as error:
             raise self._not_rows(frame, str(error) or type(error).__name__) from error
-        if (
-            len(values) != frame.rows
-            or stream.tell() != len(frame.data) + len(_long_bytes(frame.rows)) + 1
-        ):
+        end = len(count) + len(frame.data) + 1
+        if len(values) != frame.rows or stream.tell() != end:
             raise self._not_rows(frame, "they end elsewhere than the block")
         raw = pa.array(values, self._rows.raw)
         return pa.RecordBatch.from_struct_array(self._rows.finish(raw))
@@ -334,7 +259,7 @@ class AvroFile:
             if (found := text.find(self._sync)) >= 0:
                 return self._stream.tell() - len(text) + found + _SYNC_BYTES
             tail = text[1 - _SYNC_BYTES :]
-        return self.size
+        return self._size
 
     def _unpack(self, packed: bytes, start: int) -> bytes:
         try:
@@ -351,7 +276,7 @@ class AvroFile:
         return data
 
     def _exactly(self, size: int, what: str, *, skip: bool = False) -> bytes:
-        left = self.size - self._stream.tell()
+        left = self._size - self._stream.tell()
         if not 0 <= size <= left:
             raise self._damaged(
                 f"{what} must have {size:,} bytes; {left:,} are left in the file"
@@ -384,15 +309,9 @@ def _fastavro() -> Any:
     return fastavro
 
 
-def _joined(frames: Sequence[_Frame]) -> _Frame:
-    if len(frames) == 1:
-        return frames[0]
-    return _Frame(
-        frames[0].start,
-        frames[-1].stop,
-        sum(frame.rows for frame in frames),
-        b"".join(frame.data for frame in frames),
-    )
+def _look(batches: Sequence[pa.RecordBatch], stored: int, *, complete: bool) -> Look:
+    rows = sum(batch.num_rows for batch in batches) if complete else None
+    return Look([*map(flat_columns, batches)], rows, stored)
 
 
 def _long_bytes(value: int) -> bytes:

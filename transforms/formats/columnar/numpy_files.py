@@ -10,186 +10,113 @@
 
 An array of more dimensions is a column of lists of fixed size, one inside the other.
 Memory is that of a block or a piece, except for a compressed member in Fortran order,
-which is unpacked whole. Pickles are never loaded: `object` arrays are an error.
+which is unpacked whole. Pickles are never loaded: `object` arrays are an error. Files
+are read, not mapped: a mapped file that is cut off meanwhile ends the process.
 
 Source: `numpy/lib/_format_impl.py` of NumPy 2 for the header, APPNOTE.TXT of PKWARE
 for the zip's local header.
 """
 
+import ast
 import collections
 import contextlib
 import dataclasses
-import errno
 import lzma
 import os
+import re
 import shlex
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, ClassVar, Literal
+from typing import IO, Any, BinaryIO, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from numpy.lib import format as npy
 
 from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
-    SAMPLE_BYTES,
-    joined_sample,
+    PLACES,
+    ColumnarFile,
+    ColumnarReader,
+    Look,
     piece_of,
     raw_rows,
+    readable,
 )
-from transforms.formats.columnar.arrow_types import CommonColumns
-from transforms.formats.columnar.numpy_array import StoredArray
-from transforms.formats.table import (
-    InputFile,
-    Planned,
-    RawRows,
-    SourceFile,
-    TableReader,
-)
+from transforms.formats.table import InputFile, RawRows, SourceFile
 
 # Arrays that a message names.
 _NAMED = 8
-_PLACES = 64
+_STEP_BYTES = 1 << 20
 # Of a zip's local header: two bytes each for the lengths of name and extra field.
 _LOCAL_BYTES = 30
 _LOCAL_LENGTHS = struct.Struct("<HH")
+_UNITS = ("s", "ms", "us", "ns")
+# Of each version of the .npy format: the header's length, its encoding.
+_VERSIONS = {
+    (1, 0): (struct.Struct("<H"), "latin-1"),
+    (2, 0): (struct.Struct("<I"), "latin-1"),
+    (3, 0): (struct.Struct("<I"), "utf-8"),
+}
+_HEADER_KEYS = {"descr", "fortran_order", "shape"}
+_MAX_HEADER_BYTES = 1 << 20
+# A text, which stays as it is, or the digits of a long integer.
+_LONG = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b(\d+)L\b""")
+
+# What zipfile, its codecs and the header's parser raise of a damaged file; the last one
+# also of a member that is encrypted, packed in another way, or nested too deep.
+_FAULTS = (
+    *(zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error),
+    *(EOFError, OverflowError, SyntaxError, TypeError, ValueError, RuntimeError),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class NumpyReader(TableReader):
+class NumpyReader(ColumnarReader):
     """NumPy files of the same arrays.
 
     Attributes:
       columns: of an .npz, read these arrays only; empty for all.
       value: the column's name for an .npy file without named fields.
-      null_values: see `TableReader`.
     """
 
-    title: ClassVar[str] = "NumPy"
-    content: ClassVar[Literal["none", "read", "all"]] = "read"
+    title: ClassVar[str] = "NumPy arrays"
+    # Rows are views of what is read: small files add up.
+    least_sample_bytes: ClassVar[int] = 1 << 12
 
     columns: tuple[str, ...] = ()
     value: str = "value"
-    null_values: tuple[str, ...] = ()
-
-    def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Samples rows spread evenly over the files; of compressed ones the first."""
-        if not files:
-            raise InputError("a sample needs at least one NumPy file; found none")
-        common = CommonColumns()
-        parts: list[dict[str, pa.Array]] = []
-        total = 0
-        budget = max(SAMPLE_BYTES // len(files), 1 << 12)
-        for file in files:
-            with self._opened(file) as arrays:
-                types = {
-                    name: kind for item in arrays.items for name, kind in item.columns()
-                }
-                common.add(file.origin, types)
-                total += arrays.rows
-                for first, rows in arrays.places(budget):
-                    parts.append(arrays.read(first, rows))
-        sample = joined_sample(common.columns, parts, total_rows=total)
-        return Planned(self, sample)
-
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields blocks of rows; a file with a compressed array is one block."""
-        with self._opened(file) as arrays:
-            for item in arrays.items:
-                item.check_sum()
-            total, each = arrays.rows, arrays.row_bytes
-            whole = arrays.packed
-        rows = total if limit_rows is None else min(total, limit_rows)
-        step = max(rows, 1) if whole else max(1, -(-block_bytes // max(each, 1)))
-        for first in range(0, rows, step):
-            count = min(step, rows - first)
-            low = file.size * first // total
-            high = file.size * (first + count) // total
-            yield file.block(
-                first, first + high - low, rows=count, before=low, first_row=first
-            )
-
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the rows of a block; of compressed files, in pieces of 16 MiB."""
-        with self._opened(file, columns) as arrays:
-            step = max(1, PIECE_BYTES // max(arrays.row_bytes, 1))
-            stop = block.first_row + block.rows
-            if stop > arrays.rows:
-                raise InputError(f"{block.origin} has lost rows; run again")
-            for first in range(block.first_row, stop, step):
-                rows = min(step, stop - first)
-                found = arrays.read(first, rows)
-                yield raw_rows(piece_of(block, first, rows), found, columns)
-            if stop == arrays.rows:
-                for item in arrays.items:
-                    item.finish()
 
     @contextlib.contextmanager
-    def _opened(
+    def open(
         self, file: SourceFile, columns: Sequence[str] | None = None
-    ) -> Iterator["_Arrays"]:
-        with file.open() as stream, contextlib.ExitStack() as stack:
-            try:
-                if stream.read(4) == b"PK\x03\x04":
-                    archive = stack.enter_context(zipfile.ZipFile(stream))
-                    items = _members(
-                        archive, stream, file.origin, self.columns, columns
-                    )
-                elif self.columns:
-                    raise InputError(
-                        f"{file.origin} holds one array; --columns is for the arrays "
-                        f"of an .npz. Leave it out."
-                    )
-                else:
-                    size = os.fstat(stream.fileno()).st_size
-                    items = [StoredArray(self.value, stream, file.origin, 0, size)]
-                for item in items:
-                    stack.callback(item.close)
-                yield _Arrays(items, file.origin)
-            except (
-                zipfile.BadZipFile,
-                lzma.LZMAError,
-                zlib.error,
-                struct.error,
-                TypeError,
-                MemoryError,
-                RecursionError,
-                EOFError,
-                OverflowError,
-                NotImplementedError,
-                RuntimeError,
-                ValueError,
-                SyntaxError,
-                UnicodeDecodeError,
-            ) as error:
-                # RuntimeError: a member that is encrypted.
-                raise _damaged(file.origin, error) from error
-            except OSError as error:
-                # Of bzip2, without a number; or a place before the file.
-                if error.errno not in (None, errno.EINVAL):
-                    raise
-                raise _damaged(file.origin, error) from error
+    ) -> Iterator[ColumnarFile]:
+        """Opens a file; of an .npz the arrays that columns come from."""
+        with readable(file.origin, self.title, _FAULTS), file.open() as stream:
+            if stream.read(4) == b"PK\x03\x04":
+                arrays = _members(stream, file.origin, self.columns, columns)
+            elif self.columns:
+                raise InputError(
+                    f"{file.origin} holds one array; --columns is for the arrays of an "
+                    f".npz. Leave it out."
+                )
+            else:
+                size = os.fstat(stream.fileno()).st_size
+                arrays = [_StoredArray(self.value, stream, file.origin, 0, size)]
+            yield _Arrays(arrays, file.origin)
 
 
-def _damaged(origin: str, error: Exception) -> InputError:
-    return InputError(
-        f"{origin} cannot be read as NumPy arrays: {error}. Write it again with "
-        f"numpy.save or numpy.savez."
-    )
-
-
-class _Arrays:
+class _Arrays(ColumnarFile):
     """The arrays of one file, of equal first dimension."""
 
-    def __init__(self, items: Sequence[StoredArray], origin: str) -> None:
-        lengths = {item.name: item.rows for item in items}
+    def __init__(self, arrays: Sequence["_StoredArray"], origin: str) -> None:
+        lengths = {array.name: array.rows for array in arrays}
         if len(set(lengths.values())) > 1:
             [(most, _)] = collections.Counter(lengths.values()).most_common(1)
             alike = [name for name, rows in lengths.items() if rows == most]
@@ -199,39 +126,63 @@ class _Arrays:
                 f"the number of rows; found {shown}. Name those to read together with "
                 f"--columns {shlex.quote(','.join(alike[:_NAMED]))}."
             )
-        self.items = items
-        self.rows = items[0].rows if items else 0
-        self.row_bytes = sum(item.row_bytes for item in items)
-        self.packed = any(item.packed for item in items)
-
-    def read(self, first: int, rows: int) -> dict[str, pa.Array]:
-        """Returns rows as columns."""
-        return {
-            name: array
-            for item in self.items
-            for name, array in item.arrow(item.read(first, rows))
+        self._arrays = arrays
+        self._rows = arrays[0].rows if arrays else 0
+        self._row_bytes = max(sum(array.row_bytes for array in arrays), 1)
+        self._packed = any(array.packed for array in arrays)
+        none = (array.columns(array.none()) for array in arrays)
+        self.types = {
+            n: column.type for columns in none for n, column in columns.items()
         }
 
-    def places(self, budget: int) -> list[tuple[int, int]]:
-        """Returns rows to sample: (first, count), about `budget` bytes in all."""
-        if not self.rows:
-            return [(0, 0)]
-        rows = max(1, budget // max(self.row_bytes, 1))
-        if self.rows <= rows or self.packed:
-            return [(0, min(rows, self.rows))]
-        count = min(_PLACES, rows)
-        return [(i * self.rows // count, rows // count) for i in range(count)]
+    def look(self, budget: int, places: int) -> Look:
+        """Returns rows spread evenly; of compressed arrays the first."""
+        rows = max(1, budget // self._row_bytes)
+        spread = [(0, min(rows, self._rows))]
+        if self._rows > rows and not self._packed:
+            count = min(PLACES, rows)
+            spread = [(i * self._rows // count, rows // count) for i in range(count)]
+        return Look([self._read(*place) for place in spread], self._rows)
+
+    def parts(
+        self, file: InputFile, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[tuple[int, int]]:
+        """Yields the rows of blocks; a file with a compressed array is one."""
+        for array in self._arrays:
+            array.check_sum()
+        rows = self._rows if limit_rows is None else min(self._rows, limit_rows)
+        step = max(rows, 1) if self._packed else -(-block_bytes // self._row_bytes)
+        for first in range(0, rows, step):
+            stop = min(first + step, rows)
+            yield stop - first, file.size * stop // self._rows
+
+    def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
+        """Yields the rows of a block; of compressed arrays in pieces of 16 MiB."""
+        step = max(1, PIECE_BYTES // self._row_bytes)
+        stop = min(block.first_row + block.rows, self._rows)
+        for first in range(block.first_row, stop, step):
+            rows = min(step, stop - first)
+            piece = piece_of(block, first, rows)
+            yield raw_rows(piece, self._read(first, rows), columns)
+        if stop == self._rows:
+            for array in self._arrays:
+                array.finish()
+
+    def _read(self, first: int, rows: int) -> dict[str, pa.Array]:
+        """Returns rows as columns."""
+        return {
+            name: column
+            for array in self._arrays
+            for name, column in array.columns(array.read(first, rows)).items()
+        }
 
 
 def _members(
-    archive: zipfile.ZipFile,
-    stream: BinaryIO,
-    origin: str,
-    names: Sequence[str],
-    columns: Sequence[str] | None,
-) -> list[StoredArray]:
+    stream: BinaryIO, origin: str, names: Sequence[str], columns: Sequence[str] | None
+) -> list["_StoredArray"]:
     """Returns the arrays of an .npz, or of them those whose columns are wanted."""
-    infos = {}
+    archive = zipfile.ZipFile(stream)
+    infos: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name in infos:
@@ -243,21 +194,229 @@ def _members(
     if columns is not None and set(columns) & set(infos):
         # At least one, for the number of rows.
         chosen = [name for name in chosen if name in columns] or chosen[:1]
-    size_of_all = os.fstat(stream.fileno()).st_size
+    archive_bytes = os.fstat(stream.fileno()).st_size
     out = []
     for name in chosen:
         info = infos[name]
-        if not 0 <= info.header_offset < size_of_all:
+        begin, size = info.header_offset, info.file_size
+        if not 0 <= begin < archive_bytes:
             raise zipfile.BadZipFile(f"{name!r} would begin outside the file")
         if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
-            begin = info.header_offset
             stream.seek(begin + _LOCAL_BYTES - _LOCAL_LENGTHS.size)
             begin += _LOCAL_BYTES + sum(_LOCAL_LENGTHS.unpack(stream.read(4)))
-            size, crc = info.file_size, info.CRC
-            out.append(StoredArray(name, stream, origin, begin, size, crc=crc))
+            out.append(_StoredArray(name, stream, origin, begin, size, crc=info.CRC))
         else:
             member = archive.open(info)
-            out.append(
-                StoredArray(name, member, origin, 0, info.file_size, packed=True)
-            )
+            out.append(_StoredArray(name, member, origin, 0, size, packed=True))
     return out
+
+
+class _StoredArray:
+    """One array in a file, whose header is read, and whose values are not.
+
+    Attributes:
+      name: of its column.
+      rows: its first dimension.
+      row_bytes: of one index of it.
+      packed: whether it can only be read from its beginning.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stream: IO[bytes],
+        origin: str,
+        start: int,
+        size: int,
+        *,
+        packed: bool = False,
+        crc: int | None = None,
+    ) -> None:
+        self.name = name
+        self.packed = packed
+        self._origin = origin
+        self._stream = stream
+        self._start = start
+        self._size = size
+        self._crc = crc
+        if not packed:
+            stream.seek(start)
+        shape, self._fortran, self._dtype = _header(stream)
+        self._begin = stream.tell() if packed else stream.tell() - start
+        self._check(shape, size)
+        self.rows = int(shape[0])
+        self._inner = tuple(map(int, shape[1:]))
+        self._each = int(np.prod(self._inner, dtype=np.int64))
+        self.row_bytes = self._each * self._dtype.itemsize
+        self._next = 0
+        self._whole: npt.NDArray[Any] | None = None
+        # In one dimension both orders are the same.
+        self._fortran &= sum(n != 1 for n in shape) > 1
+
+    def _check(self, shape: tuple[int, ...], size: int) -> None:
+        where = f"{self._origin}: array {self.name!r}"
+        if self._dtype.hasobject:
+            raise InputError(
+                f"{where} is of dtype object, which is stored as a pickle; pickles can "
+                f"run code and are never loaded. Save it with a dtype of numbers, "
+                f"bools or texts."
+            )
+        if not shape:
+            raise InputError(
+                f"{where} must have a first dimension, of rows; it is a single value. "
+                f"Leave it out, or name the arrays to read with --columns."
+            )
+        stated = self._begin + int(np.prod(shape, dtype=object)) * self._dtype.itemsize
+        if stated != size:
+            raise InputError(
+                f"{where} of shape {shape} and dtype {self._dtype} takes {stated:,} "
+                f"bytes with its header; found {size:,}. Fetch or write it again."
+            )
+
+    def none(self) -> npt.NDArray[Any]:
+        """Returns no rows."""
+        return np.zeros((0, *self._inner), self._dtype)
+
+    def columns(self, values: npt.NDArray[Any]) -> dict[str, pa.Array]:
+        """Returns rows as Arrow columns."""
+        names = values.dtype.names
+        if names is None:
+            return {self.name: _arrow(values, f"{self._origin}: {self.name!r}")}
+        where = f"{self._origin}: field"
+        return {n: _arrow(values[n], f"{where} {n!r}") for n in names}
+
+    def read(self, first: int, rows: int) -> npt.NDArray[Any]:
+        """Returns rows as an array; of a packed one, those that come next."""
+        if self._fortran and self.packed:
+            if self._whole is None:
+                self._whole = self._values(
+                    self._take(self.rows * self.row_bytes), self.rows
+                )
+            return self._whole[first : first + rows]
+        if self._fortran:
+            return self._values(self._strided(first, rows), rows)
+        if self.packed:
+            # A compressed member has no seek: read and drop what is before.
+            self._skip((first - self._next) * self.row_bytes)
+            self._next = first + rows
+        else:
+            self._stream.seek(self._start + self._begin + first * self.row_bytes)
+        return self._values(self._take(rows * self.row_bytes), rows)
+
+    def _values(self, data: bytes, rows: int) -> npt.NDArray[Any]:
+        flat = np.frombuffer(data, self._dtype)
+        order: Literal["F", "C"] = "F" if self._fortran else "C"
+        return flat.reshape((rows, *self._inner), order=order)
+
+    def _strided(self, first: int, rows: int) -> bytes:
+        """Returns rows of an array in Fortran order: a run of each inner index."""
+        width = self._dtype.itemsize
+        runs = []
+        for index in range(self._each):
+            at = (index * self.rows + first) * width
+            self._stream.seek(self._start + self._begin + at)
+            runs.append(self._take(rows * width))
+        return b"".join(runs)
+
+    def _take(self, size: int) -> bytes:
+        parts = []
+        while size and (part := self._stream.read(size)):
+            parts.append(part)
+            size -= len(part)
+        if size:
+            raise EOFError(f"array {self.name!r} ends early")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _skip(self, size: int) -> None:
+        while size > 0:
+            size -= len(self._take(min(size, _STEP_BYTES)))
+
+    def check_sum(self) -> None:
+        """Compares a member that is not compressed with its checksum in the zip."""
+        if self._crc is None:
+            return
+        self._stream.seek(self._start)
+        crc, left = 0, self._size
+        while left:
+            part = self._take(min(left, _STEP_BYTES))
+            crc = zlib.crc32(part, crc)
+            left -= len(part)
+        if crc != self._crc:
+            raise zipfile.BadZipFile(f"array {self.name!r} has a wrong checksum")
+
+    def finish(self) -> None:
+        """Reads a packed member to its end, where its checksum is compared."""
+        while self.packed and self._stream.read(_STEP_BYTES):
+            pass
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Reads an .npy header: shape, Fortran order, dtype. Values come next.
+
+    Raises:
+      ValueError: the magic, the version or the header is not NumPy's.
+    """
+    version = npy.read_magic(stream)
+    if version not in _VERSIONS:
+        raise ValueError(f"version {version} of the .npy format is not known")
+    length, encoding = _VERSIONS[version]
+    (size,) = length.unpack(stream.read(length.size))
+    if size > _MAX_HEADER_BYTES:
+        raise ValueError(f"its header claims {size:,} bytes")
+    header = _literal(stream.read(size).decode(encoding))
+    if not isinstance(header, dict) or header.keys() != _HEADER_KEYS:
+        raise ValueError("its header does not say descr, fortran_order and shape")
+    shape = header["shape"]
+    if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
+        raise ValueError(f"its shape is {shape!r}")
+    dtype = npy.descr_to_dtype(header["descr"])
+    return shape, bool(header["fortran_order"]), dtype
+
+
+def _literal(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except SyntaxError:
+        # Python 2 wrote its long integers as 3L.
+        return ast.literal_eval(_LONG.sub(r"\1\2", text))
+
+
+def _arrow(values: npt.NDArray[Any], where: str) -> pa.Array:
+    """Returns an array as an Arrow column; inner dimensions as lists of fixed size."""
+    flat = _flat(np.ascontiguousarray(values).reshape(-1), where)
+    for size in reversed(values.shape[1:]):
+        flat = pa.FixedSizeListArray.from_arrays(flat, size)
+    return flat
+
+
+def _flat(values: npt.NDArray[Any], where: str) -> pa.Array:
+    dtype = values.dtype
+    if dtype.kind in "iufb" and dtype.itemsize <= 8:
+        return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
+    if dtype.kind == "S":
+        return pa.array(values.tolist(), pa.binary())
+    if dtype.kind == "U":
+        _check_text(values, where)
+        return pa.array(values.tolist(), pa.string())
+    if dtype.kind == "M" and np.datetime_data(dtype) in [(u, 1) for u in _UNITS]:
+        return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
+    if dtype.kind == "M" and np.datetime_data(dtype) == ("D", 1):
+        return pa.array(values.astype("<M8[D]"))
+    raise InputError(
+        f"{where} is of dtype {dtype}, which no feature can hold exactly; numbers of "
+        f"up to 64 bits, bools, texts, bytes and datetime64 are read. Convert it."
+    )
+
+
+def _check_text(values: npt.NDArray[Any], where: str) -> None:
+    """Raises InputError for numbers that are not Unicode characters."""
+    if not values.nbytes:
+        return
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    codes = np.ascontiguousarray(native).view(np.uint32)
+    bad = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))
+    if bad.any():
+        raise InputError(
+            f"{where} must hold Unicode texts; found the character number "
+            f"{int(codes[bad][0]):#x}. Fetch or write it again."
+        )

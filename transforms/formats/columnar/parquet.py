@@ -19,14 +19,16 @@ from transforms.core.model import Block
 from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
-    SAMPLE_BYTES,
+    PLACES,
+    ColumnarFile,
+    ColumnarReader,
+    Look,
     flat_columns,
     grouped,
     joined_sample,
     piece_of,
     raw_rows,
     readable,
-    runs_of,
 )
 from transforms.formats.columnar.arrow_types import (
     CommonColumns,
@@ -46,13 +48,10 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     SourceFile,
-    TableReader,
     only,
     read_in_turn,
 )
 
-# Row groups that are sampled in a larger source.
-_PLACES = 64
 # Decode up to this multiple of the sample budget per row group.
 _SPREAD = 4
 # Most rows that are decoded at once, and about how many bytes.
@@ -66,111 +65,172 @@ _READ_BYTES = 8 << 20
 _MAX_ROW_BYTES = 256 << 20
 
 
+# A row group: its file, its number there, its unpacked bytes.
+_Group = tuple[InputFile, int, int]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class ParquetReader(TableReader):
+class ParquetReader(ColumnarReader):
     """Parquet files under one schema.
 
     Attributes:
-      null_values: see `TableReader`.
       int96: the unit of timestamps of 96 bits, once it is known.
       full: whether all rows of all files decide that unit, not a sample.
     """
 
     title: ClassVar[str] = "Parquet"
-    content: ClassVar[Literal["none", "read", "all"]] = "read"
 
-    null_values: tuple[str, ...] = ()
     int96: Literal["ns", "us"] = "ns"
     full: bool = False
 
+    @contextlib.contextmanager
+    def open(
+        self, file: SourceFile, columns: Sequence[str] | None = None
+    ) -> Iterator["_Parquet"]:
+        """Opens a file, and again for each exact unit of timestamps of 96 bits."""
+        with contextlib.ExitStack() as stack:
+            views = [stack.enter_context(_opened(file, self.int96))]
+            units = EXACT_UNITS[self.int96] if int96_paths(views[0]) else ()
+            views += [stack.enter_context(_opened(file, unit)) for unit in units]
+            yield _Parquet(views, self.int96, file.origin, columns)
+
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples row groups spread evenly; decides the unit of 96-bit timestamps."""
+        self.check_count(files)
         common = CommonColumns()
-        # Each row group: its file, its number there, its unpacked bytes.
-        groups: list[tuple[InputFile, int, int]] = []
+        groups: list[_Group] = []
         rows = 0
         wide = False
         for file in read_in_turn(files):
             with _opened(file, self.int96) as parquet:
                 common.add(file.origin, flat_types(parquet.schema_arrow, file.origin))
                 wide = wide or bool(int96_paths(parquet))
-                meta = parquet.metadata
-                rows += meta.num_rows
-                for index in range(meta.num_row_groups):
-                    group = meta.row_group(index)
+                rows += parquet.metadata.num_rows
+                for index, group in enumerate(_groups(parquet)):
                     _check_row_bytes(group, index, file.origin)
                     groups.append((file, index, group.total_byte_size))
-        if not files:
-            raise InputError("a sample needs at least one Parquet file; found none")
-        whole = sum(size for _, _, size in groups) <= SAMPLE_BYTES
-        all_groups = groups
-        if not whole and len(groups) > _PLACES:
-            groups = [groups[i * len(groups) // _PLACES] for i in range(_PLACES)]
-        looked_at = all_groups if self.full else groups
-        if wide and self.int96 == "ns" and _beyond(looked_at):
+        chosen = groups
+        whole = sum(size for _, _, size in groups) <= self.sample_bytes
+        if not whole and len(groups) > PLACES:
+            chosen = [groups[i * len(groups) // PLACES] for i in range(PLACES)]
+        if wide and self.int96 == "ns" and _beyond(groups if self.full else chosen):
             return dataclasses.replace(self, int96="us").plan(files)
-        budget = SAMPLE_BYTES // max(len(groups), 1)
-        parts: list[dict[str, pa.Array]] = []
-        by_file = [
-            (file, [*chosen])
-            for file, chosen in itertools.groupby(groups, key=lambda group: group[0])
-        ]
-        read = read_in_turn([file for file, _ in by_file])
-        for file, (_, chosen) in zip(read, by_file, strict=True):
-            with self._opened(file) as views:
-                if whole:
-                    # Together: small row groups one by one cost more than their rows.
-                    indexes = [index for _, index, _ in chosen]
-                    parts += self._sample_of(views, indexes, 1, None)
-                    continue
-                for _, index, size in chosen:
+        if whole:
+            # Slots leave no place for the plain super().
+            return super(ParquetReader, self).plan(files)
+        budget = self.sample_bytes // len(chosen)
+        parts: list[Mapping[str, pa.Array]] = []
+        by_file = _by_file(chosen)
+        for file in read_in_turn([*by_file]):
+            with self.open(file) as content:
+                for index, size in by_file[file].items():
                     step = max(1, min(_SPREAD, -(-size // budget)))
-                    parts += self._sample_of(views, [index], step, budget)
+                    parts += content.some([index], step, budget)
         return Planned(self, joined_sample(common.columns, parts, total_rows=rows))
 
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields blocks of whole row groups; only the footer is read."""
-        with _opened(file) as parquet:
-            meta = parquet.metadata
-            groups = [meta.row_group(index) for index in range(meta.num_row_groups)]
-            plain = sum(_plain_bytes(group) for group in groups)
-            counts = [group.num_rows for group in groups]
-            sizes = [file.size * _plain_bytes(group) // plain for group in groups]
-        parts = zip(counts, itertools.accumulate(sizes), strict=True)
-        for run in runs_of(parts, 0, block_bytes, limit_rows):
-            yield run.block_of(file)
 
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
+class _Parquet(ColumnarFile):
+    """An open file, by the unit of its timestamps of 96 bits and by exact ones."""
+
+    def __init__(
+        self,
+        views: Sequence[pq.ParquetFile],
+        unit: Literal["ns", "us"],
+        origin: str,
+        columns: Sequence[str] | None,
+    ) -> None:
+        self._views = views
+        self._unit = unit
+        self._schema = views[0].schema_arrow
+        self.types = flat_types(self._schema, origin)
+        if columns is not None:
+            only(self.types, columns, origin)
+
+    def look(self, budget: int, places: int) -> Look:
+        """Returns all rows: `plan` asks for those of small files only."""
+        # Together: small row groups one by one cost more than their rows.
+        meta = self._views[0].metadata
+        return Look(self.some(range(meta.num_row_groups), 1, None), meta.num_rows)
+
+    def parts(
+        self, file: InputFile, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[tuple[int, int]]:
+        """Returns the row groups; only the footer is read."""
+        groups = _groups(self._views[0])
+        plain = sum(map(_plain_bytes, groups))
+        sizes = (file.size * _plain_bytes(group) // plain for group in groups)
+        counts = (group.num_rows for group in groups)
+        return zip(counts, itertools.accumulate(sizes), strict=True)
+
+    def read(self, block: Block, columns: Sequence[str]) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
-        with self._opened(file) as views:
-            first = block.first_row
-            for table, *exact in _pieces(views, block, columns):
-                piece = piece_of(block, first, table.num_rows)
-                found = flat_columns(table, columns)
-                wrong, cut = self._out_of_unit(found, exact)
-                yield raw_rows(piece, found, columns, wrong, cut)
-                first += table.num_rows
-            if first == views[0].metadata.num_rows:
-                _LAST_FOOTER.clear()
-        if first != block.first_row + block.rows:
-            raise InputError(
-                f"{block.origin}: the footer says {block.rows} rows from row "
-                f"{block.first_row} on, but {first - block.first_row} were found. "
-                f"Fetch or write it again."
-            )
+        paths = wanted_paths(self._schema, columns)
+        groups, begin = [], 0
+        for index, group in enumerate(_groups(self._views[0])):
+            if group.num_rows and 0 <= begin - block.first_row < block.rows:
+                groups.append(index)
+            begin += group.num_rows
+        first, stop = block.first_row, block.first_row + block.rows
+        for tables in _gathered(self._batches(groups, paths)):
+            table, *exact = (table.slice(0, stop - first) for table in tables)
+            piece = piece_of(block, first, table.num_rows)
+            values = flat_columns(table, columns)
+            wrong, cut = self._out_of_unit(values, exact)
+            yield raw_rows(piece, values, columns, wrong, cut)
+            first += table.num_rows
+            if first == stop:
+                break
+        if first == begin:
+            _LAST_FOOTER.clear()
 
-    @contextlib.contextmanager
-    def _opened(self, file: SourceFile) -> Iterator[list[pq.ParquetFile]]:
-        """Opens a file, and again for each exact unit of timestamps of 96 bits."""
-        with contextlib.ExitStack() as stack:
-            views = [stack.enter_context(_opened(file, self.int96))]
-            units = EXACT_UNITS[self.int96] if int96_paths(views[0]) else ()
-            views += [stack.enter_context(_opened(file, unit)) for unit in units]
-            yield views
+    def some(
+        self, groups: Sequence[int], step: int, limit: int | None
+    ) -> list[dict[str, pa.Array]]:
+        """Returns columns of every `step`-th row of row groups, up to `limit` bytes.
+
+        Rows with timestamps that the unit cannot hold are left out.
+        """
+        thinned = self._thinned(groups, step, limit)
+        return [flat_columns(table) for (table,) in _gathered(thinned)]
+
+    def _thinned(
+        self, groups: Sequence[int], step: int, limit: int | None
+    ) -> Iterator[tuple[pa.RecordBatch]]:
+        kept = 0
+        for batch, *exact in self._batches(groups, None):
+            if exact:
+                wrong, _ = self._out_of_unit(flat_columns(batch), exact)
+                fits = np.ones(batch.num_rows, np.bool_)
+                fits[[*wrong]] = False
+                batch = batch.filter(pa.array(fits))
+            if step > 1:
+                # A copy: a slice would keep the whole.
+                batch = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+            kept += batch.nbytes
+            yield (batch,)
+            if limit is not None and kept >= limit:
+                return
+
+    def _batches(
+        self, groups: Sequence[int], paths: Sequence[str] | None
+    ) -> Iterator[list[pa.RecordBatch]]:
+        """Yields rows of row groups, with their timestamps of 96 bits by the others."""
+        own, *exact = self._views
+        streams = [_read(own, groups, paths)]
+        if instants := int96_paths(own, paths or ("",)) if exact else []:
+            streams += [_read(other, groups, instants) for other in exact]
+        left: list[pa.RecordBatch | None] = [None] * len(streams)
+        while True:
+            left = [
+                next(stream, None) if batch is None else batch
+                for batch, stream in zip(left, streams, strict=True)
+            ]
+            heads = [batch for batch in left if batch is not None]
+            if len(heads) < len(streams):
+                return
+            rows = min(batch.num_rows for batch in heads)
+            yield [batch.slice(0, rows) for batch in heads]
+            left = [b.slice(rows) if b.num_rows > rows else None for b in heads]
 
     def _out_of_unit(
         self, columns: Mapping[str, pa.Array], exact: Sequence[pa.Table]
@@ -181,49 +241,12 @@ class ParquetReader(TableReader):
         others = [flat_columns(table) for table in exact]
         for name in others[0] if others else ():
             if name in columns:
-                arrays = [each[name] for each in others]
-                out, cut[name] = out_of_unit(columns[name], self.int96, arrays)
+                arrays = [other[name] for other in others]
+                out, cut[name] = out_of_unit(columns[name], self._unit, arrays)
                 for row in np.flatnonzero(out).tolist():
                     seconds = arrays[0].slice(row)
-                    wrong.setdefault(row, out_of_range(name, self.int96, seconds))
+                    wrong.setdefault(row, out_of_range(name, self._unit, seconds))
         return wrong, cut
-
-    def _sample_of(
-        self,
-        views: Sequence[pq.ParquetFile],
-        groups: Sequence[int],
-        step: int,
-        limit: int | None,
-    ) -> list[dict[str, pa.Array]]:
-        """Returns columns of every `step`-th row of row groups, up to `limit` bytes.
-
-        Rows with timestamps that the unit cannot hold are left out.
-        """
-        thinned = self._thinned(views, groups, step, limit)
-        return [flat_columns(table) for (table,) in _gathered(thinned)]
-
-    def _thinned(
-        self,
-        views: Sequence[pq.ParquetFile],
-        groups: Sequence[int],
-        step: int,
-        limit: int | None,
-    ) -> Iterator[tuple[pa.RecordBatch]]:
-        kept = 0
-        for batch, *exact in _batches(views, groups):
-            if exact:
-                wrong, _ = self._out_of_unit(flat_columns(batch), exact)
-                fits = np.ones(batch.num_rows, np.bool_)
-                fits[[*wrong]] = False
-                batch = batch.filter(pa.array(fits))
-            part = batch
-            if step > 1:
-                # A copy: a slice would keep the whole.
-                part = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
-            kept += part.nbytes
-            yield (part,)
-            if limit is not None and kept >= limit:
-                return
 
 
 # The footer of the file that was opened last, by path and stamp. It grows with the row
@@ -265,15 +288,27 @@ def _read_bytes(footer: pq.FileMetaData) -> int:
     return _READ_BYTES if largest >= _READ_BYTES * footer.num_columns else 0
 
 
-def _beyond(groups: Sequence[tuple[InputFile, int, int]]) -> bool:
+def _by_file(groups: Sequence[_Group]) -> dict[InputFile, dict[int, int]]:
+    """Returns the row groups of each file, and their sizes."""
+    out: dict[InputFile, dict[int, int]] = {}
+    for file, index, size in groups:
+        out.setdefault(file, {})[index] = size
+    return out
+
+
+def _beyond(groups: Sequence[_Group]) -> bool:
     """Tells whether row groups hold instants of 96 bits beyond nanoseconds."""
-    for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
+    for file, chosen in _by_file(groups).items():
         with _opened(file, "s") as parquet:
-            paths, indexes = int96_paths(parquet), [index for _, index, _ in chosen]
-            for batch in _read(parquet, indexes, paths) if paths else ():
+            paths = int96_paths(parquet)
+            for batch in _read(parquet, [*chosen], paths) if paths else ():
                 if any(map(beyond_nanoseconds, flat_columns(batch).values())):
                     return True
     return False
+
+
+def _groups(parquet: pq.ParquetFile) -> list[pq.RowGroupMetaData]:
+    return [*map(parquet.metadata.row_group, range(parquet.num_row_groups))]
 
 
 def _plain_bytes(group: pq.RowGroupMetaData) -> int:
@@ -298,57 +333,15 @@ def _check_row_bytes(group: pq.RowGroupMetaData, index: int, origin: str) -> Non
     )
 
 
-def _pieces(
-    views: Sequence[pq.ParquetFile], block: Block, columns: Sequence[str]
-) -> Iterator[list[pa.Table]]:
-    """Yields the rows of a block; each table holds as much as a piece may."""
-    schema = views[0].schema_arrow
-    paths = wanted_paths(schema, columns)
-    only(flat_types(schema, block.origin), columns, block.origin)
-    batches = _batches(views, _groups_of(views[0], block), paths)
-    yield from _gathered(_first_rows(batches, block.rows))
-
-
-def _batches(
-    views: Sequence[pq.ParquetFile],
-    groups: Sequence[int],
-    paths: Sequence[str] | None = None,
-) -> Iterator[list[pa.RecordBatch]]:
-    """Yields the rows of row groups, with their timestamps of 96 bits by the others."""
-    own, *exact = views
-    streams = [_read(own, groups, paths)]
-    if instants := int96_paths(own, paths or ("",)) if exact else []:
-        streams += [_read(other, groups, instants) for other in exact]
-    left: list[pa.RecordBatch | None] = [None] * len(streams)
-    while True:
-        left = [
-            next(stream, None) if batch is None else batch
-            for batch, stream in zip(left, streams, strict=True)
-        ]
-        heads = [batch for batch in left if batch is not None]
-        if len(heads) < len(streams):
-            return
-        rows = min(batch.num_rows for batch in heads)
-        yield [batch.slice(0, rows) for batch in heads]
-        left = [b.slice(rows) if b.num_rows > rows else None for b in heads]
-
-
 def _read(
     parquet: pq.ParquetFile, groups: Sequence[int], paths: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    rows = _rows_at_once(parquet, groups)
-    return parquet.iter_batches(rows, groups, paths, use_threads=False)
-
-
-def _first_rows(
-    batches: Iterator[list[pa.RecordBatch]], rows: int
-) -> Iterator[list[pa.RecordBatch]]:
-    for views in batches:
-        views = [batch.slice(0, rows) for batch in views]
-        rows -= views[0].num_rows
-        yield views
-        if not rows:
-            return
+    """Yields rows of row groups; how many at once depends on their unpacked size."""
+    chosen = [parquet.metadata.row_group(index) for index in groups]
+    rows = max(sum(group.num_rows for group in chosen), 1)
+    row_bytes = max(sum(map(_plain_bytes, chosen)) // rows, 1)
+    at_once = max(1, min(_MANY_ROWS, _STEP_BYTES // row_bytes))
+    return parquet.iter_batches(at_once, groups, paths, use_threads=False)
 
 
 def _gathered(
@@ -359,29 +352,4 @@ def _gathered(
     Batches end with their row group where a column has dictionaries.
     """
     for group in grouped(batches, lambda views: views[0].nbytes, PIECE_BYTES):
-        yield [pa.Table.from_batches(each) for each in zip(*group, strict=True)]
-
-
-def _groups_of(parquet: pq.ParquetFile, block: Block) -> list[int]:
-    """Returns the row groups of a block."""
-    meta = parquet.metadata
-    groups = []
-    begin = 0
-    for index in range(meta.num_row_groups):
-        count = meta.row_group(index).num_rows
-        if count and block.first_row <= begin < block.first_row + block.rows:
-            groups.append(index)
-        begin += count
-    return groups
-
-
-def _rows_at_once(parquet: pq.ParquetFile, groups: Sequence[int]) -> int:
-    """Returns how many rows to decode at once, by their size before compression."""
-    meta = parquet.metadata
-    rows = size = 0
-    for index in groups:
-        group = meta.row_group(index)
-        rows += group.num_rows
-        size += _plain_bytes(group)
-    each = max(size // max(rows, 1), 1)
-    return max(1, min(_MANY_ROWS, _STEP_BYTES // each))
+        yield [pa.Table.from_batches(view) for view in zip(*group, strict=True)]

@@ -120,7 +120,7 @@ def test_sample_is_bounded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a file all parts are sampled, of a stream the first; rows of files count."""
-    monkeypatch.setattr(arrow_ipc, "SAMPLE_BYTES", 1 << 17)
+    monkeypatch.setattr(ArrowReader, "sample_bytes", 1 << 17)
     table = pa.table({"i": range(200_000)})
     write(tmp_path / "a.arrow", table, rows=1000)
     write(tmp_path / "b.arrows", table, stream=True, rows=1000)

@@ -20,7 +20,6 @@ import pytest
 from tests.support.table_reading import Read, listed, read_all, rows_of
 from transforms.core.model import Reason
 from transforms.errors import InputError, SourceError, UsageError
-from transforms.formats.columnar import avro
 from transforms.formats.columnar.avro import AvroReader
 
 Folder = pathlib.Path
@@ -343,7 +342,7 @@ def test_large_files_are_sampled_at_sync_markers(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of all parts of the file; how many there are is estimated by bytes."""
-    monkeypatch.setattr(avro, "_SAMPLE_BYTES", 1 << 16)
+    monkeypatch.setattr(AvroReader, "sample_bytes", 1 << 16)
     write(tmp_path / "a.avro", [row(n) for n in range(30_000)])
     found = AvroReader().plan(listed(tmp_path, ["a.avro"])).sample
     numbers = found.columns["i"].to_pylist()

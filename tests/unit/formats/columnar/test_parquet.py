@@ -236,7 +236,7 @@ def test_sample_of_many_row_groups_is_spread_and_bounded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows come from all parts of the files, not more than the sample may hold."""
-    monkeypatch.setattr(parquet, "SAMPLE_BYTES", 1 << 18)
+    monkeypatch.setattr(ParquetReader, "sample_bytes", 1 << 18)
     for number in range(3):
         values = np.random.default_rng(number).permutation(100_000) + number * 100_000
         table = pa.table({"i": np.sort(values)})
@@ -254,7 +254,7 @@ def test_one_large_row_group_is_sampled_beyond_its_beginning(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of one row group gives rows further on than its first ones."""
-    monkeypatch.setattr(parquet, "SAMPLE_BYTES", 1 << 17)
+    monkeypatch.setattr(ParquetReader, "sample_bytes", 1 << 17)
     monkeypatch.setattr(parquet, "_MANY_ROWS", 1 << 12)
     pq.write_table(pa.table({"i": np.arange(40_000)}), tmp_path / "a.parquet")
     sample = ParquetReader().plan(listed(tmp_path, ["a.parquet"])).sample
