@@ -20,12 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, lists_like, rows_with
+from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
 from transforms.core.model import Block, Reason
 from transforms.core.rows.column import not_utf8
 from transforms.core.rows.common_type import plain
+from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
+    Classes,
     Columns,
     CommonColumns,
     is_plain_struct,
@@ -73,10 +75,12 @@ class ColumnarFile(abc.ABC):
 
     Attributes:
       types: its flat columns.
+      classes: their class names, see `class_names`.
       begin: bytes of the file before its first part.
     """
 
     types: Columns
+    classes: Classes
     begin: int = 0
 
     @abc.abstractmethod
@@ -103,6 +107,7 @@ class ColumnarReader(TableReader):
 
     Attributes:
       null_values: see `TableReader`.
+      classes: see `class_names`; once they are known.
       sample_bytes: of a sample.
       least_sample_bytes: of each of its files.
       by_bytes: whether `start` and `stop` of a block are bytes of the file.
@@ -114,6 +119,7 @@ class ColumnarReader(TableReader):
     by_bytes: ClassVar[bool] = False
 
     null_values: tuple[str, ...] = ()
+    classes: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @abc.abstractmethod
     def open(
@@ -133,7 +139,7 @@ class ColumnarReader(TableReader):
         budget = max(self.sample_bytes // len(files), self.least_sample_bytes)
         for file in read_in_turn(files):
             with self.open(file) as content:
-                common.add(file.origin, content.types)
+                common.add(file.origin, content.types, content.classes)
                 looks.append(content.look(budget, max(PLACES // len(files), 1)))
         totals = [look.total_rows for look in looks if look.total_rows is not None]
         sample = joined_sample(
@@ -142,7 +148,19 @@ class ColumnarReader(TableReader):
             total_rows=sum(totals) if len(totals) == len(looks) else None,
             sampled_bytes=sum(look.stored_bytes for look in looks),
         )
-        return Planned(self, sample)
+        return self.planned(sample, common.classes)
+
+    def planned(self, sample: TableSample, classes: Classes) -> Planned:
+        """Returns the plan; columns with class names are labels."""
+        columns = dict(sample.columns)
+        features = []
+        for name, names in classes.items():
+            columns[name], _ = _named(columns[name].combine_chunks(), names)
+            shape = (None,) if is_list(columns[name].type) else ()
+            features.append(Feature(name, Kind.LABEL, shape=shape, vocabulary=names))
+        reader = dataclasses.replace(self, classes=tuple(classes.items()))
+        sample = dataclasses.replace(sample, columns=columns)
+        return Planned(reader, sample, tuple(features))
 
     def check_count(self, files: Sequence[InputFile]) -> None:
         """Raises InputError where there are no files."""
@@ -176,7 +194,7 @@ class ColumnarReader(TableReader):
         with self.open(file, columns) as content:
             for raw in content.read(block, columns):
                 rows += raw.block.rows
-                yield raw
+                yield _with_names(raw, self.classes) if self.classes else raw
         if block.rows and rows != block.rows:
             raise InputError(
                 f"{block.origin}: {block.rows} rows must follow row {block.first_row}, "
@@ -426,6 +444,52 @@ def raw_rows(
         numbers = numbers[~bad]
         cut = {name: mask[~bad] for name, mask in cut.items()}
     return RawRows(block, found, numbers, refused, cut=cut)
+
+
+def _with_names(
+    raw: RawRows, classes: Sequence[tuple[str, tuple[str, ...]]]
+) -> RawRows:
+    """Returns the rows with names of classes for their numbers."""
+    columns = dict(raw.columns)
+    bad = np.zeros(len(raw.numbers), np.bool_)
+    refused = [*raw.refused]
+    for name, names in classes:
+        if name not in columns:
+            continue
+        columns[name], unnamed = _named(columns[name], names)
+        text = (
+            f"column {name!r} holds a number that is none of its {len(names)} classes"
+        )
+        refused += [
+            (int(number), Reason.UNKNOWN_LABEL, bounded(text))
+            for number in raw.numbers[unnamed & ~bad]
+        ]
+        bad |= unnamed
+    fits = pa.array(~bad)
+    return dataclasses.replace(
+        raw,
+        columns={name: column.filter(fits) for name, column in columns.items()},
+        numbers=raw.numbers[~bad],
+        refused=refused,
+        cut={name: mask[~bad] for name, mask in raw.cut.items()},
+    )
+
+
+def _named(
+    column: pa.Array, names: Sequence[str]
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Returns names for numbers, null for -1; and the rows with other numbers."""
+    if is_list(column.type):
+        items, bad = _named(column.flatten(), names)
+        return lists_like(column, items), rows_with(column, bad)
+    numbers = column.cast(pa.int64())
+    inside = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
+    inside = pc.fill_null(inside, False)
+    ids = pc.if_else(inside, numbers, pa.scalar(None, pa.int64()))
+    missing = pc.fill_null(pc.equal(numbers, -1), True)
+    return pa.array(names, pa.string()).take(ids), numpy_mask(
+        pc.invert(pc.or_(inside, missing))
+    )
 
 
 def _decodable(

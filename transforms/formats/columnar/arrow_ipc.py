@@ -30,7 +30,11 @@ from transforms.formats.columnar.arrow_batches import (
     raw_rows,
     readable,
 )
-from transforms.formats.columnar.arrow_types import flat_types, wanted_fields
+from transforms.formats.columnar.arrow_types import (
+    class_names,
+    flat_types,
+    wanted_fields,
+)
 from transforms.formats.table import InputFile, RawRows, SourceFile, only
 
 _FILE = b"ARROW1"
@@ -72,6 +76,7 @@ class _Stream(ColumnarFile):
         self._reader = self._open(stream, options=_options())
         self._schema = self._reader.schema
         self.types = flat_types(self._schema, origin)
+        self.classes = class_names(self._schema)
         if columns is not None:
             only(self.types, columns, origin)
             self._reader = self._with(wanted_fields(self._schema, columns))

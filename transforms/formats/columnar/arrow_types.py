@@ -10,7 +10,9 @@ Files of one source have the same columns. The width of integers, of floats and 
 offsets may differ; of dictionaries and views, only the values count.
 """
 
+import json
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,6 +31,8 @@ _SHOWN_NAMES = 8
 
 # The columns of a file: types by name, in the file's order.
 Columns = dict[str, pa.DataType]
+# By flat column, the names that its integers stand for.
+Classes = dict[str, tuple[str, ...]]
 
 
 def flat_types(schema: pa.Schema, origin: str) -> Columns:
@@ -78,6 +82,47 @@ def _flat_type(
         yield name, path, kind
 
 
+def class_names(schema: pa.Schema) -> Classes:
+    """Returns the class names of integer columns, as Hugging Face's datasets has them.
+
+    They are in the metadata of the schema: {"info": {"features": {"label": {"names":
+    ["cat", "dog"], "_type": "ClassLabel"}}}}. Metadata of another form is no error.
+    """
+    try:
+        stated = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        out = dict(_named_classes("", stated["info"]["features"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    types = {
+        name: kind
+        for field in schema
+        for name, _, kind in _flat_type(field.name, field.name, field.type)
+    }
+    return {
+        name: names
+        for name, names in out.items()
+        if name in types and _holds_integers(types[name])
+    }
+
+
+def _named_classes(name: str, stated: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if isinstance(stated, list):
+        yield from _named_classes(name, stated[0])
+    elif "_type" not in stated:
+        for key, inner in stated.items():
+            yield from _named_classes(f"{name}/{key}" if name else key, inner)
+    elif stated["_type"] == "ClassLabel":
+        names = tuple(stated["names"])
+        if len({*names}) == len(names) and all(isinstance(n, str) for n in names):
+            yield name, names
+    elif "feature" in stated:
+        yield from _named_classes(name, stated["feature"])
+
+
+def _holds_integers(kind: pa.DataType) -> bool:
+    return pa.types.is_signed_integer(kind.value_type if is_list(kind) else kind)
+
+
 def wanted_fields(schema: pa.Schema, wanted: Iterable[str]) -> list[str]:
     """Returns the names of the fields that flat columns come from."""
     return list(dict.fromkeys(top for top, _ in _sources(schema, wanted)))
@@ -109,19 +154,30 @@ class CommonColumns:
 
     Attributes:
       columns: of the files that were added.
+      classes: the class names of columns, as the files have them.
     """
 
     def __init__(self, *, may_lack: bool = False) -> None:
         self.columns: Columns = {}
+        self.classes: Classes = {}
         self._first: str | None = None
         self._may_lack = may_lack
 
-    def add(self, origin: str, columns: Columns) -> None:
+    def add(
+        self, origin: str, columns: Columns, classes: Classes | None = None
+    ) -> None:
         """Adds a file; the order of its columns may differ from the first file's.
 
         Raises:
           InputError: it differs from the first; names both files and the columns.
         """
+        for name, names in (classes or {}).items():
+            if self.classes.setdefault(name, names) != names:
+                raise InputError(
+                    f"all files of a source must have the same class names in the "
+                    f"same order; those of {name[:60]!r} in {origin} are others than "
+                    f"before. Convert them one by one."
+                )
         if self._first is None:
             self._first, self.columns = origin, columns
             return

@@ -108,7 +108,7 @@ class _AvroFile(ColumnarFile):
         self._codec = codec
         self._rows = row_type(metadata.get("avro.schema", b""), origin)
         self._schema = pa.schema(list(self._rows.type))
-        self.types = flat_types(self._schema, origin)
+        self.types, self.classes = flat_types(self._schema, origin), {}
         self._plain: Any = None
 
     def parts(

@@ -131,6 +131,7 @@ class _Arrays(ColumnarFile):
         self._row_bytes = max(sum(array.row_bytes for array in arrays), 1)
         self._packed = any(array.packed for array in arrays)
         none = (array.columns(array.none()) for array in arrays)
+        self.classes = {}
         self.types = {
             n: column.type for columns in none for n, column in columns.items()
         }

@@ -32,6 +32,7 @@ from transforms.formats.columnar.arrow_batches import (
 )
 from transforms.formats.columnar.arrow_types import (
     CommonColumns,
+    class_names,
     flat_types,
     wanted_paths,
 )
@@ -103,7 +104,9 @@ class ParquetReader(ColumnarReader):
         wide = False
         for file in read_in_turn(files):
             with _opened(file, self.int96) as parquet:
-                common.add(file.origin, flat_types(parquet.schema_arrow, file.origin))
+                schema = parquet.schema_arrow
+                types = flat_types(schema, file.origin)
+                common.add(file.origin, types, class_names(schema))
                 wide = wide or bool(int96_paths(parquet))
                 rows += parquet.metadata.num_rows
                 for index, group in enumerate(_groups(parquet)):
@@ -126,7 +129,8 @@ class ParquetReader(ColumnarReader):
                 for index, size in by_file[file].items():
                     step = max(1, min(_SPREAD, -(-size // budget)))
                     parts += content.some([index], step, budget)
-        return Planned(self, joined_sample(common.columns, parts, total_rows=rows))
+        sample = joined_sample(common.columns, parts, total_rows=rows)
+        return self.planned(sample, common.classes)
 
 
 class _Parquet(ColumnarFile):
@@ -143,6 +147,7 @@ class _Parquet(ColumnarFile):
         self._unit = unit
         self._schema = views[0].schema_arrow
         self.types = flat_types(self._schema, origin)
+        self.classes = class_names(self._schema)
         if columns is not None:
             only(self.types, columns, origin)
 

@@ -1,5 +1,6 @@
 """Parquet: pyarrow and pandas reading whole files are the oracles."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -9,12 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.arrow_ipc import write as write_arrow
 from tests.support.arrow_tables import expected, mixed
 from tests.support.table_reading import listed, read_all, rows_of, source_of
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.columnar import parquet
+from transforms.formats.columnar.arrow_ipc import ArrowReader
 from transforms.formats.columnar.parquet import ParquetReader
 
 
@@ -326,3 +329,57 @@ def test_through_the_source(tmp_path: pathlib.Path) -> None:
     readings = [reading for block in source.blocks(0) for reading in source.read(block)]
     rows = [row for reading in readings for row in reading.batch.rows.to_pylist()]
     assert rows == [{"i": n, "d": f"c{n % 3}"} for n in range(25)]
+
+
+def hugging_face(table: pa.Table, **features: Any) -> pa.Table:
+    """The table with metadata as the library `datasets` writes it."""
+    metadata = json.dumps({"info": {"features": features}})
+    return table.replace_schema_metadata({"huggingface": metadata})
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_class_names_of_hugging_face_are_labels(
+    tmp_path: pathlib.Path, suffix: str
+) -> None:
+    """Numbers become names, -1 is a missing value, others are refused."""
+    animals = {"names": ["cat", "dog"], "_type": "ClassLabel"}
+    things = [{"kind": {"names": ["b", "a"], "_type": "ClassLabel"}}]
+    number = {"dtype": "int64", "_type": "Value"}
+    columns = {
+        "n": range(4),
+        "label": [1, -1, 2, 0],
+        "things": [[{"kind": 0}, {"kind": 1}], None, [], []],
+    }
+    table = hugging_face(pa.table(columns), n=number, label=animals, things=things)
+    path = tmp_path / f"a.{suffix}"
+    pq.write_table(table, path) if suffix == "parquet" else write_arrow(path, table)
+    reader = ParquetReader() if suffix == "parquet" else ArrowReader()
+    read = read_all(reader, tmp_path, [path.name])
+    assert rows_of(read) == [
+        {"n": 0, "label": "dog", "things/kind": ["b", "a"]},
+        {"n": 1, "label": None, "things/kind": None},
+        {"n": 3, "label": "cat", "things/kind": []},
+    ]
+    assert read.planned.features == (
+        Feature("label", Kind.LABEL, vocabulary=("cat", "dog")),
+        Feature("things/kind", Kind.LABEL, shape=(None,), vocabulary=("b", "a")),
+    )
+    (file,) = listed(tmp_path, [path.name])
+    (raw,) = read.reader.read(file, read.blocks[0], ["label"])
+    assert [(n, reason) for n, reason, _ in raw.refused] == [(2, Reason.UNKNOWN_LABEL)]
+
+
+def test_class_names_that_differ_between_files_are_an_error(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A number would stand for two classes; metadata of another form says nothing."""
+    for name, names in (("a", ["x", "y"]), ("b", ["y", "x"]), ("c", ["y", "y"])):
+        label = {"names": names, "_type": "ClassLabel"}
+        table = hugging_face(pa.table({"label": [0, 1]}), label=label)
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    files = listed(tmp_path, ["a.parquet", "b.parquet", "c.parquet"])
+    with pytest.raises(SourceError, match=r"'label' in b\.parquet"):
+        ParquetReader().plan(files)
+    assert ParquetReader().plan(files[2:]).features == ()
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet", "c.parquet"])
+    assert read.columns == {"label": ["x", "y", "x", "y"]}
