@@ -1,12 +1,12 @@
-"""The members of an archive, listed: many of them are columns, not Python objects.
+"""The members of an archive, listed: many of them are packed, not Python objects.
 
-Full batches of members are compressed columns: some 30 bytes a member. An archive of a
-few thousand members is the objects themselves. A member is made from its columns when
-it is looked at.
+Batches of members are compressed columns: some 20 bytes a member, which would take 500
+as an object. A member is made from its columns when it is looked at.
 """
 
 import array
 import itertools
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -18,18 +18,6 @@ from transforms.core.model import Reason
 from transforms.formats.archive.model import Member, is_litter, shown_name
 
 _BATCH_MEMBERS = 4096
-
-_INTEGERS = tuple(name for name, kind in Member.__annotations__.items() if kind is int)
-_SCHEMA = pa.schema(
-    {
-        name: pa.int64()
-        if name in _INTEGERS
-        else pa.binary()
-        if name in ("raw_name", "name")
-        else pa.string()
-        for name in Member._fields
-    }
-)
 
 
 def identity_of(member: Member) -> str | None:
@@ -148,22 +136,17 @@ class _Store:
     """Batches of members; threads may read it at the same time."""
 
     def __init__(self) -> None:
-        # A batch is compressed columns, or (the last one) the members.
-        self._batches: list[pa.Buffer | list[Member]] = []
+        # Of each batch the compressed columns, and their bytes without compression.
+        self._batches: list[tuple[bytes, int]] = []
         # For each place the number of an earlier member of that name, or -1.
         self._repeats: npt.NDArray[np.int64] | None = None
         self._latest: tuple[int, list[Member]] = (-1, [])
 
     def add(self, members: list[Member]) -> None:
         """Appends a batch; each but the last one is full."""
-        if len(members) < _BATCH_MEMBERS:
-            self._batches.append(members)
-            return
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
-            writer.write_batch(_columns_of(members))
-        self._batches.append(sink.getvalue())
+        columns = pickle.dumps([*zip(*members, strict=True)])
+        packed = pa.compress(columns, "zstd", asbytes=True)
+        self._batches.append((packed, len(columns)))
 
     def find_repeats(self, hashes: npt.NDArray[np.int64]) -> None:
         """Finds members whose name an earlier one has, by hashes of all identities."""
@@ -195,75 +178,22 @@ class _Store:
 
     def names(self) -> Iterator[str]:
         """Yields the names of all members."""
-        for number in range(len(self._batches)):
-            batch = self._batch(number)
-            if isinstance(batch, list):
-                yield from (member.name for member in batch)
-            else:
-                yield from _names_in(batch)
-
-    def _batch(self, number: int) -> pa.RecordBatch | list[Member]:
-        batch = self._batches[number]
-        if isinstance(batch, list):
-            return batch
-        with pa.ipc.open_stream(batch) as reader:
-            return reader.read_next_batch()
+        column = Member._fields.index("name")
+        for batch in self._batches:
+            yield from _columns_in(*batch)[column]
 
     def _made(self, number: int) -> list[Member]:
         """Returns the members of a batch."""
-        batch = self._batch(number)
-        members = batch if isinstance(batch, list) else _members_of(batch)
+        members = [*map(Member, *_columns_in(*self._batches[number]))]
         if self._repeats is not None:
             start = number * _BATCH_MEMBERS
             earlier = self._repeats[start : start + len(members)]
-            members = [*members]
             for row in np.flatnonzero(earlier >= 0).tolist():
                 members[row] = repeated(members[row], int(earlier[row]))
         return members
 
 
-def _columns_of(members: Sequence[Member]) -> pa.RecordBatch:
-    """Returns members as columns; a name that is stored as it is, is null."""
-    columns = dict(zip(Member._fields, zip(*members, strict=True), strict=True))
-    # Surrogates are bytes that are no text.
-    names = [name.encode("utf-8", "surrogatepass") for name in columns["name"]]
-    raw = columns["raw_name"]
-    columns["name"] = tuple(
-        None if name == stored else name
-        for name, stored in zip(names, raw, strict=True)
-    )
-    arrays = [
-        pa.array(np.array(columns[field.name], np.int64))
-        if field.name in _INTEGERS
-        else pa.array(columns[field.name], field.type)
-        for field in _SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
-
-
-def _members_of(batch: pa.RecordBatch) -> list[Member]:
-    """Inverse of `_columns_of`."""
-    columns: dict[str, Iterable[Any]] = {
-        name: batch[name].to_numpy().tolist() for name in _INTEGERS
-    }
-    columns["raw_name"] = batch["raw_name"].to_pylist()
-    columns["name"] = _names_in(batch)
-    columns["message"] = batch["message"].to_pylist()
-    columns["fault"] = itertools.repeat(None)
-    if batch["fault"].null_count < batch.num_rows:
-        columns["fault"] = [
-            None if name is None else Reason(name)
-            for name in batch["fault"].to_pylist()
-        ]
-    return [*map(Member, *(columns[name] for name in Member._fields))]
-
-
-def _names_in(batch: pa.RecordBatch) -> list[str]:
-    names = batch["name"]
-    stored = batch["raw_name"].to_pylist()
-    if names.null_count == len(names):
-        return [name.decode("utf-8", "surrogatepass") for name in stored]
-    return [
-        (raw if name is None else name).decode("utf-8", "surrogatepass")
-        for name, raw in zip(names.to_pylist(), stored, strict=True)
-    ]
+def _columns_in(packed: bytes, size: int) -> list[Any]:
+    # Made in this process: no pickle comes from a file.
+    columns: list[Any] = pickle.loads(pa.decompress(packed, size, "zstd"))
+    return columns

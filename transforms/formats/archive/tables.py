@@ -11,14 +11,13 @@ A table that cannot be read is an error, not a reject: it may hold any number of
 import collections
 import contextlib
 import dataclasses
-import errno
 import functools
 import itertools
 import os
 import posixpath
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, ClassVar, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ import pyarrow as pa
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.base import ArchiveReaderBase
-from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import (
     ArchiveListing,
     is_sequential,
@@ -53,7 +51,6 @@ from transforms.formats.table import (
     file_notes,
 )
 from transforms.storage.entries import stamp_of
-from transforms.storage.files import storage
 
 _BLOCK_BYTES = 16 << 20
 # Members of a block, and those of them that are held in memory together.
@@ -137,64 +134,57 @@ class ArchiveTables(ArchiveReaderBase):
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
-        """Yields each member, or runs of small ones; a packed tar as a whole."""
-        listing = self.listing(file)
-        members = _tables_of(self._known(file))
-        left = limit_rows
-        if listing.is_sequential:
+        """Yields runs of members, or single ones; a packed tar as a whole.
+
+        `start` and `stop` count the members that are read.
+        """
+        members = self._tables(file, sort=self.gathers and limit_rows is None)
+        if self.listing(file).is_sequential:
             rows = 0
             if limit_rows is not None:
-                numbers = [member.number for member in members]
-                for memory in _held(self._unpacked(file, numbers), file.position):
-                    with memory as inner:
-                        rows += self._count(inner, limit_rows - rows)
+                for memory in self._unpacked(file, members, file.position):
+                    rows += self._count(memory, limit_rows - rows)
                     if rows == limit_rows:
                         break
             yield file.whole(rows=rows)
             return
-        if self.gathers and left is None:
-            for start, stop in _runs(_by_origin(self._known(file)), block_bytes):
+        if limit_rows is None:
+            most = _RUN_MEMBERS if self.gathers else 1
+            for start, stop in _runs(members, block_bytes, most):
                 yield file.block(start, stop, rows=0)
             return
-        for member in members:
-            rows = 0
-            if left is not None:
-                with self._member_file(file, member, file.position) as inner:
-                    rows = self._count(inner, left)
-                left -= rows
-            before = min(member.offset, file.size)
-            block = file.block(0, member.size, rows=rows, before=before)
-            yield dataclasses.replace(block, origin=_origin(file, member))
-            if left == 0:
+        # A block without rows is a run in the order of names.
+        start, left = 0, limit_rows
+        for stop, member in enumerate(members, 1):
+            rows = self._count(self._member_file(file, member, file.position), left)
+            if rows or not (start or stop < len(members)):
+                yield file.block(start, stop, rows=rows)
+                start, left = stop, left - rows
+            if not left:
                 return
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
-        """Yields the rows of a member, of a run, or of all of a packed tar."""
-        archive = _archive_of(file, block)
-        listing = self.listing(archive)
-        members = _tables_of(self._known(archive))
-        gathers, is_first = self.gathers and not block.rows, True
-        found: Iterator[_Memory]
+        """Yields the rows of a run of members, or of all of a packed tar."""
+        listing = self.listing(file)
+        gathers = self.gathers and not block.rows
+        members = self._tables(file, sort=gathers)
+        memories: Iterator[_Memory]
         if listing.is_sequential:
-            numbers = [member.number for member in members]
-            unpacked = self._unpacked(archive, numbers)
-            if gathers and not _are_sorted(members):
-                gathers = sum(member.size for member in members) <= _MOST_SORTED_BYTES
-                unpacked = iter(sorted(unpacked)) if gathers else unpacked
-            found = (
-                _in_memory(name, [data], block.position) for name, data in unpacked
+            is_short = sum(member.size for member in members) <= _MOST_SORTED_BYTES
+            is_sorted = _are_sorted(members)
+            gathers = gathers and (is_short or is_sorted)
+            memories = self._unpacked(
+                file, members, block.position, sort=gathers and not is_sorted
             )
-        elif block.origin == archive.origin:
-            is_first = block.start == 0
-            found = self._run(archive, block)
         else:
-            place = _places_of(self._known(archive))[block.origin]
-            is_first = place == 0
-            found = iter([self._member_file(archive, members[place], block.position)])
-        skipped = self._skipped(listing) if is_first else {}
-        for raw in self._rows(found, columns, block.rows or None, gathers=gathers):
+            memories = (
+                self._member_file(file, member, block.position + member.offset)
+                for member in members[block.start : block.stop]
+            )
+        skipped = {} if block.start else self._skipped(listing)
+        for raw in self._rows(memories, columns, block.rows or None, gathers=gathers):
             placed = dataclasses.replace(raw.block, stamp=block.stamp)
             yield _also_skipped(dataclasses.replace(raw, block=placed), skipped)
             skipped = {}
@@ -202,13 +192,6 @@ class ArchiveTables(ArchiveReaderBase):
             # All members are empty.
             none = {name: pa.nulls(0, pa.string()) for name in columns}
             yield RawRows(block, none, np.zeros(0, np.int64), skipped=skipped)
-
-    def _run(self, archive: SourceFile, block: Block) -> Iterator[_Memory]:
-        """Yields the members of a run."""
-        size = storage(archive.path).size_of()
-        for member in _by_origin(self._known(archive))[block.start : block.stop]:
-            position = block.position + min(member.offset, size)
-            yield self._member_file(archive, member, position)
 
     def _rows(
         self,
@@ -267,13 +250,15 @@ class ArchiveTables(ArchiveReaderBase):
         """Returns what the name of a member says: its split, and its folder."""
         return self.split_of(origin), posixpath.dirname(origin)
 
-    def _count(self, inner: InputFile, limit: int) -> int:
-        found = self.inner.blocks(inner, block_bytes=_BLOCK_BYTES, limit_rows=limit)
-        return sum(block.rows for block in found)
+    def _count(self, memory: _Memory, limit: int) -> int:
+        with memory as file:
+            blocks = self.inner.blocks(file, block_bytes=_BLOCK_BYTES, limit_rows=limit)
+            return sum(block.rows for block in blocks)
 
-    def _known(self, file: SourceFile) -> "_Known":
+    def _tables(self, file: SourceFile, *, sort: bool = False) -> Sequence[Member]:
         encoding = self.zip_encoding or ""
-        return _Known(file.path, file.origin, file.stamp, encoding, self.format)
+        known = file.path, file.origin, file.stamp, encoding, self.format
+        return _tables_of(*known, sort)
 
     def _skipped(self, listing: ArchiveListing) -> dict[str, int]:
         """Returns how many members are left out, by reason."""
@@ -299,27 +284,37 @@ class ArchiveTables(ArchiveReaderBase):
             yield inner
 
     def _unpacked(
-        self, file: SourceFile, numbers: Iterable[int]
-    ) -> Iterator[tuple[str, bytes]]:
-        """Yields members of a packed tar, by their numbers: origins and contents."""
-        wanted = frozenset(numbers)
+        self,
+        file: SourceFile,
+        members: Iterable[Member],
+        position: int,
+        *,
+        sort: bool = False,
+    ) -> Iterator[_Memory]:
+        """Yields some members of a packed tar, in the order of their names if asked."""
+        wanted = frozenset(member.number for member in members)
 
         def skip(member: Member) -> Skipped | None:
             return None if member.number in wanted else Skipped.NOT_SELECTED
 
         with file.open() as stream:
-            for found in iter_members(
+            walk = iter_members(
                 stream, file.origin, name_encoding=self.zip_encoding or "", skip=skip
-            ):
-                if isinstance(found, Content):
-                    yield _origin(file, found.member), found.data
+            )
+            contents = (
+                (_origin(file, item.member), item.data)
+                for item in walk
+                if isinstance(item, Content)
+            )
+            for origin, data in sorted(contents) if sort else contents:
+                yield _in_memory(origin, [data], position)
 
     @contextlib.contextmanager
     def _opened(
         self, archives: Sequence[InputFile]
     ) -> Iterator[tuple[list[InputFile], "_Sampled"]]:
         """Holds some members of all archives; says what all of them are like."""
-        lists = [_tables_of(self._known(file)) for file in archives]
+        lists = [*map(self._tables, archives)]
         sizes = [member.size for members in lists for member in members]
         step = -(-len(sizes) // _SAMPLE_MEMBERS) or 1
         with contextlib.ExitStack() as stack:
@@ -331,14 +326,13 @@ class ArchiveTables(ArchiveReaderBase):
                 ]
                 start += len(members)
                 if chosen and is_sequential(file.path):
-                    numbers = [member.number for member in chosen]
-                    found = _held(self._unpacked(file, numbers), file.position)
+                    memories = self._unpacked(file, chosen, file.position)
                 else:
-                    found = (
+                    memories = (
                         self._member_file(file, member, file.position)
                         for member in chosen
                     )
-                held.extend(map(stack.enter_context, found))
+                held.extend(map(stack.enter_context, memories))
             total = sum(sizes)
             share = sum(sizes[::step]) / total if total else 1
             yield held, _Sampled(share, len(sizes), total)
@@ -396,37 +390,26 @@ class _MemberInMemory(InputFile):
         return self.position
 
 
-class _Known(NamedTuple):
-    """What the tables in an archive depend on."""
-
-    path: str
-    origin: str
-    stamp: int
-    encoding: str
-    format: str
-
-
 # Asked for every block of an archive: see `list_archive`.
 @functools.lru_cache(maxsize=2)
-def _tables_of(known: _Known) -> MemberList:
-    """Returns the members to read; raises InputError where one cannot be."""
+def _tables_of(
+    path: str, origin: str, stamp: int, encoding: str, format_: str, sort: bool
+) -> Sequence[Member]:
+    """Returns the members to read; raises InputError where one cannot be.
+
+    They are sorted if asked, but for those of a packed tar.
+    """
 
     def is_table(member: Member) -> bool:
-        if _skip_reason(member, known.format) is not None:
+        if _skip_reason(member, format_) is not None:
             return False
         if member.fault is not None:
-            raise InputError(f"{known.origin}: {member.message}")
+            raise InputError(f"{origin}: {member.message}")
         return True
 
-    listing = list_archive(known.path, known.origin, known.stamp, known.encoding)
-    return listing.members.select(is_table)
-
-
-@functools.lru_cache(maxsize=2)
-def _by_origin(known: _Known) -> Sequence[Member]:
-    """Returns the members to read, sorted: a run is a part of them."""
-    members = _tables_of(known)
-    if _are_sorted(members):
+    listing = list_archive(path, origin, stamp, encoding)
+    members = listing.members.select(is_table)
+    if not sort or listing.is_sequential or _are_sorted(members):
         return members
     return sorted(members, key=lambda member: member.origin)
 
@@ -437,27 +420,17 @@ def _are_sorted(members: Iterable[Member]) -> bool:
     return all(one <= other for one, other in itertools.pairwise(origins))
 
 
-# Only for members that are read one by one: they are few or large, or there is a limit.
-@functools.lru_cache(maxsize=2)
-def _places_of(known: _Known) -> Mapping[str, int]:
-    """Returns the place of each member to read by its origin."""
-    return {
-        f"{known.origin}/{member.origin}": place
-        for place, member in enumerate(_tables_of(known))
-    }
-
-
 def _origin(archive: SourceFile, member: Member) -> str:
     return f"{archive.origin}/{member.origin}"
 
 
-def _runs(members: Sequence[Member], block_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields where runs of members start and stop; one run at least."""
+def _runs(
+    members: Sequence[Member], block_bytes: int, most: int
+) -> Iterator[tuple[int, int]]:
+    """Yields where runs of at most so many members start and stop; one at least."""
     start = size = 0
     for stop, member in enumerate(members):
-        if stop > start and (
-            size + member.size > block_bytes or stop - start == _RUN_MEMBERS
-        ):
+        if stop > start and (size + member.size > block_bytes or stop - start == most):
             yield start, stop
             start, size = stop, 0
         size += member.size
@@ -475,12 +448,6 @@ def _write(file: IO[bytes], data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
-
-
-def _held(contents: Iterable[tuple[str, bytes]], position: int) -> Iterator[_Memory]:
-    """Yields members, by their origins and contents, as files in memory."""
-    for origin, data in contents:
-        yield _in_memory(origin, [data], position)
 
 
 @contextlib.contextmanager
@@ -513,17 +480,3 @@ def _skip_reason(member: Member, format_name: str) -> Skipped | None:
     if member.fault is Reason.NESTED_ARCHIVE:
         return None
     return None if table_format(member.name) == format_name else Skipped.OTHER_SUFFIX
-
-
-def _archive_of(file: SourceFile, block: Block) -> SourceFile:
-    """Returns the archive that holds the member which `file` names.
-
-    Raises:
-      OSError: it is gone.
-    """
-    path, origin = file.path, file.origin
-    while not storage(path).is_file():
-        path, origin = os.path.dirname(path), os.path.dirname(origin)
-        if not origin:
-            raise FileNotFoundError(errno.ENOENT, "No such file", file.path)
-    return SourceFile(origin, path, stamp=block.stamp)
