@@ -4,8 +4,8 @@ import abc
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, ClassVar, Generic, Protocol, TypeVar
 
 from transforms.core.image.resize import MAX_BYTES
 from transforms.core.model import Block, Skipped
@@ -15,7 +15,13 @@ from transforms.formats.archive.members import (
     iter_members,
     list_archive,
 )
-from transforms.formats.archive.model import Found, Member, bounded_image
+from transforms.formats.archive.model import (
+    Content,
+    Member,
+    MemberFault,
+    SkippedMember,
+    bounded_image,
+)
 from transforms.formats.file_names import is_image_name
 from transforms.formats.table import InputFile, RawRows, SourceFile, TableReader
 from transforms.storage.files import storage
@@ -74,13 +80,20 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
         """Returns the rows of an archive, those that cannot be read among them."""
 
     @abc.abstractmethod
-    def rows_of(
-        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
-    ) -> Iterator[tuple[_Row, int]]:
-        """Yields the rows of a block and their bytes.
+    def skip_reason(self, member: Member) -> Skipped | None:
+        """Returns why a member is in no row; None if it is in one."""
 
-        The members that the first block leaves out are counted in `skipped`.
-        """
+    @abc.abstractmethod
+    def read_row(self, stream: BinaryIO, file: SourceFile, row: Any) -> _Row:
+        """Returns a row of `listed_rows` with its content."""
+
+    @abc.abstractmethod
+    def rows_in(self, items: Iterator[Content | MemberFault]) -> Iterator[_Row]:
+        """Yields the rows of all members of an archive that were read in turn."""
+
+    @abc.abstractmethod
+    def contents_in(self, row: _Row) -> Sequence[Content]:
+        """Returns the members of a row that were read."""
 
     @abc.abstractmethod
     def raw(
@@ -117,10 +130,19 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
         whole = storage(file.path).size_of() if is_sequential(file.path) else 0
 
         def part() -> Block:
-            count = len(piece)
-            return _piece_of(block, start, count, whole, numbered=self.is_numbered)
+            position = block.position
+            if whole:
+                position += whole * (start - block.start) // max(block.rows, 1)
+            return dataclasses.replace(
+                block,
+                start=start,
+                stop=start + len(piece),
+                first_row=start if self.is_numbered else 0,
+                rows=len(piece),
+                position=position,
+            )
 
-        for row, row_bytes in self.rows_of(file, block, skipped):
+        for row in self.rows_of(file, block, skipped):
             # A full piece waits for another row. What is skipped comes with the last
             # piece, and one without rows would begin where the next block does.
             if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
@@ -128,23 +150,45 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
                 start += len(piece)
                 piece, size = [], 0
             piece.append(row)
-            size += row_bytes
+            size += sum(len(content.data) for content in self.contents_in(row))
         yield self.raw(piece, part(), columns, dict(skipped))
 
-    def members(
-        self,
-        stream: BinaryIO,
-        file: SourceFile,
-        skip_reason: Callable[[Member], Skipped | None],
-    ) -> Iterator[Found]:
-        """Yields the members in their order; those skipped and faulty ones as such."""
-        return iter_members(
-            stream,
-            file.origin,
-            name_encoding=self.zip_encoding or "",
-            skip=skip_reason,
-            check=self.bounded,
-        )
+    def rows_of(
+        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
+    ) -> Iterator[_Row]:
+        """Yields the rows of a block.
+
+        The members that the first block leaves out are counted in `skipped`.
+        """
+
+        def items() -> Iterator[Content | MemberFault]:
+            walk = iter_members(
+                stream,
+                file.origin,
+                name_encoding=self.zip_encoding or "",
+                skip=self.skip_reason,
+                check=self.bounded,
+            )
+            for item in walk:
+                if isinstance(item, SkippedMember):
+                    skipped[str(item.reason)] += 1
+                else:
+                    yield item
+
+        with file.open() as stream:
+            # Listing a packed archive would unpack it a second time.
+            if is_sequential(file.path):
+                for number, row in enumerate(self.rows_in(items())):
+                    # The walk goes on past a limit, to find out whether the archive is
+                    # whole.
+                    if number < block.stop:
+                        yield row
+                return
+            if not block.start:
+                reasons = map(self.skip_reason, self.listing(file).members)
+                skipped.update(str(reason) for reason in reasons if reason is not None)
+            for listed in self.listed_rows(file)[block.start : block.stop]:
+                yield self.read_row(stream, file, listed)
 
     def bounded(self, member: Member) -> Member:
         """Returns a member, an image that is too large with a fault."""
@@ -160,28 +204,3 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
         return file.block(
             start, stop, rows=stop - start, before=before, first_row=first_row
         )
-
-
-def _piece_of(
-    block: Block, start: int, rows: int, archive_bytes: int, *, numbered: bool = False
-) -> Block:
-    """Returns a piece of a block whose `start` and `stop` count rows.
-
-    Args:
-      block: of an archive.
-      start: its first row.
-      rows: how many it has.
-      archive_bytes: size of an archive that is one block; else 0.
-      numbered: whether rows have the numbers that `start` counts.
-    """
-    position = block.position
-    if archive_bytes:
-        position += archive_bytes * (start - block.start) // max(block.rows, 1)
-    return dataclasses.replace(
-        block,
-        start=start,
-        stop=start + rows,
-        first_row=start if numbered else 0,
-        rows=rows,
-        position=position,
-    )

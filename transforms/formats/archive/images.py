@@ -16,7 +16,7 @@ import itertools
 import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +33,9 @@ from transforms.formats.archive.members import (
 from transforms.formats.archive.model import (
     ARCHIVE_SUFFIXES,
     Content,
-    Found,
     Member,
     MemberFault,
-    SkippedMember,
     bounded_image,
-    is_litter,
 )
 from transforms.formats.choose_files import only_texts
 from transforms.formats.file_names import is_image_name
@@ -64,6 +61,9 @@ _IMAGE, _LABEL, _SPLIT = "image", "label", "split"
 _NAME = "__name__"
 
 
+_Item = Content | MemberFault
+
+
 class _PlannedImage(NamedTuple):
     """A sound image as a plan knows it.
 
@@ -84,18 +84,13 @@ def is_image_member(member: Member) -> bool:
     A nested archive is an item too, and is rejected: skipped, its content would be
     lost without a word.
     """
-    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+    if member.is_hidden:
         return False
     return is_image_name(member.name) or member.fault is Reason.NESTED_ARCHIVE
 
 
-def skip_but_images(member: Member) -> Skipped | None:
-    """Returns why a member is not an item of a source of images; None if it is."""
-    return None if is_image_member(member) else Skipped.OTHER_SUFFIX
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveImages(RowArchive[Content | MemberFault]):
+class ArchiveImages(RowArchive[_Item]):
     """Archives of images.
 
     Attributes:
@@ -198,41 +193,27 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             folders_too="--format archive",
         )
 
-    def rows_of(
-        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
-    ) -> Iterator[tuple[Content | MemberFault, int]]:
-        """Yields the images of a block; see `RowArchive.rows_of`."""
-        for found in self._found(file, block):
-            if isinstance(found, SkippedMember):
-                skipped[str(found.reason)] += 1
-            else:
-                yield found, len(found.data) if isinstance(found, Content) else 0
+    def skip_reason(self, member: Member) -> Skipped | None:
+        """Returns why a member is no item; None if it is one."""
+        if is_image_member(member):
+            return None
+        return Skipped.HIDDEN if member.is_hidden else Skipped.OTHER_SUFFIX
 
-    def _found(self, file: SourceFile, block: Block) -> Iterator[Found]:
-        """Yields the items of a block; the first block also yields skipped members."""
-        left = block.rows
-        with file.open() as stream:
-            # Listing a packed archive would unpack it a second time.
-            if is_sequential(file.path):
-                for found in self.members(stream, file, skip_but_images):
-                    left -= not isinstance(found, SkippedMember)
-                    # The walk goes on past a limit, to find out whether the archive is
-                    # whole.
-                    if left >= 0:
-                        yield found
-                return
-            if not block.start:
-                for member in self.listing(file).members:
-                    if not is_image_member(member):
-                        hidden = is_litter(member.name)
-                        reason = Skipped.HIDDEN if hidden else Skipped.OTHER_SUFFIX
-                        yield SkippedMember(member, reason)
-            for member in self.listed_rows(file)[block.start : block.stop]:
-                yield read_member(stream, file.origin, member)
+    def read_row(self, stream: BinaryIO, file: SourceFile, row: Member) -> _Item:
+        """Returns an image, or why it cannot be read."""
+        return read_member(stream, file.origin, row)
+
+    def rows_in(self, items: Iterator[_Item]) -> Iterator[_Item]:
+        """Returns the items: each is a row."""
+        return items
+
+    def contents_in(self, row: _Item) -> Sequence[Content]:
+        """Returns the image, if it could be read."""
+        return [row] if isinstance(row, Content) else []
 
     def raw(
         self,
-        rows: Sequence[Content | MemberFault],
+        rows: Sequence[_Item],
         block: Block,
         columns: Sequence[str],
         skipped: dict[str, int],
@@ -246,14 +227,8 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
             else:
                 good.append(item)
         names = [self._origin(block.origin, item.member) for item in good]
-        parts = [self._parts(self._path(block.origin, item.member)) for item in good]
-        found: dict[str, pa.Array] = {
-            _IMAGE: pa.array([item.data for item in good], pa.large_binary()),
-            _LABEL: pa.array([part[-2] for part in parts], pa.string()),
-            _NAME: pa.array(names, pa.string()),
-        }
-        if self.split_column:
-            found[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
+        paths = [self._path(block.origin, item.member) for item in good]
+        found = self._columns([item.data for item in good], paths, names)
         refused: list[Complaint] = [
             (len(good) + i, fault.reason, fault.message) for i, fault in enumerate(bad)
         ]
@@ -326,21 +301,27 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
                 if split not in seen:
                     seen.add(split)
                     chosen.append(image)
-        images = [bytes(image.size) for image in chosen]
-        parts = [self._parts(image.path) for image in chosen]
+        columns = self._columns(
+            [bytes(image.size) for image in chosen],
+            [image.path for image in chosen],
+            [image.name for image in chosen],
+        )
+        count = len(chosen)
+        return TableSample(columns, count, total_rows=total, complete=count == total)
+
+    def _columns(
+        self, images: Sequence[bytes], paths: Sequence[str], names: Sequence[str]
+    ) -> dict[str, pa.Array]:
+        """Returns the columns of images: label and split are folders of their paths."""
+        parts = [*map(self._parts, paths)]
         columns: dict[str, pa.Array] = {
             _IMAGE: pa.array(images, pa.large_binary()),
             _LABEL: pa.array([part[-2] for part in parts], pa.string()),
-            _NAME: pa.array([image.name for image in chosen], pa.string()),
+            _NAME: pa.array(names, pa.string()),
         }
         if self.split_column:
             columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
-        return TableSample(
-            columns,
-            len(chosen),
-            total_rows=total,
-            complete=len(chosen) == total,
-        )
+        return columns
 
 
 # Asked for every block of an archive: see `list_archive`.

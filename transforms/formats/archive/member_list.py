@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Reason
-from transforms.formats.archive.model import Member, is_litter, shown_name
+from transforms.formats.archive.model import Member, shown_name
 
 _BATCH_MEMBERS = 4096
 
@@ -26,9 +26,7 @@ def identity_of(member: Member) -> str | None:
     Names that differ only in case or normalisation are the same file on many disks,
     and readers of zip disagree on which of two equal names wins.
     """
-    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
-        return None
-    return member.origin.casefold()
+    return None if member.is_hidden else member.origin.casefold()
 
 
 def places_of_equals(hashes: npt.NDArray[np.int64]) -> list[int]:

@@ -26,7 +26,6 @@ from transforms.formats.archive.model import (
     Member,
     MemberFault,
     SkippedMember,
-    is_litter,
     shown_name,
 )
 from transforms.formats.archive.tar import (
@@ -197,7 +196,7 @@ def _check_encoding(encoding: str) -> None:
 
 def _judged(member: Member, skip: Skip) -> SkippedMember | MemberFault | None:
     """Returns why a member is not to be read, or None."""
-    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+    if member.is_hidden:
         return SkippedMember(member, Skipped.HIDDEN)
     reason = skip(member)
     if reason is not None:

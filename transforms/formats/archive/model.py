@@ -84,6 +84,11 @@ class Member(NamedTuple):
     message: str = ""
 
     @property
+    def is_hidden(self) -> bool:
+        """Whether it is left out unasked; a path out of the folder never is."""
+        return self.fault is not Reason.UNSAFE_PATH and is_litter(self.name)
+
+    @property
     def origin(self) -> str:
         """The name in NFC: the identity that placement hashes."""
         return unicodedata.normalize("NFC", self.name)

@@ -35,7 +35,6 @@ from transforms.formats.archive.members import (
 from transforms.formats.archive.model import (
     Content,
     Member,
-    is_litter,
     shown_name,
 )
 from transforms.formats.raw_rows import gathered
@@ -475,7 +474,7 @@ def _in_memory(
 
 def _skip_reason(member: Member, format_name: str) -> Skipped | None:
     """Returns why a member is not a table of the source; None if it is."""
-    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+    if member.is_hidden:
         return Skipped.HIDDEN
     if member.fault is Reason.NESTED_ARCHIVE:
         return None

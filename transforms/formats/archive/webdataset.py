@@ -21,21 +21,13 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Block, Reason, Rejection
+from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.formats.archive.base import RowArchive
-from transforms.formats.archive.members import (
-    is_sequential,
-    list_archive,
-    read_member,
-)
-from transforms.formats.archive.model import (
-    Content,
-    Found,
-    SkippedMember,
-)
+from transforms.formats.archive.members import list_archive, read_member
+from transforms.formats.archive.model import Content, Member, MemberFault
 from transforms.formats.archive.webdataset_samples import (
     INTEGERS,
     JSON,
@@ -151,50 +143,25 @@ class WebDataset(RowArchive[_Read]):
         """Returns the samples of a shard."""
         return _samples_in(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
-    def rows_of(
-        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
-    ) -> Iterator[tuple[_Read, int]]:
-        """Yields the samples of a block; see `RowArchive.rows_of`."""
-        for sample, contents in self._samples(file, block, skipped):
-            yield (sample, contents), sum(len(content.data) for content in contents)
+    def skip_reason(self, member: Member) -> Skipped | None:
+        """Returns why a member belongs to no sample; None if it belongs to one."""
+        return skip_reason(member)
 
-    def _samples(
-        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
-    ) -> Iterator[_Read]:
-        """Yields the samples of a block; counts the members that are skipped."""
-        with file.open() as stream:
-            # Listing a packed shard would unpack it a second time.
-            if is_sequential(file.path):
-                yield from self._sequential(stream, file, block, skipped)
-                return
-            if not block.start:
-                reasons = filter(None, map(skip_reason, self.listing(file).members))
-                skipped.update(str(reason) for reason in reasons)
-            for sample in self.listed_rows(file)[block.start : block.stop]:
-                items = (
-                    read_member(stream, file.origin, self.bounded(member))
-                    for member in sample.members
-                )
-                yield sample, contents_of(sample, items)
+    def read_row(self, stream: BinaryIO, file: SourceFile, row: Sample) -> _Read:
+        """Returns a sample and the content of its members."""
+        items = (
+            read_member(stream, file.origin, self.bounded(member))
+            for member in row.members
+        )
+        return row, contents_of(row, items)
 
-    def _sequential(
-        self,
-        stream: BinaryIO,
-        file: SourceFile,
-        block: Block,
-        skipped: collections.Counter[str],
-    ) -> Iterator[_Read]:
-        def parts() -> Iterator[Found]:
-            for item in self.members(stream, file, skip_reason):
-                if isinstance(item, SkippedMember):
-                    skipped[str(item.reason)] += 1
-                else:
-                    yield item
+    def rows_in(self, items: Iterator[Content | MemberFault]) -> Iterator[_Read]:
+        """Yields the samples of consecutive members."""
+        return samples_of(items)
 
-        for sample, contents in samples_of(parts()):
-            # The walk goes on past a limit, to find out whether the shard is whole.
-            if sample.number < block.stop:
-                yield sample, contents
+    def contents_in(self, row: _Read) -> Sequence[Content]:
+        """Returns the members of a sample that were read."""
+        return row[1]
 
     def raw(
         self,
@@ -289,7 +256,7 @@ class WebDataset(RowArchive[_Read]):
                 break
             rows += 1
         block = Block(file.origin, 0, rows, rows=rows, stamp=file.stamp)
-        return list(self._samples(file, block, collections.Counter()))
+        return list(self.rows_of(file, block, collections.Counter()))
 
 
 def _rows_of(taken: Sequence[_Read], merged: Sequence[str]) -> Iterator[dict[str, Any]]:

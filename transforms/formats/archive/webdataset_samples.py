@@ -22,7 +22,6 @@ from transforms.formats.archive.model import (
     Found,
     Member,
     MemberFault,
-    is_litter,
 )
 
 KEY_COLUMN = "__key__"
@@ -47,13 +46,9 @@ def key_and_column(name: str) -> tuple[str, str] | None:
 
 def skip_reason(member: Member) -> Skipped | None:
     """Returns why a member belongs to no sample; None if it belongs to one."""
-    if _is_hidden(member):
+    if member.is_hidden:
         return Skipped.HIDDEN
     return None if key_and_column(member.name) else Skipped.OTHER_SUFFIX
-
-
-def _is_hidden(member: Member) -> bool:
-    return member.fault is not Reason.UNSAFE_PATH and is_litter(member.name)
 
 
 @dataclasses.dataclass(slots=True)
@@ -115,7 +110,7 @@ class SampleList(Sequence[Sample]):
 
         def belongs(member: Member) -> bool:
             nonlocal count, key
-            if _is_hidden(member) or (found := key_and_column(member.name)) is None:
+            if member.is_hidden or (found := key_and_column(member.name)) is None:
                 return False
             if found[0] != key:
                 key = found[0]
