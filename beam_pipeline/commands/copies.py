@@ -6,14 +6,12 @@ from beam_pipeline.copies.chosen_rows import Request, read_keys, read_relabellin
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.subset import make_subset
 from beam_pipeline.datasets.dataset import Dataset, open_target
-from beam_pipeline.reading.reading_plan import check_examples
 from beam_pipeline.terminal.console import print_next, print_table, splits_table
 from beam_pipeline.terminal.printing import print_prose, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
 from beam_pipeline.terminal.words import count_text
 from transforms.core.manifest import Manifest
 from transforms.errors import UsageError
-from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.storage.paths import plain
 
 
@@ -98,7 +96,6 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
     for path in sources:
         target = open_target(path)
         if not isinstance(target, Dataset):
-            check_examples([Shard(target.path)])
             raise UsageError(
                 f"Datasets with manifests are merged; {path!r} is a single file."
             )

@@ -15,8 +15,7 @@ from beam_pipeline.reading.open_dataset import OpenDataset, condition_of
 from beam_pipeline.terminal.console import print_line, print_parts
 from beam_pipeline.terminal.printing import json_text, print_text, printable, text_width
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
-from transforms.core.example.messages import parse_example
-from transforms.core.example.record_kind import check_kind
+from transforms.core.example.sequences import parse_record
 from transforms.core.image.check import check_image
 from transforms.core.image.formats import ImageInfo
 from transforms.core.manifest import FeatureFacts
@@ -30,7 +29,8 @@ _MAX_CHARACTERS = 200
 _MAX_ITEMS = 8
 _MAX_BYTES = 4
 
-Value = int | float | bytes
+# The values of a step are a list.
+Value = int | float | bytes | list[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,7 +135,6 @@ def first_records(
       UsageError: the count is negative.
       SpecError: the choice names what is not there.
       TFRecordError: a file is damaged.
-      RecordKindError: the first record of a file is no Example.
       SourceError: a file cannot be read.
     """
     if count < 0:
@@ -191,7 +190,7 @@ def _opened(target: Dataset) -> OpenDataset:
 def _parsed(payload: bytes) -> tuple[Mapping[str, Sequence[Value]] | None, str]:
     """Returns the values of a record; None and why where it is no Example."""
     try:
-        return parse_example(payload), ""
+        return parse_record(payload), ""
     except ExampleError as error:
         return None, str(error)
 
@@ -203,8 +202,6 @@ def _of_file(
     if not count:
         return
     for number, payload in enumerate(reader):
-        if not number:
-            check_kind(payload, f"record 0 of {file}")
         yield Record(split, file, number, len(payload), *_parsed(payload))
         if number + 1 == count:
             return
@@ -270,7 +267,7 @@ def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -
       facts: what the manifest says of the feature, if there is one.
     """
     is_list = facts is not None and facts.feature.is_list
-    if len(values) == 1 and not is_list:
+    if len(values) == 1 and not is_list and not isinstance(values[0], list):
         return _describe(values[0], facts)
     return _bracketed(values, facts)
 
@@ -289,6 +286,8 @@ def _joined(shown: list[str], count: int) -> str:
 
 def _describe(value: Value, facts: FeatureFacts | None) -> str:
     """Returns one value for people, by the kind of its feature."""
+    if isinstance(value, list):
+        return _bracketed(value, facts)
     if isinstance(value, bytes):
         kind = facts.feature.kind if facts else None
         if kind is Kind.TEXT or (kind is None and is_text(value)):
@@ -414,6 +413,8 @@ def _json_values(values: Sequence[Value], facts: FeatureFacts | None) -> Any:
 
 
 def _json_value(value: Value, facts: FeatureFacts | None) -> Any:
+    if isinstance(value, list):
+        return [_json_value(each, facts) for each in value]
     if isinstance(value, bytes):
         kind = facts.feature.kind if facts else None
         if kind is Kind.TEXT or (kind is None and is_text(value)):

@@ -303,10 +303,9 @@ def _print_file(file: SingleFile, summary: FileSummary) -> None:
 
 
 def _odd_records(summary: FileSummary) -> str:
-    kind = f", {summary.first_kind}" if summary.first_kind else ""
     return (
         f"{count_text(summary.not_examples, 'record')} cannot be read as a "
-        f"tf.train.Example; the first is record {summary.first_not_example:,}{kind}"
+        f"tf.train.Example; the first is record {summary.first_not_example:,}"
     )
 
 

@@ -12,8 +12,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.decoder import decode_examples
-from transforms.core.example.record_kind import check_kind, other_message
+from transforms.core.example.decoder import decode_records
 from transforms.core.statistics import Statistics, summarize
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import detect
@@ -35,7 +34,7 @@ class Variant:
       type: "int64", "float", "bytes" or "none" (a feature without a type).
       first_record: 0-based index of the first record that has it in this form.
       statistics: of all values; `present` counts records.
-      fewest, most: values in a record.
+      fewest, most: values in a record; steps of a list.
       sample: the first value, where that is bytes.
       all_text: whether all values are UTF-8.
     """
@@ -71,9 +70,8 @@ class FileSummary:
       compression: "none", "gzip" or "zlib", by content.
       shortest, longest: record in bytes.
       variants: of features; more than one where records disagree on the type.
-      not_examples: records that are no tf.train.Example.
+      not_examples: records that are no tf.train.Example, nor hold several.
       first_not_example: 0-based index of the first of those; -1: there is none.
-      first_kind: the message that this one is, where that is known.
     """
 
     records: int
@@ -84,7 +82,6 @@ class FileSummary:
     variants: tuple[Variant, ...]
     not_examples: int = 0
     first_not_example: int = -1
-    first_kind: str = ""
 
 
 def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
@@ -96,7 +93,6 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
 
     Raises:
       TFRecordError: it is damaged.
-      RecordKindError: it holds SequenceExamples, or others that are known, alone.
       UsageError: it cannot be read.
     """
     try:
@@ -116,7 +112,7 @@ def _summarize(
     reader = TFRecordReader(file, allow_empty=allow_empty)
     shortest, longest = sys.maxsize, 0
     by_name: dict[tuple[str, str], Variant] = {}
-    failed, first_failed, odd = 0, -1, b""
+    failed, first_failed = 0, -1
     for batch in reader.batches():
         shortest = min(shortest, int(batch.lengths.min()))
         longest = max(longest, int(batch.lengths.max()))
@@ -126,10 +122,7 @@ def _summarize(
             by_name[key] = by_name[key].merge(variant) if key in by_name else variant
         if wrong and not failed:
             first_failed = wrong[0]
-            odd = batch.payload(first_failed - batch.first_record)
         failed += len(wrong)
-    if failed and not by_name:
-        check_kind(odd, f"record {first_failed:,} of {path}")
     return FileSummary(
         records=reader.records,
         bytes=reader.stored_bytes,
@@ -139,7 +132,6 @@ def _summarize(
         variants=tuple(by_name[key] for key in sorted(by_name)),
         not_examples=failed,
         first_not_example=first_failed,
-        first_kind=other_message(odd),
     )
 
 
@@ -149,14 +141,14 @@ def _summarize_batch(batch: PayloadBatch) -> tuple[list[Variant], list[int]]:
     All at once where the records agree on types, otherwise one by one.
     """
     try:
-        return _variants(decode_examples(batch), batch.first_record), []
+        return _variants(decode_records(batch), batch.first_record), []
     except ExampleError:
         pass
     variants: list[Variant] = []
     wrong = []
     for number, payload in enumerate(batch.to_list(), batch.first_record):
         try:
-            variants += _variants(decode_examples([payload]), number)
+            variants += _variants(decode_records(PayloadBatch.of([payload])), number)
         except ExampleError:
             wrong.append(number)
     return variants, wrong
@@ -177,7 +169,7 @@ def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
         if pa.types.is_large_list(field.type):
             lengths = pc.min_max(pc.list_value_length(column))
             fewest, most = lengths["min"].as_py(), lengths["max"].as_py()
-            values = pc.list_flatten(column)
+            values = pc.list_flatten(column, recursive=True)
         kind = str(values.type)
         is_bytes = pa.types.is_large_binary(values.type)
         if kind == "float":

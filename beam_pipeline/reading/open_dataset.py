@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from beam_pipeline.reading.reading_plan import Found, Said, check_examples, find_records
+from beam_pipeline.reading.reading_plan import Found, Said, find_records
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
     DamageError,
@@ -59,8 +59,6 @@ def open_dataset(
 
     Raises:
       UsageError: nothing is there that can be read.
-      RecordKindError: the first record is a SequenceExample or an
-        ExampleListWithContext.
       SpecError: an argument is wrong.
       DamageError: the manifest is damaged.
       StorageError: the disk or the store gives no answer.
@@ -73,8 +71,6 @@ def open_dataset(
         absent = {name: found.absent[name] for name in stored if name in found.absent}
         looks = dataclasses.replace(looks, missing=absent)
     looks.check_names(found.features)
-    if not found.features:
-        check_examples([shard for _, shard in found.shards])
     return OpenDataset(given, found, looks, check, features)
 
 

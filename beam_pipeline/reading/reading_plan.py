@@ -18,9 +18,8 @@ from beam_pipeline.datasets.dataset import (
     open_target,
 )
 from transforms.core.catalogue import MOST_SECONDS, catalogue_features
-from transforms.core.example.record_kind import check_first
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import LISTS, SEQUENCE_ENCODING, Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError, SpecError, bounded, nearest
 from transforms.formats.table import InputFile
@@ -31,6 +30,7 @@ from transforms.formats.tfrecord_files.dataset import (
     dataset_beside,
     row_feature,
 )
+from transforms.formats.tfrecord_files.features import stored_feature
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard, TypedRows
 from transforms.reading.catalogue import CatalogueRows
 from transforms.storage.files import storage
@@ -43,11 +43,6 @@ Labels = Literal["names", "ids"]
 # A feature in the words of a spec.
 Said = Mapping[str, Any] | str
 
-_TYPES = {
-    "int64": Kind.INT64,
-    "float": Kind.FLOAT,
-    "large_binary": Kind.BYTES,
-}
 # What a feature of a spec may say of records; the rest is about making them.
 _OF_RECORDS = frozenset("kind shape dtype encoding unit vocabulary label".split())
 _SAMPLE_BYTES = 1 << 20
@@ -383,30 +378,23 @@ def _features_seen(
 ) -> dict[str, Feature]:
     """Returns features of the first records that are not known, as they are stored."""
     keys = {key for feature in known.values() for key in feature.record_keys}
-    out = {}
-    for name, kind in learn(_first_payloads(shards)[0]).types.items():
-        if name not in keys:
-            many = hasattr(kind, "value_type")
-            shape = (None,) if many else ()
-            stored = _TYPES[str(kind.value_type if many else kind)]
-            out[name] = Feature(name, stored, shape=shape)
-    return out
+    learned = learn(_first_payloads(shards))
+    return {
+        name: stored_feature(name, kind, in_sequence=bool(learned.steps))
+        for name, kind in learned.types.items()
+        if name not in keys
+    }
 
 
-def check_examples(shards: Sequence[Shard]) -> None:
-    """Raises RecordKindError where the first record is a message of another kind."""
-    check_first(*_first_payloads(shards))
-
-
-def _first_payloads(shards: Sequence[Shard]) -> tuple[PayloadBatch, str]:
-    """Returns the first records and their path: of the first shard that has any."""
+def _first_payloads(shards: Sequence[Shard]) -> PayloadBatch:
+    """Returns the first records of the first shard that has any."""
     for shard in shards:
         if shard.records != 0:
             file = InputFile(shard.path, shard.path, size=storage(shard.path).size_of())
             found = sampled(file, _SAMPLE_BYTES).payloads
             if len(found):
-                return found, shard.path
-    return PayloadBatch.of([]), ""
+                return found
+    return PayloadBatch.of([])
 
 
 def _of_bare_files(
@@ -427,7 +415,6 @@ def _of_bare_files(
         seen = _features_seen([shard for _, shard in shards], {})
         if sees:
             return Found(shards, (), tuple(seen.values()), Edition())
-        check_examples([shard for _, shard in shards])
         shown = {
             each.name: f"[{each.kind}]" if each.shape else str(each.kind)
             for each in seen.values()
@@ -439,7 +426,23 @@ def _of_bare_files(
                 f"first records hold {shown} (lists are in brackets)."
             )
         )
-    return Found(shards, (), tuple(said.values()), Edition())
+    in_sequence = learn(_first_payloads([shard for _, shard in shards])).steps
+    features = map(_of_sequence, said.values()) if in_sequence else said.values()
+    return Found(shards, (), tuple(features), Edition())
+
+
+def _of_sequence(feature: Feature) -> Feature:
+    """Returns a feature as one of SequenceExamples or lists of Examples."""
+    shape = feature.shape
+    if feature.name.startswith(LISTS) and (len(shape) > 2 or shape[:1] != (None,)):
+        raise SpecError(
+            f"features: lists of steps have the shape [null], [null, k] or [null, "
+            f"null]; {feature.name!r} has {list(shape)}. Describe it so, or leave it "
+            f"out."
+        )
+    if feature.encoding:
+        return feature
+    return dataclasses.replace(feature, encoding=SEQUENCE_ENCODING)
 
 
 def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:

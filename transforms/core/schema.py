@@ -116,6 +116,10 @@ _POLICIES: Mapping[str, type[enum.StrEnum]] = {
 # Keys of the parts of a ragged feature, as TFDS names them.
 RAGGED_VALUES = "ragged_flat_values"
 RAGGED_LENGTHS = "ragged_row_lengths_0"
+# How features are called that have a step for each Example of a list, or for each
+# Feature of a feature list; and what follows on the name of the numbers of values.
+LISTS, STEPS = "lists/", "\0steps"
+SEQUENCE_ENCODING = "sequence"
 # The order of a box's numbers in rows, and the ends of its keys in records.
 BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
 
@@ -147,7 +151,9 @@ class Feature:
         tensor, its shape, with None for sizes that differ from row to row.
       dtype: of a tensor's elements, as NumPy names it.
       encoding: of a tensor: "raw" (elements in row-major order, little-endian) or
-        "proto" (a serialised TensorProto, for tf.io.parse_tensor).
+        "proto" (a serialised TensorProto, for tf.io.parse_tensor). Of other features,
+        "sequence" where the records that are read are SequenceExamples or lists of
+        Examples; no dataset of this program has such features.
       unit: of a timestamp: "s", "ms", "us" or "ns".
       inline: of an image: the rows hold the file itself, not its path.
       mask: of an image: its pixels are class numbers, which no setting changes; see
@@ -221,6 +227,14 @@ class Feature:
         return self.is_list and self.shape == (None, None)
 
     @property
+    def has_steps(self) -> bool:
+        """Whether it is read from the steps of a SequenceExample or a list of Examples.
+
+        See `transforms.core.example.sequences`.
+        """
+        return self.encoding == SEQUENCE_ENCODING and self.name.startswith(LISTS)
+
+    @property
     def values_each(self) -> int | None:
         """Number of values of each row's list; None where it differs."""
         if None in self.shape:
@@ -234,6 +248,8 @@ class Feature:
             return ()
         if self.kind is Kind.BOX:
             return tuple(f"{self.name}/{side}" for side in BOX_SIDES)
+        if self.has_steps:
+            return (self.name, self.name + STEPS)
         if self.is_ragged:
             return (f"{self.name}/{RAGGED_VALUES}", f"{self.name}/{RAGGED_LENGTHS}")
         return (self.name,)

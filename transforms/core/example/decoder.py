@@ -4,10 +4,12 @@ protobuf decides what is an Example and what it holds. It also reads what few wr
 produce: unpacked lists, keys that occur twice (the last wins), unknown fields.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.example.example_columns import (
@@ -16,6 +18,8 @@ from transforms.core.example.example_columns import (
     FeatureColumn,
     read_columns,
 )
+from transforms.core.example.sequences import any_message
+from transforms.core.schema import STEPS
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
@@ -61,6 +65,44 @@ def decode_examples(
     # A record batch without columns has no rows; a struct array without fields may.
     none = pa.Array.from_buffers(pa.struct([]), len(batch), [None], children=[])
     return pa.RecordBatch.from_struct_array(none)
+
+
+def decode_records(payloads: PayloadBatch) -> pa.RecordBatch:
+    """Returns n records of any kind as n rows, a column for each feature.
+
+    Features of Examples are as `decode_examples` has them. A list of steps is a list of
+    the values of each step; without a type it is null.
+
+    Raises ExampleError as `decode_examples` does.
+    """
+    found = read_columns(payloads, parse=any_message)
+    _check(found)
+    count, columns = len(payloads), {}
+    for name in sorted({*found.features, *found.untyped}):
+        if name.endswith(STEPS):
+            (steps,) = found.features[name].values()
+            name = name.removesuffix(STEPS)
+            columns[name] = _in_steps(name, found.features.get(name), steps, count)
+            continue
+        field = _field(name, found.features.get(name))
+        columns[name] = _array(found.features.get(name, {}), field, count)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _in_steps(
+    name: str,
+    columns: Mapping[str, FeatureColumn] | None,
+    steps: FeatureColumn,
+    count: int,
+) -> pa.Array:
+    """Returns the values of each step of a list in n records."""
+    for column in (columns or {}).values():
+        if int(pc.sum(steps.values, min_count=0).as_py()) != len(column.values):
+            raise ExampleError(f"feature {name!r} must have steps in all records")
+        bounds = np.concatenate(([0], np.cumsum(steps.values.to_numpy())))
+        items = pa.LargeListArray.from_arrays(pa.array(bounds), column.values)
+        return dataclasses.replace(steps, values=items).lists(count)
+    return pa.nulls(count)
 
 
 def _check(found: ExampleColumns) -> None:

@@ -35,7 +35,7 @@ _Field = descriptor_pb2.FieldDescriptorProto
 _SHOWN = 10
 
 
-def _file(*, ordered: bool) -> Any:
+def example_file(*, ordered: bool = False) -> Any:
     """Returns the FileDescriptorProto of all six messages.
 
     Args:
@@ -101,10 +101,9 @@ def _file(*, ordered: bool) -> Any:
     return file
 
 
-def _classes(*, ordered: bool = False) -> dict[str, Any]:
-    """Returns the message classes by their full names."""
+def classes_of(file: Any) -> dict[str, Any]:
+    """Returns the classes of a file's messages by their full names."""
     pool = descriptor_pool.DescriptorPool()
-    file = _file(ordered=ordered)
     pool.Add(file)
     names = [f"tensorflow.{message.name}" for message in file.message_type]
     return {
@@ -113,7 +112,7 @@ def _classes(*, ordered: bool = False) -> dict[str, Any]:
     }
 
 
-_CLASSES = _classes()
+_CLASSES = classes_of(example_file())
 
 Example: Any = _CLASSES["tensorflow.Example"]
 Features: Any = _CLASSES["tensorflow.Features"]
@@ -122,7 +121,7 @@ BytesList: Any = _CLASSES["tensorflow.BytesList"]
 FloatList: Any = _CLASSES["tensorflow.FloatList"]
 Int64List: Any = _CLASSES["tensorflow.Int64List"]
 
-OrderedExample: Any = _classes(ordered=True)["tensorflow.Example"]
+OrderedExample: Any = classes_of(example_file(ordered=True))["tensorflow.Example"]
 """The same bytes, with the entries in an order: protobuf's own ("deterministic") has
 "ab" before "a", so it is not that of the encoder."""
 
@@ -156,10 +155,11 @@ def parse_example(data: bytes) -> dict[str, list[Any]]:
       ExampleError: protobuf does not parse it.
     """
     features = message(data).features.feature
-    return {name: _values(features[name]) for name in sorted(features)}
+    return {name: values_of(features[name]) for name in sorted(features)}
 
 
-def _values(feature: Any) -> list[Any]:
+def values_of(feature: Any) -> list[Any]:
+    """Returns the values of a feature; of one without a type none."""
     kind = feature.WhichOneof("kind")
     # A slice of a repeated field is a list; `list` takes three times as long.
     return [] if kind is None else getattr(feature, kind).value[:]

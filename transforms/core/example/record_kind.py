@@ -24,13 +24,13 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import RecordKindError
 
+SEQUENCE, RANKING = "SequenceExample", "ExampleListWithContext"
+_COUNTED = {SEQUENCE: "feature list", RANKING: "Example"}
 _ADVICE = (
-    "beam-tfrecord reads tf.train.Examples only. Make rows of such records in a "
-    "pipeline of your own: ReadTFRecords, a step that parses them, WriteDataset. "
-    "'verify', 'index' and 'repair' take the file as it is."
+    "Only tf.train.Examples are read here. Where the first records of the files are "
+    "such messages, 'convert', open_dataset and ReadDataset read them."
 )
 
 # The first four tags of an ExampleListWithContext, behind Examples without features:
@@ -40,11 +40,12 @@ begins_with_list = re.compile(
 ).match
 
 
-def other_message(data: bytes) -> str:
-    """Returns which message other than an Example a record is, and its size, in words.
+def other_kind(data: bytes) -> tuple[str, int]:
+    """Returns which message other than an Example a record is, and its size.
 
-    Empty for an Example, and for what is unknown. Fields of other numbers than 1 and 2
-    do not count. Takes some 20 us: not for every record.
+    That is the number of feature lists or Examples. The name is empty for an Example,
+    and for what is unknown. Fields of other numbers than 1 and 2 do not count. Takes
+    some 20 us: not for every record.
     """
     try:
         fields = _fields(data)
@@ -52,20 +53,25 @@ def other_message(data: bytes) -> str:
         second = [value for number, value in fields if number == 2]
         if all(map(_has_entries, first)):
             if not second:
-                return ""
+                return "", 0
             if all(map(_has_entries, second)):
-                lists = sum(len(_fields(value)) for value in second)
-                return f"a SequenceExample with {_counted(lists, 'feature list')}"
+                return SEQUENCE, sum(len(_fields(value)) for value in second)
         if all(_has_all(value, _has_entries) for value in (*first, *second)):
-            examples = _counted(len(first), "Example")
-            return f"an ExampleListWithContext with {examples}"
+            return RANKING, len(first)
     except (DecodeError, TypeError, UnicodeDecodeError):
         pass
-    return ""
+    return "", 0
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def other_message(data: bytes) -> str:
+    """Returns what `other_kind` says in words; empty for an Example."""
+    kind, count = other_kind(data)
+    if not kind:
+        return ""
+    article = "a" if kind == SEQUENCE else "an"
+    return (
+        f"{article} {kind} with {count:,} {_COUNTED[kind]}{'' if count == 1 else 's'}"
+    )
 
 
 def check_kind(data: bytes, record: str = "it") -> None:
@@ -76,18 +82,7 @@ def check_kind(data: bytes, record: str = "it") -> None:
       record: which one it is, for the message.
     """
     if words := other_message(data):
-        raise RecordKindError(f"{record} is {words}; {_ADVICE}")
-
-
-def check_first(records: PayloadBatch, path: str) -> None:
-    """Raises RecordKindError where the first record of a file is of another kind.
-
-    Args:
-      records: of the file, from its first on; empty for a file without a record.
-      path: of the file.
-    """
-    if len(records):
-        check_kind(records.payload(0), f"record 0 of {path}")
+        raise RecordKindError(f"{record} is {words}. {_ADVICE}")
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]]:

@@ -10,6 +10,9 @@ Records that do not fit are refused:
 | more values                     | refused: wrong_shape    | the list         |
 | another type                    | refused: wrong_type     | the same         |
 | no Example, or unknown fields   | refused: malformed      | the same         |
+
+SequenceExamples and lists of Examples are decoded with `any_example` as the Examples
+that `transforms.core.example.sequences` makes of them.
 """
 
 import dataclasses
@@ -23,8 +26,9 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.example.example_columns import VALUE_TYPES, read_columns
 from transforms.core.example.messages import message
+from transforms.core.example.sequences import StepTypeError, any_message
 from transforms.core.reasons import Fault, Reason
-from transforms.core.schema import Kind
+from transforms.core.schema import STEPS, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 
@@ -54,7 +58,18 @@ def example(data: bytes) -> Any:
     Raises:
       ExampleError: it is none, or holds more than an Example can.
     """
-    parsed = message(data)
+    return _whole(message(data))
+
+
+def any_example(data: bytes) -> Any:
+    """Returns an Example with all that a record of any kind holds.
+
+    Raises as `example` does.
+    """
+    return _whole(any_message(data))
+
+
+def _whole(parsed: Any) -> Any:
     if len(UnknownFieldSet(parsed)):
         raise ExampleError("it holds fields that no tf.train.Example has")
     return parsed
@@ -115,23 +130,42 @@ class Learned:
     Attributes:
       kinds: by feature, in how many records it is which list of the message.
       lists: features that have another number of values than one somewhere.
+      steps: by list of a SequenceExample or a list of Examples, how many values all of
+        its steps have; -1 where their numbers differ, 0 where there is no step.
       unread: how many payloads are no Examples.
       complaint: why the first of those is not an Example.
     """
 
     kinds: Mapping[str, Mapping[str, int]]
     lists: frozenset[str]
+    steps: Mapping[str, int]
     unread: int
     complaint: str
 
     @property
     def types(self) -> dict[str, pa.DataType]:
         """The columns, by sorted names; of several types the one found most often."""
+        return self.columns_of(self.values)
+
+    @property
+    def values(self) -> dict[str, pa.DataType]:
+        """The types of single values of each column."""
+        return {
+            name: VALUE_TYPES[max(found, key=found.__getitem__)]
+            for name, found in sorted(self.kinds.items())
+        }
+
+    def columns_of(self, values: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """Returns the types of columns of these values."""
         out = {}
-        for name in sorted(self.kinds):
-            found = self.kinds[name]
-            value = VALUE_TYPES[max(found, key=lambda kind: found[kind])]
-            out[name] = pa.list_(value) if name in self.lists else value
+        for name, value in values.items():
+            size = self.steps.get(name)
+            is_list = name in self.lists or size is not None
+            if size == -1:
+                value = pa.list_(value)
+            elif size is not None and size > 1:
+                value = pa.list_(value, size)
+            out[name] = pa.list_(value) if is_list else value
         return out
 
 
@@ -142,18 +176,32 @@ def combined(a: Learned, b: Learned) -> Learned:
         counts = kinds.setdefault(name, {})
         for kind, count in found.items():
             counts[kind] = counts.get(kind, 0) + count
+    steps = dict(a.steps)
+    for name, size in b.steps.items():
+        before = steps.get(name) or size
+        steps[name] = before if size in (0, before) else -1
     return Learned(
-        kinds, a.lists | b.lists, a.unread + b.unread, a.complaint or b.complaint
+        kinds,
+        a.lists | b.lists,
+        steps,
+        a.unread + b.unread,
+        a.complaint or b.complaint,
     )
 
 
 def learn(payloads: PayloadBatch) -> Learned:
     """Returns the features of n payloads."""
     payloads = payloads.trimmed()
-    found = read_columns(payloads, parse=example)
+    found = read_columns(payloads, parse=any_example)
     kinds: dict[str, dict[str, int]] = {}
     lists: set[str] = set()
+    steps: dict[str, int] = {}
     for name, columns in found.features.items():
+        if name.endswith(STEPS):
+            counts = columns["int64_list"].values.unique().to_pylist()
+            only = counts[0] if len(counts) == 1 else -1
+            steps[name.removesuffix(STEPS)] = (only or -1) if counts else 0
+            continue
         # Of two kinds that are as frequent, the one found first counts.
         for kind in sorted(columns, key=lambda kind: columns[kind].first):
             column = columns[kind]
@@ -162,22 +210,30 @@ def learn(payloads: PayloadBatch) -> Learned:
             if column.counts is not None:
                 lists.add(name)
     complaint = next(map(str, found.errors.values()), "")
-    return Learned(kinds, frozenset(lists), len(found.errors), complaint)
+    return Learned(kinds, frozenset(lists), steps, len(found.errors), complaint)
 
 
-def decode(payloads: PayloadBatch, types: Mapping[str, pa.DataType]) -> Decoded:
+def decode(
+    payloads: PayloadBatch,
+    types: Mapping[str, pa.DataType],
+    parse: Callable[[bytes], Any] = example,
+) -> Decoded:
     """Returns n payloads as raw columns of the types given.
 
     Args:
       payloads: as a reader gave them.
       types: by name: int64, float32, large_binary, or lists of them.
+      parse: `any_example` to read SequenceExamples and lists of Examples, too.
     """
     payloads = payloads.trimmed()
     count = len(payloads)
     known = {name: _kind_of(kind) for name, kind in types.items()}
-    found = read_columns(payloads, known, wanted=types, parse=example)
+    found = read_columns(payloads, known, wanted=types, parse=parse)
     faults = {
-        place: Fault(Reason.MALFORMED, str(error))
+        place: Fault(
+            Reason.WRONG_TYPE if isinstance(error, StepTypeError) else Reason.MALFORMED,
+            str(error),
+        )
         for place, error in found.errors.items()
     }
     columns = {}

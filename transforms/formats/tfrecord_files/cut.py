@@ -15,7 +15,6 @@ from typing import BinaryIO, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.example.record_kind import check_first
 from transforms.core.model import Block
 from transforms.core.tfrecord.chunk import boundaries, first_damage
 from transforms.core.tfrecord.compression import Compression, detect, is_frame_header
@@ -272,19 +271,12 @@ def learned_from(file: InputFile) -> Learned:
         return functools.reduce(combined, map(learn, pieces), learn(_NOTHING))
 
 
-def refuse(places: Sequence[_Place], seen: Sequence[tuple[str, Learned]]) -> NoReturn:
+def refuse(seen: Sequence[tuple[str, Learned]]) -> NoReturn:
     """Raises the error for files without an Example that has features.
 
     Args:
-      places: the records of the sample.
       seen: origins, and what the records there hold.
-
-    Raises:
-      RecordKindError: the first record of a file is of another kind.
-      InputError: in other cases.
     """
-    for place in places:
-        check_first(place.payloads, place.origin)
     found = "found no record with a feature"
     for origin, learned in seen:
         if learned.complaint:

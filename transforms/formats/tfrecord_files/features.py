@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import lists_like, numpy_mask, rows_with
+from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
 from transforms.core.model import Reason
-from transforms.core.schema import BOX_SIDES, Feature, Kind
+from transforms.core.schema import BOX_SIDES, SEQUENCE_ENCODING, Feature, Kind
 
 _VALUES = {
     Kind.INT64: pa.int64(),
@@ -23,6 +23,11 @@ _VALUES = {
     Kind.LABEL: pa.int64(),
     Kind.FLOAT: pa.float32(),
     Kind.BOX: pa.float32(),
+}
+_STORED = {
+    pa.int64(): Kind.INT64,
+    pa.float32(): Kind.FLOAT,
+    pa.large_binary(): Kind.BYTES,
 }
 
 
@@ -43,12 +48,29 @@ class Composed:
     message: str = ""
 
 
+def stored_feature(name: str, kind: pa.DataType, *, in_sequence: bool) -> Feature:
+    """Returns what is stored in records as a feature.
+
+    Args:
+      name: of the feature.
+      kind: of its column; see `Learned`.
+      in_sequence: whether the records are SequenceExamples, or lists of Examples.
+    """
+    shape: tuple[int | None, ...] = ()
+    while is_list(kind):
+        is_fixed = pa.types.is_fixed_size_list(kind)
+        shape += (kind.list_size if is_fixed else None,)
+        kind = kind.value_type
+    encoding = SEQUENCE_ENCODING if in_sequence else ""
+    return Feature(name, _STORED[kind], shape=shape, encoding=encoding)
+
+
 def record_types(feature: Feature) -> dict[str, pa.DataType]:
     """Returns the raw types of a feature's keys in the records."""
     value = _VALUES.get(feature.kind, pa.large_binary())
     many = feature.is_list or feature.kind is Kind.BOX
     types = {key: pa.list_(value) if many else value for key in feature.record_keys}
-    if feature.is_ragged:
+    if feature.is_ragged or feature.has_steps:
         types[feature.record_keys[1]] = pa.list_(pa.int64())
     return types
 
@@ -65,9 +87,10 @@ def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
     if feature.kind is Kind.BOX:
         return _boxes(feature.name, [columns[key] for key in keys])
     item = _values(feature, columns[keys[0]])
-    if not feature.is_ragged:
+    if not feature.is_ragged and not feature.has_steps:
         return item
-    lists = _ragged(feature.name, item.column, columns[keys[1]])
+    compose = _in_steps if feature.has_steps else _ragged
+    lists = compose(feature, item.column, columns[keys[1]])
     if item.bad is None:
         return lists
     bad = item.bad if lists.bad is None else item.bad | lists.bad
@@ -146,7 +169,7 @@ def _boxes(name: str, sides: list[pa.Array]) -> Composed:
     return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
 
 
-def _ragged(name: str, values: pa.Array, rows: pa.Array) -> Composed:
+def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
     """Returns lists of lists from flat values and the lengths of their rows."""
     totals = np.zeros(len(rows), np.int64)
     each = np.asarray(rows.flatten().to_numpy(zero_copy_only=False), np.int64)
@@ -167,5 +190,44 @@ def _ragged(name: str, values: pa.Array, rows: pa.Array) -> Composed:
         pa.array(np.concatenate(([0], np.cumsum(each))), pa.int32()), values.flatten()
     )
     column = lists_like(rows, inner)
-    message = f"feature {name!r}: the lengths of its rows do not sum to its values"
+    message = (
+        f"feature {feature.name!r}: the lengths of its rows do not sum to its values"
+    )
+    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+
+
+def _in_steps(feature: Feature, values: pa.Array, steps: pa.Array) -> Composed:
+    """Returns a list for each record: of the values of its steps, one, k or any each.
+
+    Args:
+      feature: of the shape (None,), (None, k) or (None, None).
+      values: of all steps; null where no step has a type.
+      steps: how many values each has.
+    """
+    size = feature.shape[1] if len(feature.shape) > 1 else 1
+    # Only an Example has the name of a list, and no steps.
+    bad = numpy_mask(pc.and_(values.is_valid(), steps.is_null()))
+    message = f"feature {feature.name!r} has values and no steps"
+    if size is not None:
+        wrong = np.asarray(steps.flatten()) != size
+        misfits = rows_with(steps, wrong)
+        if misfits.any():
+            bad |= misfits
+            message = (
+                f"feature {feature.name!r} has a step of "
+                f"{int(np.asarray(steps.flatten())[np.argmax(wrong)]):,} values; the "
+                f"others have {size:,}"
+            )
+    if bad.any():
+        fits = pa.array(~bad)
+        values = pc.if_else(fits, values, pa.scalar(None, values.type))
+        steps = pc.if_else(fits, steps, pa.scalar(None, steps.type))
+    items = values.flatten()
+    if size is None:
+        counts = np.asarray(steps.flatten())
+        bounds = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+        items = pa.ListArray.from_arrays(bounds, items)
+    elif len(feature.shape) > 1:
+        items = pa.FixedSizeListArray.from_arrays(items, size)
+    column = lists_like(steps, items)
     return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)

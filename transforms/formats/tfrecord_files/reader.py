@@ -17,6 +17,7 @@ says more (see `dataset.py`): which split a shard is of, and of features:
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, ClassVar
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from transforms.core.infer.typed import are_images
 from transforms.core.model import Block, Rejection
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import LISTS, Feature, Kind
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.formats.columnar.arrow_batches import (
@@ -46,7 +47,14 @@ from transforms.formats.table import (
     rejecter,
     rejection_of,
 )
-from transforms.formats.tfrecord_files.columns import Learned, decode, learn
+from transforms.formats.tfrecord_files.columns import (
+    Learned,
+    any_example,
+    combined,
+    decode,
+    example,
+    learn,
+)
 from transforms.formats.tfrecord_files.cut import (
     MAX_FILES,
     compression_of,
@@ -74,6 +82,7 @@ from transforms.formats.tfrecord_files.features import (
     composed,
     raw_type,
     record_types,
+    stored_feature,
 )
 from transforms.storage.files import storage
 
@@ -84,6 +93,7 @@ class TFRecordFiles(TableReader):
 
     Attributes:
       types: the features as records have them, once they are known.
+      sequences: whether there are SequenceExamples or lists of Examples.
       full: settle the types by all records of all files; else by those of the sample.
       datasets: that the files belong to.
     """
@@ -92,6 +102,7 @@ class TFRecordFiles(TableReader):
     images_named: ClassVar[bool] = True
 
     types: pa.Schema | None = None
+    sequences: bool = False
     full: bool = False
     datasets: tuple[Dataset, ...] = ()
 
@@ -115,10 +126,11 @@ class TFRecordFiles(TableReader):
         if self.full:
             seen = [(file.origin, learned_from(file)) for file in files]
         if not any(learned.kinds for _, learned in seen) and not datasets:
-            refuse(places, seen)
+            refuse(seen)
         reader = dataclasses.replace(
             self,
             types=_all_types(seen, tuple(datasets.values())),
+            sequences=any(learned.steps for _, learned in seen),
             datasets=tuple(each.without_shards() for each in datasets.values()),
         )
         records = sum(len(place.payloads) for place in places)
@@ -236,10 +248,16 @@ class TFRecordFiles(TableReader):
         own = [each for each in self.datasets if each.folder == folder]
         # Class names are those of the file's own dataset.
         known = known_features(self.datasets) | known_features(own)
+        if self.sequences:
+            known = {
+                name: stored_feature(name, kind, in_sequence=True)
+                for name, kind in kinds.items()
+                if name.startswith(LISTS)
+            } | known
         types: dict[str, pa.DataType] = {}
         for name, kind in kinds.items():
             types |= record_types(known[name]) if name in known else {name: kind}
-        decoded = decode(payloads, types)
+        decoded = decode(payloads, types, any_example if self.sequences else example)
         complaints = {place: (why, what) for place, why, what in decoded.refused}
         found = {}
         bad = np.zeros(len(decoded.places), np.bool_)
@@ -316,19 +334,12 @@ def _all_types(
         for key, kind in record_types(feature).items()
     }
     common = CommonColumns(may_lack=True)
-    lists: set[str] = set()
     for origin, learned in seen:
-        lists |= learned.lists
-        single = {
-            name: kind.value_type if pa.types.is_list(kind) else kind
-            for name, kind in learned.types.items()
-            if name not in declared
-        }
-        common.add(origin, single)
-    fields = {
-        name: pa.list_(kind) if name in lists else kind
-        for name, kind in sorted(common.columns.items())
-    }
+        values = learned.values.items()
+        common.add(origin, {n: kind for n, kind in values if n not in declared})
+    nothing = Learned({}, frozenset(), {}, 0, "")
+    together = functools.reduce(combined, [learned for _, learned in seen], nothing)
+    fields = together.columns_of(dict(sorted(common.columns.items())))
     return pa.schema(list((declared | fields).items()))
 
 

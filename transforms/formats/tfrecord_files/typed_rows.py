@@ -33,7 +33,7 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.example.record_kind import check_kind
 from transforms.core.manifest import Manifest
 from transforms.core.model import Reason
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import SEQUENCE_ENCODING, Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
@@ -44,7 +44,7 @@ from transforms.errors import (
     SourceError,
     TFRecordError,
 )
-from transforms.formats.tfrecord_files.columns import decode
+from transforms.formats.tfrecord_files.columns import any_example, decode, example
 from transforms.formats.tfrecord_files.cut import in_pieces
 from transforms.formats.tfrecord_files.dataset import check_stated
 from transforms.formats.tfrecord_files.features import Composed, composed, record_types
@@ -92,7 +92,8 @@ class TypedRows:
         types: dict[str, pa.DataType] = {}
         for feature in self.features:
             types |= record_types(feature)
-        decoded = decode(payloads, types)
+        is_any = any(each.encoding == SEQUENCE_ENCODING for each in self.features)
+        decoded = decode(payloads, types, any_example if is_any else example)
         if decoded.refused:
             place, _, message = min(decoded.refused)
             raise _misfit(payloads, path, place, message)
@@ -159,7 +160,8 @@ def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
             return Composed(column, _not_castable(column, kind), message=message)
     if feature.kind is Kind.TENSOR and feature.encoding == "raw":
         return _checked_tensors(feature, column)
-    if feature.is_list and len(feature.shape) > feature.shape.count(None):
+    is_flat = feature.is_list and not feature.has_steps
+    if is_flat and len(feature.shape) > feature.shape.count(None):
         return _nested(feature, column)
     return Composed(column)
 
@@ -168,6 +170,8 @@ def _typed_like(kind: pa.DataType, feature: Feature) -> pa.DataType:
     """Returns the type of a raw column with the feature's own type for its values."""
     if pa.types.is_list(kind):
         return pa.list_(_typed_like(kind.value_type, feature))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_typed_like(kind.value_type, feature), kind.list_size)
     if feature.kind is Kind.TEXT:
         return pa.string()
     if feature.kind in (Kind.BYTES, Kind.TENSOR):

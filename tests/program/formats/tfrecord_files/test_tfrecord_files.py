@@ -3,11 +3,14 @@
 import io
 import pathlib
 import shutil
+from typing import Any
 
+import apache_beam as beam
 import pytest
+from apache_beam.testing.util import assert_that, equal_to
 from PIL import Image
 
-from beam_tfrecord import open_dataset
+from beam_tfrecord import ReadDataset, open_dataset
 from tests.support.datasets import example, write_records
 from tests.support.format_sources import (
     kinds_of,
@@ -18,8 +21,8 @@ from tests.support.format_sources import (
 )
 from tests.support.outputs import account, split_sizes
 from tests.support.runs import command, convert
+from tests.support.sequences import RANKING, SEQUENCE
 from tests.support.sources import write_files
-from transforms.errors import RecordKindError
 
 Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", "1")
@@ -97,34 +100,44 @@ def test_datasets_merge_by_the_names_of_their_classes(
     assert sorted(row["image"] for row in found) == sorted(wanted)
 
 
-SEQUENCE = bytes.fromhex(
-    "0a0d0a0b0a02696412051a030a010712160a140a0178120f0a051a030a01010a061a040a020203"
+@pytest.mark.parametrize(
+    ("record", "row"),
+    [
+        (SEQUENCE, {"id": 7, "lists/x": [[1], [2, 3]]}),
+        (RANKING, {"lists/d": [2], "q": 1}),
+    ],
 )
-RANKING = bytes.fromhex(
-    "0a0e0a0c0a0a0a016412051a030a0102120e0a0c0a0a0a017112051a030a0101"
-)
-
-
-@pytest.mark.parametrize("record", [SEQUENCE, RANKING])
-def test_other_messages(record: bytes, tmp_path: Folder) -> None:
-    """What reads Examples names them; what reads bytes works; few are rejects."""
-    path = tmp_path / "a.tfrecord"
+def test_other_messages(
+    record: bytes, row: dict[str, object], tmp_path: Folder
+) -> None:
+    """SequenceExamples and lists of Examples: the same rows in all that reads them."""
+    path, out = tmp_path / "a.tfrecord", tmp_path / "out"
     write_records(path, [record] * 30)
-    name = "SequenceExample with 1 " if record == SEQUENCE else "WithContext with 1 "
-    out = tmp_path / "out"
-    for words in (["schema"], ["head"], ["inspect"], ["convert", out], ["export", out]):
-        run = command(words[0], path, *words[1:])
-        assert (run.code, out.exists()) == (4, False)
-        assert "record 0 of " in run.err
-        assert name in run.err
-    run = command("merge", path, path, out)
-    assert (run.code, name in run.err) == (4, True)
-    with pytest.raises(RecordKindError, match=r"a\.tfrecord"):
-        open_dataset(path)
-    for words in (["verify"], ["index"], ["repair", tmp_path / "repaired.tfrecord"]):
+    for words in (["schema"], ["head"], ["inspect"], ["verify"], ["index"]):
         assert command(words[0], path, *words[1:]).code == 0
+    convert(path, out)
+    assert command("merge", path, path, tmp_path / "merged").code == 2
+    for rows in (open_dataset(path)[""], open_dataset(out)["train"]):
+        found = [{n: _plain(v) for n, v in each.items()} for each in rows]
+        assert found == [row] * 30
+    shapes = {n: list(f.shape) for n, f in open_dataset(path).features.items()}
+    with beam.Pipeline() as pipeline:
+        features = {n: {"kind": "int64", "shape": s} for n, s in shapes.items()}
+        read = pipeline | ReadDataset(path, features=features)
+        assert_that(read, equal_to([row] * 30))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def test_another_message_among_examples(tmp_path: Folder) -> None:
+    """Its lists are columns that the others lack: nothing is lost."""
     mixed = tmp_path / "mixed.tfrecord"
-    write_records(mixed, [example({"n": n}) for n in range(200)] + [record])
-    convert(mixed, out)
-    assert account(out)["rejected"] == {"malformed": 1}
-    assert name in (out / "rejects.jsonl").read_text()
+    write_records(mixed, [example({"n": n}) for n in range(200)] + [SEQUENCE])
+    convert(mixed, tmp_path / "out")
+    rows = open_dataset(tmp_path / "out")["train"]
+    assert len(rows) == 201
+    assert [_plain(r["lists/x"]) for r in rows if r["id"] == 7] == [[[1], [2, 3]]]

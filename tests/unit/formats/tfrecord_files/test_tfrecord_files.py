@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support import datasets
+from tests.support.sequences import RANKING, SEQUENCE, sequence
 from tests.support.table_reading import listed, read_all, rows_of, source_of
 from transforms.core.example import messages
 from transforms.core.model import Reason, Rejection
@@ -215,12 +216,78 @@ def test_what_is_no_tfrecord_is_an_error(tmp_path: pathlib.Path, data: bytes) ->
         read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"])
 
 
-def test_sequence_examples_are_an_error(tmp_path: pathlib.Path) -> None:
-    """They parse as Examples that have lost their lists: never read as such."""
-    context = example(a=1)
-    write(tmp_path / "a.tfrecord", [context + b"\x12\x02\x0a\x00"] * 3)
-    with pytest.raises(SourceError, match="SequenceExample"):
-        TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"]))
+def test_lists_of_steps_are_columns(tmp_path: pathlib.Path) -> None:
+    """Steps of one value, of k and of any number: by all records of the sample."""
+    records = [
+        sequence(
+            {"id": [i]},
+            {
+                "one": [[i]] * (i % 3),
+                "two": [[i / 2, 1.0]] * (i % 4),
+                "any": [[b"a"] if i % 2 else None, None],
+            }
+            | ({} if i % 5 else {"rare": [[i]], "none": [None]}),
+        )
+        for i in range(40)
+    ]
+    write(tmp_path / "a.tfrecord", records)
+    read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"], block_bytes=500)
+    types = {name: column.type for name, column in read.sample.columns.items()}
+    assert types == {
+        "id": pa.int64(),
+        "lists/any": pa.list_(pa.list_(pa.large_binary())),
+        "lists/one": pa.list_(pa.int64()),
+        "lists/rare": pa.list_(pa.int64()),
+        "lists/two": pa.list_(pa.list_(pa.float32(), 2)),
+    }
+    assert rows_of(read) == [
+        {
+            "id": i,
+            "lists/any": [[b"a"] * (i % 2), []],
+            "lists/one": [i] * (i % 3),
+            "lists/rare": None if i % 5 else [i],
+            "lists/two": [[i / 2, 1.0]] * (i % 4),
+        }
+        for i in range(40)
+    ]
+    assert not read.rejections
+
+
+def test_records_with_other_steps_are_rejects(tmp_path: pathlib.Path) -> None:
+    """What the sample has not shown, two types in a list, and other messages."""
+    fine = sequence({"id": [1]}, {"x": [[1, 2], [3, 4]]})
+    write(tmp_path / "a.tfrecord", [fine] * 20)
+    reader = TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"])).reader
+    odd = [
+        (sequence({}, {"x": [[1, 2], [3]]}), Reason.WRONG_SHAPE),
+        (sequence({}, {"x": [[1, 2], [1.0]]}), Reason.WRONG_TYPE),
+        (sequence({}, {"x": [[1.0, 2.0]]}), Reason.WRONG_TYPE),
+        (example(**{"lists/x": [1, 2]}), Reason.WRONG_SHAPE),
+        (sequence({"lists/x": [1]}, {"x": []}), Reason.MALFORMED),
+        (b"text", Reason.MALFORMED),
+    ]
+    write(tmp_path / "b.tfrecord", [fine, *(record for record, _ in odd), fine])
+    (file,) = listed(tmp_path, ["b.tfrecord"])
+    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
+    (raw,) = reader.read(file, block, ["id", "lists/x"])
+    assert [(n, reason) for n, reason, _ in raw.refused] == [
+        (number, reason) for number, (_, reason) in enumerate(odd, 1)
+    ]
+    assert raw.columns["lists/x"].to_pylist() == [[[1, 2], [3, 4]]] * 2
+
+
+def test_other_messages_behind_a_sample_of_examples(tmp_path: pathlib.Path) -> None:
+    """Their lists have no column: rejects, and never the context alone."""
+    write(tmp_path / "a.tfrecord", [example(id=i) for i in range(20)])
+    reader = TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"])).reader
+    write(tmp_path / "b.tfrecord", [example(id=1), SEQUENCE, RANKING])
+    (file,) = listed(tmp_path, ["b.tfrecord"])
+    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
+    (raw,) = reader.read(file, block, ["id"])
+    assert [(n, why) for n, why, _ in raw.refused] == [
+        (1, Reason.MALFORMED),
+        (2, Reason.MALFORMED),
+    ]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

@@ -1,0 +1,73 @@
+"""SequenceExamples and lists of Examples, one by one."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.sequences import (
+    RANKING,
+    SEQUENCE,
+    features,
+    field,
+    ranking,
+    sequence,
+)
+from transforms.core.example.decoder import decode_records
+from transforms.core.example.sequences import StepTypeError, parse_record
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import ExampleError
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (SEQUENCE, {"id": [7], "lists/x": [[1], [2, 3]]}),
+        (RANKING, {"lists/d": [[2]], "q": [1]}),
+        (
+            sequence({"a": [1.5], "none": None}, {"b": [[1], None, []], "c": []}),
+            {"a": [1.5], "lists/b": [[1], [], []], "lists/c": [], "none": []},
+        ),
+        (
+            ranking({"q": [b"?"]}, [{"d": [1]}, {}, {"d": [2, 3], "e": None}]),
+            {"lists/d": [[1], [], [2, 3]], "lists/e": [[], [], []], "q": [b"?"]},
+        ),
+        # Of two lists of one name the last one counts, as in every map.
+        (SEQUENCE + sequence({}, {"x": [[9]]}), {"id": [7], "lists/x": [[9]]}),
+        (field(2, b""), {}),
+        # An Example may have such a feature.
+        (field(1, features({"lists/a": [1]})), {"lists/a": [1]}),
+    ],
+)
+def test_features_and_lists(data: bytes, expected: dict[str, Any]) -> None:
+    """A document is a step; what a step lacks is a step of no values."""
+    assert parse_record(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (sequence({}, {"x": [[1], [1.5]]}), StepTypeError),
+        (ranking({}, [{"d": [1]}, {"d": [b"1"]}]), StepTypeError),
+        (sequence({"lists/x": [1]}, {"x": [[1]]}), ExampleError),
+        (ranking({"lists/x": [1]}, [{"x": [1]}]), ExampleError),
+        (SEQUENCE + field(3, b"more"), ExampleError),
+    ],
+)
+def test_what_would_be_lost_is_an_error(data: bytes, error: type[Exception]) -> None:
+    """Two types in a list, a context feature called like a list, other fields."""
+    with pytest.raises(error):
+        parse_record(data)
+
+
+def test_columns_of_several_records() -> None:
+    """A list of each record is a list of steps; absent ones are null."""
+    records = [
+        sequence({"n": [1]}, {"x": [[1], [2, 3]], "u": [None]}),
+        sequence({}, {"y": [[b"a"]]}),
+        sequence({}, {"x": []}),
+    ]
+    found = decode_records(PayloadBatch.of(records * 7)).to_pydict()
+    assert found["n"] == [1, None, None] * 7
+    assert found["lists/x"] == [[[1], [2, 3]], None, []] * 7
+    assert found["lists/y"] == [None, [[b"a"]], None] * 7
+    assert found["lists/u"] == [None] * 21
