@@ -10,7 +10,6 @@ import apache_beam as beam
 from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.version import deciding_versions
 from transforms.core.placing.placement import SplitSource
-from transforms.core.schema import Kind
 from transforms.formats.source import Source
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, LeakRule, Publication
@@ -35,8 +34,8 @@ class Job:
 def _leak_rule(plan: Plan, source: Source, store: Store) -> LeakRule | None:
     """Returns what leaks between splits are looked for, if there may be any."""
     splits = plan.splits
-    images = plan.planned.schema.of_kind(Kind.IMAGE) and len(splits.rule.names) > 1
-    if not images and not splits.with_fingerprints:
+    files = plan.planned.schema.loaded and len(splits.rule.names) > 1
+    if not files and not splits.with_fingerprints:
         return None
     return LeakRule(
         identity=splits.identity,

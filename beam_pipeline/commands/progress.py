@@ -16,7 +16,6 @@ from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import Line
 from beam_pipeline.terminal.words import count_text, size_text
-from transforms.core.schema import Kind
 from transforms.errors import StorageError
 from transforms.formats.file_runs import RunSource
 from transforms.storage.files import storage
@@ -57,8 +56,8 @@ def look(plan: Plan) -> Progressed:
     read = _share_read(plan, store)
     # Until all blocks are read, unfinished files are segments, not shards.
     done, written = _share_written(plan, store, unfinished=read is None or read >= 1)
-    images = plan.planned.schema.of_kind(Kind.IMAGE)
-    share = _READ_SHARE if all(image.inline for image in images) else _NAMES_SHARE
+    loaded = plan.planned.schema.loaded
+    share = _READ_SHARE if all(feature.inline for feature in loaded) else _NAMES_SHARE
     if plan.inline:
         share = 0.0
     if not done:

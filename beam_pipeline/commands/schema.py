@@ -25,6 +25,7 @@ from beam_pipeline.terminal.words import (
 from transforms.core.infer.evidence import Evidence
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.formats import images
+from transforms.formats.registry import TREES
 
 _WIDTH = 88
 # Roles that the folders of an image tree fill, unless a table has the labels.
@@ -41,7 +42,7 @@ def show(settings: Mapping[str, Any]) -> int:
     # A spec needs an output, and none is looked at here.
     spec = make_spec({"output": "OUTPUT", **settings})
     inputs, planned = plan_source(spec)
-    print_text(render(spec, planned, is_tree=inputs.format == "images"), end="")
+    print_text(render(spec, planned, is_tree=inputs.format in TREES), end="")
     return 0
 
 
@@ -65,7 +66,7 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
         for role, name in roles.items():
             (head,) = _yaml(role, name, "  ")
             lines.append(f"{head}  {_role_comment(name, planned)}".rstrip())
-    usual = _usual(spec) if is_tree else {}
+    usual = _usual(spec, planned) if is_tree else {}
     listed = [
         feature
         for feature in stored
@@ -102,6 +103,8 @@ def _with_evidence(planned: PlannedSource) -> PlannedSource:
 def _images(stored: Sequence[Feature]) -> str:
     """Returns the image features as the subject of a comment."""
     images_stored = [f for f in stored if f.kind is Kind.IMAGE]
+    if not images_stored:
+        return "each file"
     names = [printable(f.name) for f in images_stored]
     if len(names) == 1 and not images_stored[0].is_list:
         return "each image"
@@ -130,6 +133,8 @@ def _settings(spec: Spec) -> list[str]:
 def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, str]:
     """Returns role -> name of what is stored of images; "" for what is left out."""
     stored = planned.schema.stored
+    if planned.schema.of_kind(Kind.FILE):
+        return role_names(spec, "files") if spec.feature_names else {}
     images_stored = [feature for feature in stored if feature.kind is Kind.IMAGE]
     named = spec.preset != "default" or bool(spec.feature_names)
     if not images_stored or (planned.images_settled and not named):
@@ -159,9 +164,10 @@ def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, st
     return out
 
 
-def _usual(spec: Spec) -> dict[str, Feature]:
+def _usual(spec: Spec, planned: PlannedSource) -> dict[str, Feature]:
     """Returns what a tree of images has where no feature is declared."""
-    names = {role: name for role, name in role_names(spec).items() if name}
+    tree = "files" if planned.schema.of_kind(Kind.FILE) else "images"
+    names = {role: name for role, name in role_names(spec, tree).items() if name}
     if spec.labels:
         names = {k: v for k, v in names.items() if k not in _LABEL_ROLES}
         return {f.name: f for f in images.image_schema(names).features}

@@ -25,7 +25,7 @@ from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import DamageError, UsageError, first_few
-from transforms.formats.registry import FORMATS, claimed_by
+from transforms.formats.registry import FORMATS, TREES, claimed_by
 from transforms.storage.entries import is_hidden
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
@@ -292,7 +292,7 @@ def _check_format(path: str) -> None:
         return
     if not is_frame_header(_head(path)[:HEADER_BYTES]):
         source = path
-        if claim == "images":
+        if claim in TREES:
             # A tree of images is converted as a whole.
             source = "FOLDER"
         raise UsageError(

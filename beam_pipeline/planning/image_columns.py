@@ -19,7 +19,7 @@ from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
-from transforms.formats.images import PRESETS, image_schema
+from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableSample
 from transforms.storage.files import sizes_of
@@ -41,9 +41,15 @@ _LABEL_ROLES = ("label", "text", "synset")
 _LOOKED_AT, _MOST_FOLDERS = 64, 8
 
 
-def role_names(spec: Spec) -> dict[str, str]:
-    """Returns role -> name of an image's features; empty where it is left out."""
-    return dict(PRESETS[spec.preset]) | spec.feature_names
+def role_names(spec: Spec, tree: str = "images") -> dict[str, str]:
+    """Returns role -> name of an image's features; empty where it is left out.
+
+    Args:
+      spec: of the job.
+      tree: "files" for the features of a file that is no image.
+    """
+    names = NAMES_OF_FILES if tree == "files" else PRESETS[spec.preset]
+    return {**names, **spec.feature_names}
 
 
 def with_roles(features: Sequence[Feature], spec: Spec) -> list[Feature]:

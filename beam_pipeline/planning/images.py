@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.planning.evidence import column_notes, rounding_notes
 from beam_pipeline.planning.features import declare, merged
+from beam_pipeline.planning.image_columns import role_names
 from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
@@ -56,6 +57,15 @@ _REMEDIES = {
     "group_column": _WITH_A_TABLE,
     "label_column": _WITH_A_TABLE,
 }
+# What no file has that is no image.
+_OF_IMAGES = (
+    "preset",
+    *(
+        setting.name
+        for setting in SETTINGS.values()
+        if setting.section == "Images" and setting.name != "max_image_bytes"
+    ),
+)
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -67,9 +77,9 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
       SourceError: its folders follow no rule.
       SpecError: a setting makes no sense for images.
     """
-    check_settings(spec)
-    names = dict(images.PRESETS[spec.preset])
-    names = {k: v for k, v in (names | spec.feature_names).items() if v}
+    of_files = inputs.format == "files"
+    check_settings(spec, inputs.format)
+    names = {k: v for k, v in role_names(spec, inputs.format).items() if v}
     entries = images.in_source_order(inputs.entries)
     labels = None
     evidence: dict[str, Evidence] = {}
@@ -110,13 +120,14 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             allow_empty=spec.allow_empty,
             labels=labels,
             unlabelled=spec.unlabelled,
-            around=_around(spec, inputs) if spec.format == "auto" else None,
+            around=None if of_files or spec.format != "auto" else _around(spec, inputs),
         )
         is_one = len(listing.labels) == 1 and spec.format == "auto"
         if is_one and _label_hint(spec, entries):
             raise InputError(
-                f"Folders must say the class of their images, or a table; all are in "
-                f"{listing.labels[0]!r}, which --format images takes as their class."
+                f"Folders must say the class of their files, or a table; all are in "
+                f"{listing.labels[0]!r}, which --format {inputs.format} takes as "
+                f"their class."
             )
     except InputError as error:
         if hint := _label_hint(spec, entries):
@@ -189,7 +200,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             *(labels.notes if labels else ()),
             *rounding_notes(evidence),
         ),
-        layout=f"images as {layout}",
+        layout=f"{'files' if of_files else 'images'} as {layout}",
     )
 
 
@@ -224,13 +235,25 @@ def _around(spec: Spec, inputs: Inputs) -> Surroundings:
     )
 
 
-def check_settings(spec: Spec) -> None:
-    """Raises SpecError for a setting that makes no sense for a folder of images."""
+def check_settings(spec: Spec, tree: str) -> None:
+    """Raises SpecError for a setting that makes no sense for a folder.
+
+    Args:
+      spec: of the job.
+      tree: "images" or "files".
+    """
+    if tree == "files":
+        for name in _OF_IMAGES:
+            if getattr(spec, name) != Spec.model_fields[name].default:
+                raise SpecError(
+                    f"{name} is for images; the source holds files, which are stored "
+                    f"as they are."
+                )
     for setting in sorted(_settings_of_tables(spec)):
         if getattr(spec, setting) != Spec.model_fields[setting].default:
             remedy = _REMEDIES.get(setting, "")
             raise SpecError(
-                f"{setting} is for tables; the source holds images."
+                f"{setting} is for tables; the source holds {tree}."
                 f"{f' {remedy}' if remedy else ''}"
             )
 

@@ -35,6 +35,7 @@ from transforms.formats.json_lines.cut import begins_as
 from transforms.formats.registry import (
     FORMATS,
     METADATA_NAMES,
+    TREES,
     Format,
     claimed_by,
     table_format,
@@ -242,7 +243,7 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         return _named_files(spec, [source])
     listed = storage(source).list_tree()
     format_name, entries = _recognise(spec, listed)
-    if format_name == "images" and spec.labels:
+    if format_name in TREES and spec.labels:
         entries = _without(entries, source, spec.labels)
     source_format = FORMATS[format_name]
     beside: tuple[FileEntry, ...] = ()
@@ -263,7 +264,7 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         include=spec.include,
         exclude=spec.exclude,
     )
-    if format_name != "images" and not kept:
+    if format_name not in TREES and not kept:
         raise InputError(
             f"The source must hold {source_format.title} files; {source!r} holds none."
         )
@@ -490,7 +491,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             not format_name and json_kinds == {"array"}
         )
     format_name = "jsonl" if by_content else format_name
-    if format_name == "images":
+    if format_name in TREES:
         raise SourceError("Images must be in a folder: label/file or split/label/file")
     if not format_name:
         raise SourceError(

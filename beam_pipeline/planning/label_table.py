@@ -24,7 +24,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import BeamTFRecordError, SourceError, SpecError, source_error
 from transforms.formats.file_names import is_image_name, is_split_word
 from transforms.formats.label_join import Labels, Orphan, join_labels
-from transforms.formats.registry import TABLE_FORMATS, claimed_by
+from transforms.formats.registry import TABLE_FORMATS, TREES, claimed_by
 from transforms.formats.table import Complaint
 from transforms.publishing.target import REJECTS_SUFFIX
 from transforms.storage.entries import FileEntry
@@ -115,7 +115,7 @@ def read_labels(spec: Spec) -> LabelTable:
 
     path = str(spec.labels)
     name = format_of(path)
-    if name in ("", "images"):
+    if not name or name in TREES:
         raise SpecError(
             f"labels must be a table, .csv, .txt or .parquet say; found {path!r}."
         )

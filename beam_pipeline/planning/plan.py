@@ -50,6 +50,7 @@ from transforms.errors import (
     TargetError,
     source_error,
 )
+from transforms.formats.registry import TREES
 from transforms.publishing import target
 from transforms.storage.entries import FileEntry, Standing
 from transforms.storage.files import storage
@@ -230,11 +231,11 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     spec = spec.model_copy(update={"name": name})
     resolved = resolve(spec)
     inputs = _inputs_of(spec, resolved, standing)
-    if inputs.format == "images":
+    if inputs.format in TREES:
         # Before what is at the output: no other place would make it right.
         from beam_pipeline.planning.images import check_settings
 
-        check_settings(resolved)
+        check_settings(resolved, inputs.format)
     request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
     notes: tuple[str, ...] = ()
     done = None
@@ -352,7 +353,7 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
 def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
     try:
-        if inputs.format == "images":
+        if inputs.format in TREES:
             from beam_pipeline.planning.images import plan_images
 
             return plan_images(spec, inputs)

@@ -12,6 +12,8 @@ import pyarrow.parquet
 from PIL import Image
 
 from beam_pipeline import sample
+from tests.support.sequences import sequence
+from transforms.core.tfrecord.frame import frame
 
 __all__ = ["write_everything"]
 
@@ -34,6 +36,8 @@ def write_everything(folder: Folder) -> None:
         _street,
         _sales,
         _logs,
+        _sounds,
+        _video,
     ):
         write(folder)
 
@@ -133,6 +137,19 @@ def _sales(folder: Folder) -> None:
         path = folder / name / "sales.csv"
         path.parent.mkdir()
         path.write_text("\n".join(["id,price", *lines, ""]))
+
+
+def _sounds(folder: Folder) -> None:
+    for label in ("bird", "rain"):
+        for name in ("1.wav", "2.wav", "1.h5"):
+            path = folder / "sounds" / label / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(label.encode())
+
+
+def _video(folder: Folder) -> None:
+    record = sequence({"id": [7]}, {"frame": [[1], [2]], "words": [[1, 2], []]})
+    (folder / "video.tfrecord").write_bytes(frame(record))
 
 
 def _street(folder: Folder) -> None:

@@ -32,6 +32,8 @@ class Kind(enum.StrEnum):
     | label     | string, the class name    | Int64List, the class id           |
     | image     | string: its path, or      | BytesList, the encoded file       |
     |           | large_binary, the file    |                                   |
+    | file      | string: its path; only of | BytesList, the file; datasets     |
+    |           | `--format files`          | state it as bytes                 |
     | tensor    | binary, raw or proto      | BytesList, the same               |
     | box       | list of float32[4]        | four FloatLists, one for a side   |
 
@@ -47,6 +49,7 @@ class Kind(enum.StrEnum):
     TIMESTAMP = "timestamp"
     LABEL = "label"
     IMAGE = "image"
+    FILE = "file"
     TENSOR = "tensor"
     BOX = "box"
 
@@ -96,6 +99,7 @@ _ROW_TYPES: Mapping[Kind, str] = {
     Kind.TIMESTAMP: "int64",
     Kind.LABEL: "string",
     Kind.IMAGE: "string",
+    Kind.FILE: "string",
     Kind.TENSOR: "binary",
     Kind.BOX: "float32",
 }
@@ -104,7 +108,11 @@ _RECORD_TYPES: Mapping[Kind, str] = {
     **_ROW_TYPES,
     Kind.LABEL: "int64",
     Kind.IMAGE: "large_binary",
+    Kind.FILE: "large_binary",
 }
+
+# Kinds of which rows may have paths and records have files.
+LOADED = frozenset([Kind.IMAGE, Kind.FILE])
 
 # Fields of a feature whose values are members of an enum.
 _POLICIES: Mapping[str, type[enum.StrEnum]] = {
@@ -355,6 +363,11 @@ class Schema:
     def of_kind(self, kind: Kind) -> tuple[Feature, ...]:
         """Returns the features of one kind."""
         return tuple(f for f in self.features if f.kind is kind)
+
+    @property
+    def loaded(self) -> tuple[Feature, ...]:
+        """The features whose values are loaded when their shard is written."""
+        return tuple(f for f in self.features if f.kind in LOADED)
 
     @property
     def row_schema(self) -> "pa.Schema":

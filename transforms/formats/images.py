@@ -1,9 +1,10 @@
-"""Folders of labelled images: `label/file` and `split/label/file`.
+"""Folders of labelled images or other files: `label/file` and `split/label/file`.
 
 The first level is a split only if every name there is a split's usual name
 (`SPLIT_WORDS`, in any case); otherwise it is the label. Every file with an image's
 suffix is a row, whatever it holds: what cannot be decoded becomes a reject with a
-reason. Files without such a suffix are skipped and counted.
+reason. Files without such a suffix are skipped and counted. Other files, as those of
+audio, are listed by the same rules and stored as they are.
 
 A row carries the path of its image; the image itself is read when its shard is
 written. The listing is one Arrow IPC file, so a job stays small for a million files:
@@ -80,6 +81,10 @@ IMAGENET_NAMES: Mapping[str, str] = {
     "colorspace": "image/colorspace",
     "codec": "image/format",
 }
+# Of files that are no images.
+NAMES_OF_FILES: Mapping[str, str] = {
+    role: role for role in ("file", "label", "filename")
+}
 PRESETS: Mapping[str, Mapping[str, str]] = {
     "default": FEATURE_NAMES,
     "tutorial": TUTORIAL_NAMES,
@@ -90,6 +95,7 @@ BACKGROUND = "background"
 # without a column are derived from the image when it is loaded.
 _ROLES: Mapping[str, tuple[Kind, str]] = {
     "image": (Kind.IMAGE, "image"),
+    "file": (Kind.FILE, "file"),
     "label": (Kind.LABEL, "label"),
     "text": (Kind.TEXT, "label"),
     "synset": (Kind.TEXT, "label"),
@@ -136,7 +142,7 @@ class Listing:
 
 
 def image_schema(names: Mapping[str, str]) -> Schema:
-    """Returns the schema of an image source.
+    """Returns the schema of a source of images or other files.
 
     Args:
       names: role -> feature name; a role that is left out is not stored.
@@ -144,14 +150,17 @@ def image_schema(names: Mapping[str, str]) -> Schema:
     Raises:
       SpecError: unknown role, two features of one name, or no image.
     """
-    unknown = sorted(set(names) - set(_ROLES))
-    if unknown or "image" not in names or len(set(names.values())) != len(names):
+    of_files = "file" in names
+    known = NAMES_OF_FILES if of_files else [role for role in _ROLES if role != "file"]
+    whole = "file" if of_files else "image"
+    unknown = sorted(set(names) - set(known))
+    if unknown or whole not in names or len(set(names.values())) != len(names):
         raise SpecError(
-            f"Features of images are named by role, each role and name once, 'image' "
-            f"among them; roles are {', '.join(_ROLES)}. Found {dict(names)}."
+            f"Features of {whole}s are named by role, each role and name once, "
+            f"{whole!r} among them; roles are {', '.join(known)}. Found {dict(names)}."
         )
     # The default order, and the others behind it.
-    order = [*FEATURE_NAMES, *(role for role in _ROLES if role not in FEATURE_NAMES)]
+    order = dict.fromkeys(("file", *FEATURE_NAMES, *_ROLES))
     return Schema(tuple(_feature(role, names[role]) for role in order if role in names))
 
 
@@ -207,8 +216,8 @@ def arrange(
     entries = in_source_order(entries)
     if not entries and not allow_empty:
         raise InputError(
-            f"The source must hold images; {root!r} holds no file with a suffix like "
-            f".jpg or .png. Name another folder, or use --include."
+            f"The source must hold images, or audio files; {root!r} holds no file with "
+            f"a suffix like .jpg or .wav. Name another folder, or use --include."
         )
     by_folders = labels is None and not unlabelled
     shape = _Shape()
@@ -399,7 +408,8 @@ class _Shape:
                     f"{', '.join(sorted(SPLIT_WORDS))}"
                 )
             raise InputError(
-                f"Images must be arranged as {rule} below {root!r}; found "
+                f"Images, and other files, must be arranged as {rule} below {root!r}; "
+                f"found "
                 f"{'; '.join(examples)}. Point at the folder that holds the labels (or "
                 f"the splits), leave files out with --exclude, or use --unlabelled "
                 f"where they have no labels."
@@ -447,6 +457,7 @@ class ImageListReader(RunReader):
             rows = listed
         found = {
             "image": rows["path"],
+            "file": rows["path"],
             "filename": rows["origin"],
             "label": rows["label"],
         }

@@ -24,6 +24,9 @@ from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name
 from transforms.storage.file_list import FileList
 
+# Files whose suffixes are those of all, about.
+_LOOKED_AT = 64
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Orphan:
@@ -114,7 +117,9 @@ def join_labels(
             )
         else:
             places[text] = place
-    key_of = _key_of(list(places))
+    some = entries.first(_LOOKED_AT)
+    suffixes = {os.path.splitext(entry.origin)[1].lower() for entry in some} - {""}
+    key_of = _key_of(list(places), tuple(suffixes))
     seen: dict[str, str] = {}
     rows = np.full(len(entries), -1, np.int64)
     for index, entry in enumerate(entries):
@@ -146,9 +151,11 @@ def join_labels(
     return Joined(rows, orphans)
 
 
-def _key_of(ids: Sequence[str]) -> Callable[[str], str]:
-    """Returns what makes the id of an image's path, by what the ids look like."""
-    suffixed = any(is_image_name(text) for text in ids)
+def _key_of(ids: Sequence[str], suffixes: tuple[str, ...]) -> Callable[[str], str]:
+    """Returns what makes the id of a file's path, by what the ids look like."""
+    suffixed = any(
+        is_image_name(text) or text.lower().endswith(suffixes) for text in ids
+    )
     if any("/" in text for text in ids):
         return _path if suffixed else _path_stem
     return os.path.basename if suffixed else _stem

@@ -26,7 +26,8 @@ class Format:
 
     Attributes:
       title: what it is called in messages.
-      reader: module and class of its `TableFormat`; empty for trees of images.
+      reader: module and class of its `TableFormat`; empty for trees of images or
+        other files.
       suffixes: how the lower-case names of its files end; the usual one first.
       compressed: whether `.gz` or `.zst` may follow the suffix.
       names: a pattern of the lower-case paths of its files, for formats that a suffix
@@ -105,6 +106,7 @@ def _options(formats: Mapping[str, Format]) -> tuple[str, ...]:
 
 
 _IMAGE = _one_of(IMAGE_SUFFIXES)
+_AUDIO = _one_of((".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aiff"))
 _ARCHIVE_SUFFIXES = (
     *(".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"),
     *(".tar.bz2", ".tbz2", ".tar.xz", ".txz"),
@@ -173,6 +175,7 @@ _FILES: Mapping[str, Format] = {
         options=("bad_box",),
     ),
     "images": Format("images", names=rf"[^/]({_IMAGE})$"),
+    "files": Format("files as bytes", names=rf"[^/]({_AUDIO})$"),
     "csv": Format(
         "CSV",
         "csv.reader.CsvReader",
@@ -256,6 +259,8 @@ FORMATS: Mapping[str, Format] = {
         options=("zip_encoding",),
     ),
 }
+# Formats of trees, of which each file is a row.
+TREES = frozenset(["images", "files"])
 # Files whose names are looked at together.
 _AT_ONCE = 1 << 14
 # The settings that only some formats know.

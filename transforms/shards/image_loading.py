@@ -26,7 +26,7 @@ from transforms.core.image.policy import ImagePolicy, prepare_image, too_many_by
 from transforms.core.model import Reason
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.reasons import Fault
-from transforms.core.schema import Feature
+from transforms.core.schema import Feature, Kind
 from transforms.core.segment import STAMP_COLUMN
 from transforms.errors import SpecError, bounded
 from transforms.shards import decoders
@@ -93,9 +93,7 @@ class ImageLoader:
         self._rows = rows
         self._images = images
         self._root = root
-        self._policies = [
-            policy.for_masks() if feature.mask else policy for feature in images
-        ]
+        self._policies = [_policy_of(feature, policy) for feature in images]
         beside = rows.table.drop_columns([feature.name for feature in images])
         fitting = _MAX_ROW_BYTES * len(rows) // max(beside.nbytes, 1)
         self._most_rows: int = max(fitting, 1)
@@ -163,6 +161,12 @@ class ImageLoader:
         if not self._mean:
             return min(way.first_rows, self._most_rows)
         return min(max(way.chunk_bytes // self._mean, 1), way.max_rows, self._most_rows)
+
+
+def _policy_of(feature: Feature, policy: ImagePolicy) -> ImagePolicy:
+    if feature.kind is Kind.FILE:
+        return policy.for_files()
+    return policy.for_masks() if feature.mask else policy
 
 
 def _stamps(table: pa.Table) -> list[int]:
@@ -233,6 +237,9 @@ def load_image(
     result = prepare_image(data, policy, foreign=decoders.SHARED.prepare)
     if isinstance(result, Fault):
         return LoadedImage(data, result, name, size=len(data))
+    if policy.any_file:
+        # No suffix contradicts what it is.
+        name = ""
     # Computed at once, while the bytes are in the processor's cache.
     crc = google_crc32c.value(result.data)
     return LoadedImage(data, result, name, crc, max(len(data), len(result.data)))

@@ -286,7 +286,7 @@ def boxes_moved(
         return chunk
     images = {
         feature.name: _geometries(each, _stated(chunk, feature, schema))
-        for feature, each in zip(schema.of_kind(Kind.IMAGE), loaded, strict=True)
+        for feature, each in zip(schema.loaded, loaded, strict=True)
         if not feature.is_list
     }
     for feature in schema.of_kind(Kind.BOX):
@@ -324,9 +324,7 @@ def derived_columns(
     loaded: Sequence[ImageColumn], schema: Schema
 ) -> dict[str, pa.Array]:
     """Returns the columns that are derived from the images, by feature name."""
-    by_name = dict(
-        zip((f.name for f in schema.of_kind(Kind.IMAGE)), loaded, strict=True)
-    )
+    by_name = dict(zip((f.name for f in schema.loaded), loaded, strict=True))
     alone = next(iter(by_name), "")
     return {
         feature.name: by_name[feature.derived_from or alone].derived(feature)

@@ -23,7 +23,7 @@ from transforms.core.rows.record_columns import (
     record_schema,
     with_dictionaries,
 )
-from transforms.core.schema import Kind, Schema
+from transforms.core.schema import Schema
 from transforms.core.segment import PLACE_COLUMNS
 from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
@@ -194,7 +194,7 @@ def write_images(
 ) -> None:
     """Writes rows with images but those whose images are refused."""
     keep_freed_memory()
-    images = layout.schema.of_kind(Kind.IMAGE)
+    images = layout.schema.loaded
     # Nearly all records have one image. Its bytes are not copied then.
     alone = None
     if len(images) == 1 and not images[0].is_list:
@@ -253,7 +253,7 @@ def _sound(
 ) -> npt.NDArray[np.bool_]:
     """Returns which rows have no faulty image; rejects the others."""
     sound = np.ones(len(chunk), bool)
-    features = layout.schema.of_kind(Kind.IMAGE)
+    features = layout.schema.loaded
     for feature, each in zip(features, loaded, strict=True):
         for i, place, item, fault in faults(chunk, feature, each, layout.schema):
             if not sound[i]:

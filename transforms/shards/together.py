@@ -15,7 +15,7 @@ from transforms.core.rows.record_columns import (
     number_labels,
     record_columns,
 )
-from transforms.core.schema import Kind, Schema
+from transforms.core.schema import Schema
 from transforms.core.statistics import summarize_feature_parts
 from transforms.errors import BeamTFRecordError
 from transforms.shards.record_log import EncodedShard, RecordLog
@@ -158,7 +158,7 @@ def are_encoded_together(rows: int, size: int, schema: Schema) -> bool:
       size: bytes of their sources.
       schema: of the rows.
     """
-    if schema.of_kind(Kind.IMAGE):
+    if schema.loaded:
         return False
     return rows <= most_rows(len(schema.features)) and size <= _TOGETHER_BYTES
 

@@ -16,7 +16,6 @@ from transforms.core.model import ShardFile
 from transforms.core.naming import ShardName
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.rows.record_columns import number_labels
-from transforms.core.schema import Kind
 from transforms.core.statistics import Summaries
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.shards.allocation import return_freed_memory
@@ -185,7 +184,7 @@ def _write_once(
             for name, statistics in encoded.statistics.items():
                 out.summaries.add_facts(name, statistics)
             out.held.update(encoded.parts)
-        elif layout.schema.of_kind(Kind.IMAGE):
+        elif layout.schema.loaded:
             write_images(rows, layout, writer, out)
         else:
             write_rows(rows, layout, writer, out)

@@ -1,6 +1,7 @@
 """What the facts of a job add up to: where every item went, and the manifest."""
 
 import collections
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -271,6 +272,8 @@ def manifest_of(
     features = []
     for feature in layout.schema.stored:
         facts = merged.get(feature.name, Statistics())
+        if feature.kind is Kind.FILE:
+            feature = dataclasses.replace(feature, kind=Kind.BYTES)
         names = classes.get(feature.name, ())
         always = facts.present == records
         features.append(FeatureFacts(feature, facts, names, always))

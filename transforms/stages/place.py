@@ -294,7 +294,7 @@ def _input_digests(
     """Yields a digest of the inputs of each segment's rows; empty for unknown."""
     piece, stamps = batch.piece, batch.stamps
     stamped = stamps is not None and 0 not in stamps.to_numpy(zero_copy_only=False)
-    with_files = any(not image.inline for image in schema.of_kind(Kind.IMAGE))
+    with_files = any(not each.inline for each in schema.loaded)
     if piece is None or (with_files and not stamped):
         # A file that is read by its path alone may have changed in between.
         yield from [""] * len(parts)

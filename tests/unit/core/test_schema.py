@@ -42,6 +42,7 @@ TYPES = {
     Kind.BYTES: (pa.binary(), pa.binary()),
     Kind.LABEL: (pa.string(), pa.int64()),
     Kind.IMAGE: (pa.string(), pa.large_binary()),
+    Kind.FILE: (pa.string(), pa.large_binary()),
     Kind.TIMESTAMP: (pa.int64(), pa.int64()),
     Kind.TENSOR: (pa.binary(), pa.binary()),
     Kind.BOX: (pa.list_(pa.list_(pa.float32(), 4)), pa.list_(pa.float32())),

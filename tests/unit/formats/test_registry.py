@@ -66,3 +66,20 @@ def test_tables_that_describe_images_have_the_names_of_the_hub() -> None:
     """The names are those that Hugging Face's folders of images are read by."""
     assert {"metadata.csv", "metadata.jsonl", "metadata.parquet"} <= METADATA_NAMES
     assert "metadata.tsv" not in METADATA_NAMES
+
+
+@pytest.mark.parametrize(
+    ("paths", "claim"),
+    [
+        (["a/1.wav", "a/2.FLAC"], "files"),
+        (["a/1.wav", "a/2.jpg"], "images"),
+        (["a/1.wav", "a.csv"], "files"),
+        (["a/1.h5"], ""),
+        (["a/.wav"], ""),
+    ],
+)
+def test_audio_is_recognised_where_there_is_no_image(
+    paths: list[str], claim: str
+) -> None:
+    """Files of other kinds need `--format files`."""
+    assert claimed_by([(path, 9) for path in paths]) == claim

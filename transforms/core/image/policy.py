@@ -61,6 +61,7 @@ class ImagePolicy:
       mask: whether pixels are class numbers: they are copied and never computed. The
         result is PNG with the channels and the bits that the source has; `channels`
         and an `output` of "jpeg" do not hold for it. See `for_masks`.
+      any_file: whether a file is stored as it is, whatever it holds; see `for_files`.
       output: "jpeg" or "png": the format of every result. None: JPEG stays JPEG where
         four channels are not asked for, the others become PNG where they change.
       quality: of JPEGs that are encoded here, 1 to 100. Files that need no change keep
@@ -76,6 +77,7 @@ class ImagePolicy:
     channels: Literal[1, 3, 4] | None = None
     resize: Resize | None = None
     mask: bool = False
+    any_file: bool = False
     output: Literal["jpeg", "png"] | None = None
     quality: int = 95
     max_pixels: int = MAX_PIXELS
@@ -95,6 +97,13 @@ class ImagePolicy:
         """Returns the policy for images of class numbers beside those of this one."""
         output = None if self.output == "jpeg" else self.output
         return dataclasses.replace(self, mask=True, channels=None, output=output)
+
+    def for_files(self) -> "ImagePolicy":
+        """Returns the policy for files that are no images, with the limit of bytes."""
+        return ImagePolicy(max_bytes=self.max_bytes, any_file=True)
+
+
+_NO_IMAGE = ImageInfo("", 0, 0, 0)
 
 
 class PreparedImage(NamedTuple):
@@ -143,6 +152,10 @@ def prepare_image(
     """
     if len(data) > policy.max_bytes:
         return too_many_bytes(len(data), policy.max_bytes)
+    if policy.any_file:
+        if not data:
+            return Fault(Reason.EMPTY_FILE, "the file is empty")
+        return PreparedImage(data, _NO_IMAGE, _NO_IMAGE)
     found = check_image(data, policy.check, policy.max_pixels)
     try:
         if isinstance(found, ImageInfo) and not _has_wrong_colors(found):

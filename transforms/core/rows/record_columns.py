@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_bytes, lists_like
 from transforms.core.schema import (
     BOX_SIDES,
+    LOADED,
     Feature,
     Kind,
     Schema,
@@ -59,7 +60,7 @@ def record_columns(rows: pa.Table, features: Sequence[Feature]) -> dict[str, pa.
     """
     columns: dict[str, pa.Array] = {}
     for feature in features:
-        if feature.derived or feature.internal or feature.kind is Kind.IMAGE:
+        if feature.derived or feature.internal or feature.kind in LOADED:
             continue
         array = _whole(rows[feature.name])
         if feature.kind is Kind.BOX:

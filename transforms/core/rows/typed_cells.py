@@ -264,5 +264,6 @@ _RULES: Mapping[Kind, Callable[[pa.Array, Feature], Column | None]] = {
     Kind.LABEL: _text,
     Kind.BYTES: _bytes,
     Kind.IMAGE: _image,
+    Kind.FILE: _image,
     Kind.TIMESTAMP: _timestamp,
 }
