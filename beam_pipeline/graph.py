@@ -58,6 +58,7 @@ def build(
         store,
         remembered=between is None,
         by_position=by_position,
+        row_filter=job.row_filter,
     )
     batches: beam.PCollection[Batch] = read.batches
     if between is not None:
@@ -207,7 +208,9 @@ def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
 ) -> beam.PCollection[Segment]:
     """Reads all rows once more, to count classes and find where each is cut."""
-    batches = blocks | "Read first" >> ReadBlocks(job.source, job.plan.store)
+    batches = blocks | "Read first" >> ReadBlocks(
+        job.source, job.plan.store, row_filter=job.row_filter
+    )
     batches = batches.batches
     if between is not None:
         batches = (

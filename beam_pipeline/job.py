@@ -11,6 +11,7 @@ from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.version import deciding_versions
 from transforms.core.placing.placement import SplitSource
 from transforms.formats.source import Source
+from transforms.reading.row_filter import RowFilter, row_filter
 from transforms.shards.shard_job import ShardLayout
 from transforms.stages.job_plan import JobPlan, LeakRule, Publication
 from transforms.work.store import Store
@@ -24,11 +25,13 @@ class Job:
       source: where rows come from.
       plan: what the stages behind the rows need.
       resumes: whether an earlier run has left segments in the work folder.
+      row_filter: of `where`; None without it.
     """
 
     source: Source
     plan: JobPlan
     resumes: bool
+    row_filter: RowFilter | None = None
 
 
 def _leak_rule(plan: Plan, source: Source, store: Store) -> LeakRule | None:
@@ -124,4 +127,5 @@ def make_job(
         with_fingerprints=splits.with_fingerprints,
         leaks=leaks,
     )
-    return Job(source, job_plan, resumes)
+    chosen = row_filter(spec.where, planned.schema) if spec.where else None
+    return Job(source, job_plan, resumes, chosen)

@@ -298,6 +298,10 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     spec, inputs = prepared.spec, prepared.inputs
     notes = (*prepared.notes, *inputs.notes)
     planned = _plan_inputs(prepared.resolved, inputs)
+    if spec.where:
+        from transforms.reading.row_filter import row_filter
+
+        row_filter(spec.where, planned.schema)
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
     remarks = (*planned.notes, *share_notes(spec))

@@ -229,6 +229,28 @@ def mean_record_bytes(
     return size + image_bytes * sum(count / rows for count in images.values())
 
 
+def kept_share(sample: TableSample, schema: Schema, condition: str | None) -> float:
+    """Returns the share of the sampled rows for which a condition holds.
+
+    Raises:
+      SpecError: it is no condition over these rows.
+    """
+    if condition is None:
+        return 1.0
+    from transforms.reading.row_filter import row_filter
+
+    chosen = row_filter(condition, schema).condition
+    used = [f for f in schema.features if f.name in chosen.columns]
+    count = min(sample.rows, _SIZED_ROWS)
+    columns = {
+        feature.source_column: part_of(column, 0, count)
+        for feature in used
+        if (column := sample.columns.get(feature.source_column)) is not None
+    }
+    rows, fit_count = _fitting(columns, Schema(tuple(used)), count)
+    return float(chosen.certain(rows).mean()) if fit_count else 1.0
+
+
 def _fitting(
     columns: Mapping[str, pa.Array], sized: Schema, count: int
 ) -> tuple[pa.RecordBatch, int]:

@@ -36,6 +36,7 @@ from beam_pipeline.planning.sizes import (
     SIZED_IMAGES,
     block_size,
     bytes_of_rows,
+    kept_share,
     mean_image_bytes,
     mean_record_bytes,
     number_of_rows,
@@ -160,12 +161,13 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     rule, portions = rule_of_table(spec, sample, splits_by, words.meanings, by_file)
     total_rows = number_of_rows(sample, inputs)
     rows = round(total_rows)
+    kept = kept_share(sample, schema, spec.where)
     if spec.limit is not None:
         rows = min(rows, spec.limit)
     fraction = rows / total_rows if total_rows else 0.0
     named = named_images(sample, schema, SIZED_IMAGES)
     image_bytes = mean_image_bytes(inputs, named, spec.images_folder)
-    row_bytes = mean_record_bytes(sample, schema, evidence, image_bytes)
+    row_bytes = kept * mean_record_bytes(sample, schema, evidence, image_bytes)
     shared: dict[str, Any] = {
         "root": inputs.root,
         "listing": "",
@@ -204,9 +206,10 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         source = source.known_by(_content(source, sample))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
     width = count_text(len(columns), "column")
-    records = {name: round(rows * share) for name, share in portions.items()}
+    records = {name: round(rows * kept * share) for name, share in portions.items()}
     stated = planned.split_rows
-    counted = spec.limit is None and stated is not None and {*stated} == {*by_file}
+    may_count = spec.limit is None and spec.where is None
+    counted = may_count and stated is not None and {*stated} == {*by_file}
     if counted and stated is not None:
         records = {name: stated[name] for name in records}
     return PlannedSource(

@@ -139,6 +139,9 @@ class Keywords(WriteKeywords, total=False):
     limit: int | None
     """Read only the first N items."""
 
+    where: str | None
+    """Keep only rows for which this holds, as in "age > 30"."""
+
     labels: str | None
     """Images: read their labels from this table, by id."""
 

@@ -189,6 +189,9 @@ class Settings:
         [], "Leave these files out; may be given again.", "GLOB"
     )
     limit: Count | None = _source(None, "Read only the first N items.", "N")
+    where: str | None = _source(
+        None, 'Keep only rows for which this holds, as in "age > 30".', "CONDITION"
+    )
     labels: Location | None = _source(
         None,
         "Images: read their labels from this table, by id.",

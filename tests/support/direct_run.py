@@ -120,7 +120,13 @@ def _run(job: Job) -> str:
         )
     reading = _crossed(
         read._ReadRows(
-            read.ReadBlocks(source, store, remembered=True, by_position=by_position)
+            read.ReadBlocks(
+                source,
+                store,
+                remembered=True,
+                by_position=by_position,
+                row_filter=job.row_filter,
+            )
         )
     )
     placing = _crossed(placing_stage.CutByShard())

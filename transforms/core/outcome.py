@@ -17,7 +17,7 @@ from transforms.core.model import (
     ShardFile,
     ShardKey,
 )
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Reason, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
@@ -303,9 +303,9 @@ def tolerated(account: Account, rate: float | None) -> bool:
 
     Args:
       account: of the job.
-      rate: limit of rejected / (written + rejected + dropped by steps), and for parts,
-        each kind by itself, of rejected / read; None for 0.01, and for one reject among
-        ten or more.
+      rate: limit of rejected / (written + rejected + filtered + dropped by steps), and
+        for parts, each kind by itself, of rejected / read; None for 0.01, and for one
+        reject among ten or more.
     """
     return all(_passes(*share, rate) for share in _shares(account).values())
 
@@ -393,7 +393,9 @@ def account_facts(account: Account, rejects: str) -> dict[str, Any]:
 def _shares(account: Account) -> dict[str, tuple[int, int]]:
     """Returns how many were rejected, and of how many: of items, and of their parts."""
     rejected = sum(account.rejected.values())
-    considered = account.written + rejected + account.dropped_by_steps
+    # Rows that `where` leaves out had to fit their types as well.
+    left_out = account.skipped.get(Skipped.FILTERED, 0) + account.dropped_by_steps
+    considered = account.written + rejected + left_out
     parts = {
         part: (counts.get("rejected", 0), counts.get("read", 0))
         for part, counts in account.parts.items()

@@ -85,6 +85,11 @@ class Condition:
         # One thread keeps the order of the rows.
         return plan.to_table(use_threads=False).column(0).combine_chunks()
 
+    def certain(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Tells for each of n rows whether the condition holds for certain."""
+        known = self.mask(batch).fill_null(False)
+        return np.asarray(known.to_numpy(zero_copy_only=False))
+
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         feature, column = self._features[name], batch.column(name)
         if not is_single(feature):
@@ -228,7 +233,7 @@ def matching(
     if catalogue is not None and len(positions) and catalogue.has(condition.columns):
         first = int(positions.min())
         batches = catalogue.batches(used, first, int(positions.max()) + 1)
-        kept = np.concatenate([_mask(condition, batch) for batch in batches])
+        kept = np.concatenate([condition.certain(batch) for batch in batches])
         return np.asarray(positions[kept[positions - first]])
     rows = by_id(used)
     wanted = np.unique(positions)
@@ -246,16 +251,10 @@ def matching(
                 positions,
                 lambda record: rows.batch(PayloadBatch.of([record]), ""),
             ) from error
-        held.append(_mask(condition, batch))
+        held.append(condition.certain(batch))
         done += len(payloads)
     chosen = np.concatenate(held)[np.searchsorted(wanted, positions)]
     return np.asarray(positions[chosen])
-
-
-def _mask(condition: Condition, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Tells for each of n rows whether the condition holds for certain."""
-    known = condition.mask(batch).fill_null(False)
-    return np.asarray(known.to_numpy(zero_copy_only=False))
 
 
 def _read(records: Records, wanted: Longs) -> Iterator[PayloadBatch]:

@@ -25,6 +25,7 @@ from transforms.core.model import (
 from transforms.core.outcome import account_facts, limit_message, tolerated
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.reasons import Skipped
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import (
@@ -197,7 +198,8 @@ def check_account(
     """Raises an error that says why too many items were rejected, or none is left."""
     rate = publication.max_reject_rate
     is_empty = not account.written and not publication.allow_empty
-    if tolerated(account, rate) and not is_empty:
+    passes = tolerated(account, rate)
+    if passes and not is_empty:
         return
     path = ""
     if logs:
@@ -206,7 +208,9 @@ def check_account(
     # An error that a worker raises arrives as text only, so the account goes to a file.
     data = json.dumps(account_facts(account, path)).encode()
     storage(store.account).write_file(data, attempts=store.attempts)
-    if is_empty and not account.rejected:
+    if is_empty and (
+        not account.rejected or (passes and Skipped.FILTERED in account.skipped)
+    ):
         gone = []
         if account.skipped:
             total = sum(account.skipped.values())

@@ -35,7 +35,7 @@ class Publication:
       expected_rows: how many rows must have been read; None if not known.
       expected_placed: how many must have been placed, or rejected there; None if not
         known.
-      max_reject_rate: rejected / (read - skipped) that is tolerated, of items and of
+      max_reject_rate: the share of rejects that is tolerated, of items and of
         their parts; see `transforms.core.outcome`.
       allow_empty: publish a dataset without records.
       label_map: class id -> name, for the sidecars; empty for none.

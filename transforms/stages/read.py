@@ -2,7 +2,7 @@
 
 import dataclasses
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -68,12 +68,15 @@ class ReadBlocks(Stage):
       store: where long reject logs go.
       remembered: whether to leave receipts of the blocks for later runs.
       by_position: whether rows go by how much input is before them.
+      row_filter: moves rows that are no records from a reading to what it has skipped;
+        None where all rows are.
     """
 
     source: Source
     store: Store
     remembered: bool = False
     by_position: bool = False
+    row_filter: Callable[[Reading], Reading] | None = None
 
     def expand(self, blocks: beam.PCollection[Block]) -> Any:
         """Reads each block by itself."""
@@ -91,6 +94,7 @@ class _ReadRows(beam.DoFn):
         self.store = stage.store
         self.remembered = stage.remembered
         self.by_position = stage.by_position
+        self.row_filter = stage.row_filter
         self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
@@ -111,6 +115,8 @@ class _ReadRows(beam.DoFn):
     def _outputs(
         self, reading: Reading, input_digest: str, number: int
     ) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
+        if self.row_filter is not None:
+            reading = self.row_filter(reading)
         batch, rejections = reading.batch, reading.rejections
         block = batch.block
         task = task_of("read", block.origin, block.start)

@@ -52,6 +52,7 @@ SETTINGS: dict[str, Any] = {
     "include": ["*.jpg"],
     "exclude": ["x/*"],
     "limit": 10,
+    "where": "age > 30",
     "shards": 4,
     "shard_size": "150MB",
     "seed": 7,
