@@ -3,7 +3,7 @@
 0  committed, or nothing wrong was found
 1  the run failed and nothing was committed, or damage was found
 2  wrong command line, spec or output, or a path that does not exist
-3  more rejects than tolerated, nothing committed
+3  more rejects than tolerated, or too few or many records; nothing committed
 4  the source is there, but its content does not fit
 5  another run writes to the output, or has just done so; run again later
 """

@@ -110,6 +110,8 @@ def make_job(
         expected_rows=planned.expected_rows,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
+        min_records=spec.min_records,
+        max_records=spec.max_records,
         label_map=planned.label_map,
         new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
         keeps_work=spec.keep_work,

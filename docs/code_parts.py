@@ -221,6 +221,10 @@ _OF_A_FEATURE = {
     "path": "a regular expression",
     "separator": "a text",
     "vocabulary": "a list of names, or a file",
+    "min": "a number or a date",
+    "max": "a number or a date",
+    "allowed": "a list of numbers or texts",
+    "pattern": "an RE2 expression",
 }
 
 

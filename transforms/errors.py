@@ -8,6 +8,7 @@
      |   +- TargetError           the output cannot be written there
      |   |   +- BusyError         exit 5: another run is writing there; try later
      +- RejectLimitError          exit 3: more rejects than the job tolerates
+     +- RecordCountError          exit 3: fewer or more records than the job allows
      +- DamageError               a file does not hold what its format promises
      |   +- TFRecordError         framing: carries path, record, offset and kind
      |   +- ExampleError          a payload that is not a tf.train.Example
@@ -42,6 +43,7 @@ __all__ = [
     "ExampleError",
     "InputError",
     "RaceError",
+    "RecordCountError",
     "RecordKindError",
     "RejectLimitError",
     "SourceError",
@@ -207,6 +209,12 @@ class BusyError(TargetError):
 
 class RejectLimitError(BeamTFRecordError):
     """More items were rejected than the job tolerates."""
+
+    exit_code = 3
+
+
+class RecordCountError(BeamTFRecordError):
+    """The dataset would have fewer or more records than the job allows."""
 
     exit_code = 3
 

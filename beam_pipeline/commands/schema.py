@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from beam_pipeline.planning.contracts import contract_settings
 from beam_pipeline.planning.evidence import evidence_of, near_in_words
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.image_columns import role_names
@@ -248,6 +249,8 @@ def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> dict[str
         "path": feature.pattern or None,
         "separator": feature.separator or None,
     }
+    if feature.has_contract:
+        out |= contract_settings(feature)
     out["shape"] = [*feature.shape] or None
     out["vocabulary"] = _vocabulary(feature, spec, own)
     return {name: value for name, value in out.items() if value is not None}

@@ -33,6 +33,7 @@ from transforms.core.model import Batch, ReadFacts, RejectLog
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, raising_in_python
 from transforms.formats.source import HeldListing, InlineListing
+from transforms.reading.row_filter import row_filter
 from transforms.stages.read import ListBlocks, ReadBlocks
 from transforms.storage.paths import absolute
 from transforms.work.rejects import read_lines
@@ -202,7 +203,8 @@ class ReadRows(beam.PTransform):
             )
         store = Store("", keep_items=spec.keep_rejected_bytes, rules=rules)
         blocks = begin | "List" >> ListBlocks(source, rules=rules)
-        read = blocks | "Read" >> ReadBlocks(source, store)
+        chosen = row_filter(spec.where, planned.schema) if spec.where else None
+        read = blocks | "Read" >> ReadBlocks(source, store, row_filter=chosen)
         kind = pa.RecordBatch if self._batches else dict[str, Any]
         give = _batches_of if self._batches else _rows_of
         rows = read.batches | "Give rows" >> beam.FlatMap(

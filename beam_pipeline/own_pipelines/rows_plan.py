@@ -318,6 +318,8 @@ def _publication(
         expected_placed=counted.received,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
+        min_records=spec.min_records,
+        max_records=spec.max_records,
         verified=spec.verify,
         keeps_equal=True,
         reading=None if source is None else source.versions,

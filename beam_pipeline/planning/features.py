@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from beam_pipeline.planning.contracts import CONTRACT, with_contract
 from beam_pipeline.planning.image_columns import (
     is_inline,
     with_file_paths,
@@ -52,6 +53,7 @@ _OF_COLUMNS = (
     "fill",
     "unknown",
     "inexact_integers",
+    *CONTRACT,
 )
 
 
@@ -273,7 +275,7 @@ def _declared(
         missing = made.missing if _says_missing(said) else Missing.REJECT
         inline = is_inline(made, columns.get(made.source_column))
         made = dataclasses.replace(made, inline=inline, missing=missing)
-    return _completed(made, said, columns)
+    return with_contract(_completed(made, said, columns), said)
 
 
 def _says_missing(said: FeatureSpec) -> bool:
@@ -341,7 +343,7 @@ def _given(said: FeatureSpec) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key in type(said).model_fields:
         value = getattr(said, key)
-        if value is None or key in ("kind", "column"):
+        if value is None or key in ("kind", "column", *CONTRACT):
             continue
         field, make = makers.get(key, (key, lambda same: same))
         out[field] = make(value)

@@ -37,13 +37,19 @@ from beam_pipeline.version import deciding_versions
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
-from transforms.core.outcome import account_facts, limit_message, tolerated
+from transforms.core.outcome import (
+    account_facts,
+    count_message,
+    limit_message,
+    tolerated,
+)
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema
 from transforms.errors import (
     DamageError,
     InputError,
+    RecordCountError,
     RejectLimitError,
     SpecError,
     StorageError,
@@ -241,7 +247,7 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     done = None
     if manifest is not None:
         if request.answered_by(manifest, spec):
-            _check_rejects(manifest, spec)
+            _check_limits(manifest, spec)
             done = manifest
         else:
             why = request.differs_from(manifest)
@@ -276,8 +282,11 @@ def check_locks(spec: Spec, standing: Standing) -> None:
         places.append(path)
 
 
-def _check_rejects(manifest: Manifest, spec: Spec) -> None:
-    """Refuses a dataset that was made with more rejects than this job asks for."""
+def _check_limits(manifest: Manifest, spec: Spec) -> None:
+    """Refuses a dataset with more rejects or other records than this job asks for."""
+    wrong = count_message(manifest.records, spec.min_records, spec.max_records)
+    if wrong:
+        raise RecordCountError(wrong)
     rate, output = spec.max_reject_rate, absolute(spec.output)
     if rate is None or tolerated(manifest.account, rate):
         return

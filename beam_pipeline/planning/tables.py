@@ -415,7 +415,7 @@ def _evidence(
 def _stored_alike(one: Feature, other: Feature) -> bool:
     fields = (
         *("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary"),
-        "inexact_integers",
+        *("inexact_integers", "at_least", "at_most", "allowed", "matches"),
     )
     return all(getattr(one, name) == getattr(other, name) for name in fields)
 

@@ -108,6 +108,12 @@ class WriteKeywords(TypedDict, total=False):
     keep_rejected_bytes: bool
     """Store rejected items beside their reasons."""
 
+    min_records: int | None
+    """Commit no dataset of fewer records."""
+
+    max_records: int | None
+    """Commit no dataset of more records."""
+
     allow_empty: bool
     """Commit a dataset without records."""
 

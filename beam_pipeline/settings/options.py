@@ -392,6 +392,12 @@ class Settings:
     keep_rejected_bytes: bool = _output(
         False, "Store rejected items beside their reasons."
     )
+    min_records: Count | None = _output(
+        None, "Commit no dataset of fewer records.", "N", decides_bytes=False
+    )
+    max_records: Count | None = _output(
+        None, "Commit no dataset of more records.", "N", decides_bytes=False
+    )
     allow_empty: bool = _output(
         False, "Commit a dataset without records.", decides_bytes=False
     )

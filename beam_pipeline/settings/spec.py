@@ -1,6 +1,7 @@
 """The job as data: YAML, command-line flags and Python build the same `Spec`."""
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
@@ -54,6 +55,12 @@ class FeatureSpec(pydantic.BaseModel):
         names, sorted (`append`).
       inexact_integers: of a float: what happens to whole numbers that float32 does not
         hold.
+      min: of a number, or of a timestamp as ISO 8601: rows with a smaller value are
+        rejected.
+      max: likewise for a larger value.
+      allowed: of numbers, texts and labels: rows with another value are rejected.
+      pattern: of texts and labels: an RE2 expression; rows with a value that it matches
+        nowhere are rejected. `^` and `$` are the ends of the value.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)
@@ -88,6 +95,10 @@ class FeatureSpec(pydantic.BaseModel):
     vocabulary: Names | None = None
     unknown: Literal["reject", "oov", "append"] | None = None
     inexact_integers: Literal["round", "reject"] | None = None
+    min: int | float | str | None = None
+    max: int | float | str | None = None
+    allowed: list[int | float | str] | None = None
+    pattern: str | None = None
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -133,6 +144,8 @@ class Spec(Settings, pydantic.BaseModel):
             raise ValueError("stratify_column needs splits, as in train=0.9,test=0.1")
         if self.unlabelled and self.label_column:
             raise ValueError("unlabelled and label_column exclude each other")
+        if (self.min_records or 0) > (self.max_records or math.inf):
+            raise ValueError("min_records must not be above max_records")
         if self.shards and self.shard_size:
             raise ValueError("shards and shard_size exclude each other")
         # The policy checks how its values go together: refuse them before planning.

@@ -25,8 +25,8 @@ LIBRARY = """
     encode_example decode_example EncodeExamples DecodeExamples
     encode_examples decode_examples read_examples
     BeamTFRecordError UsageError SpecError SourceError InputError TargetError BusyError
-    RejectLimitError DamageError TFRecordError ExampleError EncodingError
-    StorageError WorkerError ConservationError CommitError RaceError
+    RejectLimitError RecordCountError DamageError TFRecordError ExampleError
+    EncodingError StorageError WorkerError ConservationError CommitError RaceError
 """.split()
 # What the documentation named before there was one front door, and where.
 DOCUMENTED = {

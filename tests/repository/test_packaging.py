@@ -67,6 +67,8 @@ except (b.InputError, b.SourceError, b.SpecError, b.TargetError, b.UsageError) a
     code: int = error.exit_code
 except (b.ExampleError, b.DamageError, b.EncodingError, b.RejectLimitError):
     pass
+except b.RecordCountError:
+    pass
 except (b.StorageError, b.WorkerError, b.ConservationError, b.CommitError):
     raise
 except b.BeamTFRecordError:

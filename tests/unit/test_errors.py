@@ -24,6 +24,7 @@ EXIT_CODES = {
     "TargetError": 2,
     "BusyError": 5,
     "RejectLimitError": 3,
+    "RecordCountError": 3,
     "DamageError": 1,
     "TFRecordError": 1,
     "ExampleError": 1,

@@ -310,6 +310,28 @@ def tolerated(account: Account, rate: float | None) -> bool:
     return all(_passes(*share, rate) for share in _shares(account).values())
 
 
+def count_message(written: int, least: int | None, most: int | None) -> str:
+    """Returns what is wrong with a number of records; empty where it is allowed.
+
+    >>> count_message(9, 10, None).partition(";")[0]
+    'The dataset must have at least 10 records (--min-records)'
+
+    Args:
+      written: how many records there are.
+      least, most: how many there may be; None for no limit.
+    """
+    if least is not None and written < least:
+        limit = f"at least {least:,} records (--min-records)"
+    elif most is not None and written > most:
+        limit = f"at most {most:,} records (--max-records)"
+    else:
+        return ""
+    return (
+        f"The dataset must have {limit}; it has {written:,}. Correct the source, or "
+        f"change the limit."
+    )
+
+
 def limit_message(
     account: Account,
     examples: Mapping[str, str],

@@ -84,6 +84,14 @@ class Reason(enum.StrEnum):
     """The archive's member does not hold what the archive states of it."""
     DUPLICATE_NAME = "duplicate_name"
     """The name was there before, in the archive or among its samples."""
+    BELOW_MIN = "below_min"
+    """The value is less than the `min` of its feature."""
+    ABOVE_MAX = "above_max"
+    """The value is more than the `max` of its feature."""
+    NOT_ALLOWED = "not_allowed"
+    """The value is none of those that are `allowed` for its feature."""
+    NO_MATCH = "no_match"
+    """The text does not match the `pattern` of its feature."""
 
 
 class Skipped(enum.StrEnum):

@@ -177,6 +177,10 @@ class Feature:
       unknown: what becomes of names outside a given vocabulary.
       inexact_integers: of a float: what becomes of whole numbers that float32 does
         not hold.
+      at_least, at_most: of a number or a timestamp (in its unit): limits; rows with a
+        value beyond them are rejected.
+      allowed: the only values that rows may have; None for any.
+      matches: of a text: an RE2 expression that it must match somewhere.
       internal: whether only stages use it: it is in rows and not in records.
       states: of an internal feature: "height" or "width", the size of the image
         `derived_from` that its values state.
@@ -202,6 +206,10 @@ class Feature:
     vocabulary: tuple[str, ...] | None = None
     unknown: Unknown = Unknown.REJECT
     inexact_integers: InexactIntegers = InexactIntegers.ROUND
+    at_least: int | float | None = None
+    at_most: int | float | None = None
+    allowed: tuple[int | float | str, ...] | None = None
+    matches: str = ""
     internal: bool = False
     states: str = ""
 
@@ -218,6 +226,12 @@ class Feature:
                 )
                 said.append(f"{name}={shown}")
         return f"{type(self).__name__}({', '.join(said)})"
+
+    @property
+    def has_contract(self) -> bool:
+        """Whether values must keep more than their kind."""
+        said = (self.at_least, self.at_most, self.allowed, self.matches or None)
+        return said != (None, None, None, None)
 
     @property
     def source_column(self) -> str:
@@ -287,7 +301,7 @@ class Feature:
         said = {
             name: json.dumps(facts[name], ensure_ascii=False)
             for name in facts
-            if name not in ("name", "kind", "missing", "vocabulary")
+            if name not in _OF_ROWS
         }
         settings = ", ".join(f"{name}: {text}" for name, text in said.items())
         return f"{self.kind} ({settings})" if settings else str(self.kind)
@@ -300,12 +314,16 @@ class Feature:
         for key, make in _POLICIES.items():
             if key in data:
                 data[key] = make(data[key])
-        for key in ("shape", "vocabulary"):
+        for key in ("shape", "vocabulary", "allowed"):
             if data.get(key) is not None:
                 data[key] = tuple(data[key])
         return cls(**data)
 
 
+# What does not decide how records are read.
+_OF_ROWS = frozenset(
+    "name kind missing vocabulary at_least at_most allowed matches".split()
+)
 # All fields but the name and the kind.
 _OPTIONS = tuple(field.name for field in dataclasses.fields(Feature)[2:])
 _DEFAULTS = tuple(field.default for field in dataclasses.fields(Feature)[2:])

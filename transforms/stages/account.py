@@ -22,7 +22,12 @@ from transforms.core.model import (
     added_rows,
     task_of,
 )
-from transforms.core.outcome import account_facts, limit_message, tolerated
+from transforms.core.outcome import (
+    account_facts,
+    count_message,
+    limit_message,
+    tolerated,
+)
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.reasons import Skipped
@@ -31,6 +36,7 @@ from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import (
     ConservationError,
     InputError,
+    RecordCountError,
     RejectLimitError,
 )
 from transforms.publishing import target
@@ -199,7 +205,10 @@ def check_account(
     rate = publication.max_reject_rate
     is_empty = not account.written and not publication.allow_empty
     passes = tolerated(account, rate)
-    if passes and not is_empty:
+    wrong_count = count_message(
+        account.written, publication.min_records, publication.max_records
+    )
+    if passes and not is_empty and not wrong_count:
         return
     path = ""
     if logs:
@@ -225,6 +234,8 @@ def check_account(
             else "There must be at least one record; the source holds no item. Use "
             "--allow-empty to write an empty dataset."
         )
+    if passes and wrong_count:
+        raise RecordCountError(wrong_count)
     # The target itself may hold a dataset of an earlier run, with its own rejects.
     raise RejectLimitError(
         limit_message(

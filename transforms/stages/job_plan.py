@@ -38,6 +38,7 @@ class Publication:
       max_reject_rate: the share of rejects that is tolerated, of items and of
         their parts; see `transforms.core.outcome`.
       allow_empty: publish a dataset without records.
+      min_records, max_records: how many records it may have; None for any number.
       label_map: class id -> name, for the sidecars; empty for none.
       new_lock: where the stage `leak_check` has left the next split lock; empty for
         nowhere.
@@ -65,6 +66,8 @@ class Publication:
     expected_placed: int | None = None
     max_reject_rate: float | None = None
     allow_empty: bool = False
+    min_records: int | None = None
+    max_records: int | None = None
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     new_lock: str = ""
     keeps_work: bool = False

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind
-from transforms.errors import EncodingError
+from transforms.errors import EncodingError, bounded
 
 Mask = npt.NDArray[np.bool_]
 # For each of n cells: 0 if it fits, else the number of the reason; see `reason_of`. One
@@ -48,6 +48,14 @@ _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
         "outside int64 in the feature's unit, or finer than the unit"
     ),
 }
+# What the contract of a feature says, and the field of the feature that has it.
+_RULES: Mapping[Reason, tuple[str, str]] = {
+    Reason.BELOW_MIN: ("less than the min of", "at_least"),
+    Reason.ABOVE_MAX: ("more than the max of", "at_most"),
+    Reason.NOT_ALLOWED: ("not among the allowed", "allowed"),
+    Reason.NO_MATCH: ("it must match the pattern", "matches"),
+}
+_RULE_BYTES = 200
 # Where the kind makes no difference.
 _COMMON_COMPLAINTS: Mapping[Reason, str] = {
     Reason.NOT_AN_INTEGER: "not an integer",
@@ -157,6 +165,9 @@ def complaint(feature: Feature, reason: Reason, *, absent: bool = False) -> str:
     if reason is Reason.MISSING_VALUE and has_items and not absent:
         can_fill = feature.is_list and not feature.is_ragged
         return NULL_IN_LIST if can_fill else NULL_INSIDE
+    if reason in _RULES:
+        rule, field = _RULES[reason]
+        return f"{rule} {bounded(str(getattr(feature, field)), _RULE_BYTES)}"
     if (feature.kind, reason) in _COMPLAINTS:
         return _COMPLAINTS[feature.kind, reason]
     if reason in _COMMON_COMPLAINTS:

@@ -26,6 +26,7 @@ from transforms.core.rows.column import (
     fault,
     reason_of,
 )
+from transforms.core.rows.contract import contract_faults
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_kinds import python_value
 from transforms.core.schema import (
@@ -182,6 +183,7 @@ def _filled(
         if found.faults is not None:
             absent &= found.faults == 0
         faults.append(fault(absent, Reason.MISSING_VALUE))
+    faults += contract_faults(values, feature)
     misfits += [Misfit(feature, raw, some) for some in faults if some is not None]
     return values
 

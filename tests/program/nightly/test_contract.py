@@ -1,0 +1,119 @@
+"""A contract in the spec: rows that break it are rejects, and counts are limited."""
+
+import pathlib
+
+import apache_beam as beam
+import pytest
+
+from beam_pipeline import WriteDataset
+from tests.support.outputs import account, manifest, rejects
+from tests.support.runs import command, convert, refused
+from transforms.errors import RecordCountError
+
+Folder = pathlib.Path
+pytestmark = pytest.mark.usefixtures("without_runner")
+ROWS = 100
+SPEC = """
+features:
+  age: {kind: int64, min: 18, max: 90}
+  kind: {kind: label, allowed: [cat, dog]}
+  code: {kind: text, pattern: '^[a-z]{2}-[0-9]+$'}
+  day: {kind: timestamp, min: '2026-01-01'}
+max_reject_rate: 0.1
+"""
+BAD = {
+    3: ("17,cat,ab-3,2026-01-02", "below_min", 5),
+    5: ("91,cat,ab-5,2026-01-02", "above_max", 7),
+    7: ("20,cow,ab-7,2026-01-02", "not_allowed", 9),
+    9: ("20,dog,ab9,2026-01-02", "no_match", 11),
+    11: ("20,dog,ab-9,2025-12-31", "below_min", 13),
+}
+
+
+@pytest.fixture
+def job(tmp_path: Folder) -> tuple[Folder, Folder]:
+    """A table with one row that breaks each rule, and the spec that has them."""
+    rows = [
+        BAD[number][0] if number in BAD else f"{18 + number % 73},dog,ab-1,2026-01-02"
+        for number in range(ROWS)
+    ]
+    table, spec = tmp_path / "rows.csv", tmp_path / "spec.yaml"
+    table.write_text("\n".join(["age,kind,code,day", *rows, ""]))
+    spec.write_text(SPEC)
+    return table, spec
+
+
+def test_rows_that_break_a_rule_are_rejected(
+    job: tuple[Folder, Folder], tmp_path: Folder
+) -> None:
+    """Each is named by its row and line, with the reason of its rule."""
+    table, spec = job
+    convert(table, tmp_path / "out", "--spec", spec)
+    found = [
+        (each["row"], each["line"], each["reason"])
+        for each in rejects(tmp_path / "out")
+    ]
+    assert found == [(row + 1, line, why) for row, (_, why, line) in BAD.items()]
+    assert account(tmp_path / "out")["rejected"] == {
+        "above_max": 1,
+        "below_min": 2,
+        "no_match": 1,
+        "not_allowed": 1,
+    }
+    features = {
+        each["name"]: each for each in manifest(tmp_path / "out")["dataset"]["features"]
+    }
+    assert features["age"]["at_least"] == 18
+    assert features["age"]["max"] == 90
+
+
+def test_schema_prints_the_contract(
+    job: tuple[Folder, Folder], tmp_path: Folder
+) -> None:
+    """Its spec gives the same digest."""
+    table, spec = job
+    printed = command("schema", table, "--spec", spec)
+    assert printed.code == 0, printed.err
+    (tmp_path / "printed.yaml").write_text(printed.out)
+    convert(table, tmp_path / "out", "--spec", spec)
+    convert(table, tmp_path / "again", "--spec", tmp_path / "printed.yaml")
+    digests = [
+        manifest(tmp_path / name)["dataset"]["digest"] for name in ("out", "again")
+    ]
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    "limit", [("--min-records", ROWS), ("--max-records", ROWS - len(BAD) - 1)]
+)
+def test_the_number_of_records_is_limited(
+    job: tuple[Folder, Folder], tmp_path: Folder, limit: tuple[str, int]
+) -> None:
+    """Nothing is committed; a dataset that is there already is not enough either."""
+    table, spec = job
+    refused(3, table, tmp_path / "out", "--spec", spec, *limit)
+    assert not (tmp_path / "out").exists()
+    convert(table, tmp_path / "out", "--spec", spec)
+    refused(3, table, tmp_path / "out", "--spec", spec, *limit)
+    name, _ = limit
+    convert(table, tmp_path / "out", "--spec", spec, name, ROWS - len(BAD))
+
+
+def test_rows_of_a_pipeline_keep_the_contract(tmp_path: Folder) -> None:
+    """`WriteDataset` rejects them with the same reasons."""
+    rows = [{"age": 18 + number % 70} for number in range(ROWS)] + [{"age": 17}]
+    features = {"age": {"kind": "int64", "min": 18}}
+    with beam.Pipeline() as pipeline:
+        _ = (
+            pipeline
+            | beam.Create(rows)
+            | WriteDataset(tmp_path / "out", features=features)
+        )
+    assert account(tmp_path / "out")["rejected"] == {"below_min": 1}
+    with pytest.raises(RecordCountError), beam.Pipeline() as pipeline:
+        _ = (
+            pipeline
+            | beam.Create(rows)
+            | WriteDataset(tmp_path / "few", features=features, min_records=ROWS + 1)
+        )
+    assert not (tmp_path / "few").exists()
