@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import apache_beam as beam
 
+from beam_pipeline.planning.like import SHARED
 from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.version import deciding_versions
 from transforms.core.placing.placement import SplitSource
@@ -57,6 +58,12 @@ def _shares(plan: Plan) -> dict[str, Fraction]:
     if plan.splits.lock is not None or not shared:
         return {}
     return dict(zip(rule.names, rule.proportions(), strict=True))
+
+
+def _says_classes(plan: Plan) -> bool:
+    """Whether the job says itself which classes there are: then others are rejects."""
+    features = plan.spec.features.values()
+    return plan.spec.vocabulary is not None or any(f.vocabulary for f in features)
 
 
 def make_job(
@@ -110,6 +117,8 @@ def make_job(
         expected_rows=planned.expected_rows,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
+        strict_classes=plan.is_like and not _says_classes(plan),
+        shared_settings=SHARED if spec.part else (),
         min_records=spec.min_records,
         max_records=spec.max_records,
         label_map=planned.label_map,

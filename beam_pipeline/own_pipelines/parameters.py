@@ -49,6 +49,8 @@ _OWN = (
 _TAKEN = ("images_root", "shared_output", "verify")
 _REFUSED = {
     "infer": "It infers features from all rows. Leave it out.",
+    "part": "Write a part with convert, from the files of the rows.",
+    "allow": "It is for the parts that convert writes. Leave it out.",
     "shuffle": "Rows of a pipeline have no order of their own. Leave it out.",
     "stratify_column": (
         "Rows get their splits before all of them are counted. Give each row its split "
@@ -60,7 +62,7 @@ _REFUSED = {
 
 def other_settings() -> list[str]:
     """Returns the settings of `convert` that `WriteDataset` has under their names."""
-    own = {"output", "splits", "features", *_PARAMETERS}
+    own = {"output", "splits", "features", "like", *_PARAMETERS}
     return [name for name in SETTINGS if name not in own and not _refusal(name)]
 
 

@@ -15,6 +15,7 @@ from beam_pipeline.planning.inputs import (
     PlannedSource,
     head_in,
 )
+from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.splits import portions_of, rule_of
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
@@ -70,8 +71,13 @@ _OF_IMAGES = (
 _IMAGE_OVERHEAD_BYTES = 160
 
 
-def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
+def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
     """Plans a folder of images.
+
+    Args:
+      spec: of the job.
+      inputs: the files.
+      like: an earlier dataset whose features the records have.
 
     Raises:
       SourceError: its folders follow no rule.
@@ -134,6 +140,12 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
             raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
         raise
+    in_source = {
+        feature.name: listing.labels
+        for feature in schema.of_kind(Kind.LABEL)
+        if labels is None and not spec.unlabelled
+    }
+    schema = settle_schema(like, schema, {}, spec, classes=in_source)
     count = len(listing.rows)
     sizes = dict(listing.splits) or {"": (count, listing.bytes)}
     if listing.splits and spec.splits:
@@ -186,11 +198,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             name: size if listing.splits else listing.bytes
             for name, (_, size) in shares.items()
         },
-        classes={
-            feature.name: listing.labels
-            for feature in schema.of_kind(Kind.LABEL)
-            if labels is None and not spec.unlabelled
-        },
+        classes=in_source,
         skipped=listing.skipped,
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,

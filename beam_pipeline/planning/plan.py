@@ -15,7 +15,9 @@ from beam_pipeline.planning.inputs import (
     default_name,
     find_inputs,
     named_entry,
+    output_name,
 )
+from beam_pipeline.planning.like import Like, allowed_drift, find_like
 from beam_pipeline.planning.request import (
     Request,
     lock_digests,
@@ -36,7 +38,7 @@ from beam_pipeline.terminal.words import size_text
 from beam_pipeline.version import deciding_versions
 from transforms.core.catalogue import DerivedSettings
 from transforms.core.manifest import Manifest
-from transforms.core.naming import ShardName
+from transforms.core.naming import ShardName, folder_of_parts
 from transforms.core.outcome import (
     account_facts,
     count_message,
@@ -100,6 +102,7 @@ class Plan:
       workers: how many processes.
       request: what the job asks for, to be compared with another one's.
       notes: what a person should know before the run.
+      is_like: whether it takes features and classes from an earlier dataset.
     """
 
     spec: Spec
@@ -115,6 +118,7 @@ class Plan:
     workers: int
     request: Request
     notes: tuple[str, ...] = ()
+    is_like: bool = False
 
     @property
     def name(self) -> str:
@@ -199,6 +203,7 @@ class Prepared:
       notes: what a person should know before the run.
       seen: what is at the target now.
       locks: the digests of the locks before they are read, by setting.
+      like: what is taken from an earlier dataset; None for nothing.
     """
 
     spec: Spec
@@ -209,6 +214,7 @@ class Prepared:
     notes: tuple[str, ...]
     seen: str
     locks: Mapping[str, str]
+    like: Like | None = None
 
 
 def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
@@ -233,8 +239,8 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
     seen = there.state()
     manifest = there.check_contents()
     check_left(target.rejects_path(spec.output))
-    name = spec.name or default_name(spec.source, standing, spec.output)
-    spec = spec.model_copy(update={"name": name})
+    spec = spec.model_copy(update={"name": _name_of(spec, standing)})
+    like = find_like(spec)
     resolved = resolve(spec)
     inputs = _inputs_of(spec, resolved, standing)
     if inputs.format in TREES:
@@ -243,6 +249,10 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
 
         check_settings(resolved, inputs.format)
     request = dataclasses.replace(make_request(resolved, inputs), steps=steps)
+    if like is not None and not like.is_of_parts:
+        # Of parts the first one counts, and those that follow it: never the longest
+        # list of classes, which others make longer.
+        request = request.beside(like.model.to_bytes())
     notes: tuple[str, ...] = ()
     done = None
     if manifest is not None:
@@ -255,7 +265,16 @@ def prepare(spec: Spec, *, steps: bool = False) -> Prepared:
                 raise target.taken(spec.output, manifest, why)
             there.check_replaceable()
             notes = (f"the dataset at the output will be replaced: {why}",)
-    return Prepared(spec, resolved, inputs, request, done, notes, seen, locks)
+    if like is not None:
+        spec, resolved = like.applied(spec), like.applied(resolved)
+    return Prepared(spec, resolved, inputs, request, done, notes, seen, locks, like)
+
+
+def _name_of(spec: Spec, standing: Standing) -> str:
+    """Returns the dataset's name; parts have that of their folder, and so one."""
+    if spec.name or not spec.part:
+        return spec.name or default_name(spec.source, standing, spec.output)
+    return output_name(folder_of_parts(spec.output))
 
 
 def check_locks(spec: Spec, standing: Standing) -> None:
@@ -306,14 +325,19 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     prepared = prepare(spec) if isinstance(spec, Spec) else spec
     spec, inputs = prepared.spec, prepared.inputs
     notes = (*prepared.notes, *inputs.notes)
-    planned = _plan_inputs(prepared.resolved, inputs)
+    planned = _plan_inputs(prepared.resolved, inputs, prepared.like)
+    _check_part(spec, planned)
     if spec.where:
         from transforms.reading.row_filter import row_filter
 
         row_filter(spec.where, planned.schema)
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
-    remarks = (*planned.notes, *share_notes(spec))
+    remarks = (
+        *planned.notes,
+        *share_notes(spec),
+        *allowed_drift(prepared.like, planned.schema),
+    )
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema, spec)
     if planned.classes:
@@ -347,6 +371,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         workers=_workers(spec, inputs),
         request=with_images(prepared.request, spec, inputs, planned),
         notes=notes,
+        is_like=prepared.like is not None,
     )
 
 
@@ -363,16 +388,26 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     return inputs, dataclasses.replace(planned, given_classes=given)
 
 
-def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
+def _check_part(spec: Spec, planned: PlannedSource) -> None:
+    """Raises SpecError where rows of a later part could be in another split."""
+    by_key = spec.key_column or spec.group_column
+    if spec.part and spec.splits and planned.rule.by_content and not by_key:
+        raise SpecError(
+            "Rows of parts that are split by shares need a key, so that one key is in "
+            "one split in all parts. Name its column with --key-column."
+        )
+
+
+def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
     try:
         if inputs.format in TREES:
             from beam_pipeline.planning.images import plan_images
 
-            return plan_images(spec, inputs)
+            return plan_images(spec, inputs, like)
         from beam_pipeline.planning.tables import plan_tables
 
-        return plan_tables(spec, inputs)
+        return plan_tables(spec, inputs, like)
     except DamageError as error:
         # Of the source: nothing of this program's own is read here.
         raise InputError(str(error)) from error

@@ -64,6 +64,11 @@ class Request:
         """Returns plain JSON, for the manifest's `run` part."""
         return dataclasses.asdict(self)
 
+    def beside(self, data: bytes) -> "Request":
+        """Returns the request with more that decides bytes."""
+        more = hashlib.sha256(data).hexdigest()
+        return dataclasses.replace(self, settings=_digest([self.settings, more]))
+
     def answered_by(self, manifest: Manifest, spec: Spec) -> bool:
         """Whether the dataset of a manifest is what this request would give.
 

@@ -32,6 +32,7 @@ from beam_pipeline.planning.inputs import (
     Inputs,
     PlannedSource,
 )
+from beam_pipeline.planning.like import Like, settle_schema
 from beam_pipeline.planning.sizes import (
     SIZED_IMAGES,
     block_size,
@@ -96,12 +97,13 @@ _MOST_SEGMENTS = 500_000
 _SHARD_TEXT_BYTES = 50_000_000
 
 
-def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
+def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
     """Plans the files of a table format: samples them and infers their schema.
 
     Args:
       spec: of the job.
       inputs: the files.
+      like: an earlier dataset whose features the rows have.
 
     Raises:
       InputError: they cannot be read as one table.
@@ -138,7 +140,12 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     for setting in _COLUMN_SETTINGS:
         _check_column(setting, getattr(spec, setting), columns)
     schema, evidence, shares = _schema(
-        spec, dataclasses.replace(planned, sample=sample), listed, splits_by, folders
+        spec,
+        dataclasses.replace(planned, sample=sample),
+        listed,
+        splits_by,
+        folders,
+        like,
     )
     check_images_named(spec, schema)
     if not schema.of_kind(Kind.IMAGE) and (
@@ -334,6 +341,7 @@ def _schema(
     listed: InputFiles,
     splits_by: str,
     folders: Sequence[str],
+    like: Like | None,
 ) -> tuple[Schema, dict[str, Evidence], dict[str, float]]:
     """Returns the features, what speaks for them, and which columns name images.
 
@@ -374,6 +382,10 @@ def _schema(
         images_named=reader.images_named,
         image_files={name for name, share in shares.items() if share == 1},
     )
+    if like is not None:
+        numbers = like.model.features
+        pointed = with_points(sample.columns, numbers, reader.decimal)
+        schema = settle_schema(like, schema, pointed, spec)
     pointed = with_points(sample.columns, schema.features, reader.decimal)
     sample = dataclasses.replace(sample, columns=pointed)
     inferred = {

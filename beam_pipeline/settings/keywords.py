@@ -217,6 +217,15 @@ class Keywords(WriteKeywords, total=False):
     shuffle: bool
     """Shuffle records, or keep the source's order [shuffle]."""
 
+    part: str | None
+    """Write OUTPUT/part=NAME/, a part of the dataset OUTPUT."""
+
+    like: str | None
+    """Take features, classes and splits from this dataset."""
+
+    allow: list[str] | tuple[str, ...]
+    """Accept new-columns or new-classes beside `like` or `part`; again for both."""
+
     workers: int | Literal["auto"]
     """Number of processes [auto: the cores, when worth it]."""
 

@@ -25,6 +25,7 @@ from beam_pipeline.settings.values import (
     Limits,
     Location,
     Names,
+    PartName,
     ResizeRule,
     Shares,
     Size,
@@ -391,6 +392,24 @@ class Settings:
     )
     keep_rejected_bytes: bool = _output(
         False, "Store rejected items beside their reasons."
+    )
+    part: PartName | None = _output(
+        None,
+        "Write OUTPUT/part=NAME/, a part of the dataset OUTPUT.",
+        "NAME",
+        decides_bytes=False,
+    )
+    like: Location | None = _output(
+        None,
+        "Take features, classes and splits from this dataset.",
+        "DATASET",
+        decides_bytes=False,
+    )
+    allow: list[Literal["new-columns", "new-classes"]] = _output(
+        [],
+        "Accept new-columns or new-classes beside --like or --part; again for both.",
+        "DRIFT",
+        decides_bytes=False,
     )
     min_records: Count | None = _output(
         None, "Commit no dataset of fewer records.", "N", decides_bytes=False

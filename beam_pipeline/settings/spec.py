@@ -15,6 +15,7 @@ from beam_pipeline.settings.values import Count, Names
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import MAX_BYTES, Mode, Resize
 from transforms.core.manifest import FORMAT
+from transforms.core.naming import is_part_name, part_folder
 from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
 from transforms.storage.files import storage
@@ -129,6 +130,17 @@ class Spec(Settings, pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)
 
     features: dict[str, FeatureSpec] = {}
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _in_part(cls, given: Any) -> Any:
+        """Takes the folder of the part for the output."""
+        if not isinstance(given, Mapping) or given.get("part") is None:
+            return given
+        output, part = given.get("output"), str(given["part"])
+        if not isinstance(output, str) or not is_part_name(part):
+            return given
+        return {**given, "output": part_folder(output, part)}
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Spec":

@@ -5,11 +5,13 @@ Pydantic calls the marks when it builds the spec's class, so this module does no
 it: the command line answers `--help` and a typo without pydantic.
 """
 
+import datetime
 import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from beam_pipeline.engines.presets import engine_of
+from transforms.core.naming import is_part_name
 from transforms.errors import SpecError
 from transforms.formats.registry import FORMATS
 from transforms.storage.paths import plain, shown
@@ -182,6 +184,20 @@ def _format(value: str) -> str:
     return value
 
 
+def _as_name(value: Any) -> Any:
+    """Takes names that YAML reads as numbers or dates."""
+    is_plain = isinstance(value, int | datetime.date) and not isinstance(value, bool)
+    return str(value) if is_plain else value
+
+
+def _part_name(value: str) -> str:
+    if not is_part_name(value):
+        raise ValueError(
+            "a part's name is of letters, digits and . _ + - as in 2026-11-03"
+        )
+    return value
+
+
 def _located(value: Any) -> Any:
     """Removes access parameters from a path and remembers them."""
     return plain(value) if isinstance(value, str) else value
@@ -204,6 +220,7 @@ Names = Annotated[
     Given(_names),
     Given(_located, takes="list[str] | tuple[str, ...] | str"),
 ]
+PartName = Annotated[str, Given(_as_name, _part_name)]
 ResizeRule = Annotated[str, Given(_resize)]
 Shares = Annotated[
     dict[str, str], Given(_shares, takes="str | Mapping[str, str | float]")

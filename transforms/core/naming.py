@@ -5,6 +5,7 @@ This is the template that TFDS reads by default
 """
 
 import dataclasses
+import os
 import re
 
 COMPRESSION_SUFFIXES = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
@@ -52,3 +53,34 @@ def parse_shard_name(text: str, name: str) -> ShardName | None:
     )
     # Names with extra zeros, or an index beyond the count, are never written.
     return found if found.index < found.shards and str(found) == text else None
+
+
+PART_PREFIX = "part="
+"""How the folders of the parts of a dataset begin."""
+# Letters, digits and these, which no shell, store or pattern takes apart.
+_PART = re.compile(r"\w[\w.+-]{0,199}")
+
+
+def is_part_name(name: str) -> bool:
+    """Whether a part of a dataset may have this name.
+
+    >>> is_part_name("2026-11-03"), is_part_name("a/b")
+    (True, False)
+    """
+    return _PART.fullmatch(name) is not None
+
+
+def part_folder(directory: str, name: str) -> str:
+    """Returns the folder of a part; the same for one that is that folder already."""
+    own = f"{PART_PREFIX}{name}"
+    plain = directory.rstrip("/") or directory
+    return plain if os.path.basename(plain) == own else os.path.join(plain, own)
+
+
+def folder_of_parts(directory: str) -> str:
+    """Returns the folder that holds a part's folder.
+
+    >>> folder_of_parts("sets/events/part=2026-11-03")
+    'sets/events'
+    """
+    return os.path.dirname(directory.rstrip("/"))

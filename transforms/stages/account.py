@@ -30,7 +30,7 @@ from transforms.core.outcome import (
 )
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.reasons import Skipped
+from transforms.core.reasons import Reason, Skipped
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import (
@@ -208,7 +208,9 @@ def check_account(
     wrong_count = count_message(
         account.written, publication.min_records, publication.max_records
     )
-    if passes and not is_empty and not wrong_count:
+    strange = account.rejected.get(Reason.UNKNOWN_LABEL, 0)
+    has_drifted = publication.strict_classes and strange > 0
+    if passes and not (is_empty or wrong_count or has_drifted):
         return
     path = ""
     if logs:
@@ -217,6 +219,13 @@ def check_account(
     # An error that a worker raises arrives as text only, so the account goes to a file.
     data = json.dumps(account_facts(account, path)).encode()
     storage(store.account).write_file(data, attempts=store.attempts)
+    if has_drifted:
+        example = _examples(logs).get(Reason.UNKNOWN_LABEL, "")
+        raise InputError(
+            f"The source must have the classes of the dataset that it is like; "
+            f"{strange:,} rows have others, as {example}. 'beam-tfrecord rejects' of "
+            f"{path!r} lists them. Correct the source, or add --allow new-classes."
+        )
     if is_empty and (
         not account.rejected or (passes and Skipped.FILTERED in account.skipped)
     ):

@@ -25,6 +25,7 @@ from transforms.core.model import (
     RejectLog,
     ShardFile,
 )
+from transforms.core.naming import folder_of_parts
 from transforms.core.outcome import (
     crowd_remarks,
     key_remarks,
@@ -46,6 +47,7 @@ from transforms.errors import (
     DamageError,
 )
 from transforms.publishing import target
+from transforms.publishing.parts import Model, announce
 from transforms.sidecars.render import render_sidecars
 from transforms.stages.account import Sums, account_of, check_account, manifest_of
 from transforms.stages.job_plan import JobPlan, PlanInput, Publication, Stage
@@ -211,6 +213,10 @@ def commit_dataset(
         storage(store.used).write_file(data, attempts=store.attempts)
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
+    if publication.shared_settings:
+        part = Model.of(manifest, publication.shared_settings)
+        folder = folder_of_parts(publication.directory)
+        announce(folder, part, attempts=store.attempts)
     if not _is_there(manifest, publication):
         place = target.at(publication.directory)
         place.publish(store, manifest, seen=publication.seen)

@@ -38,6 +38,10 @@ class Publication:
       max_reject_rate: the share of rejects that is tolerated, of items and of
         their parts; see `transforms.core.outcome`.
       allow_empty: publish a dataset without records.
+      strict_classes: whether a class name that is not in a vocabulary is no reject, but
+        the drift of a source that ends the job.
+      shared_settings: of a part, the settings in the manifest that all parts share;
+        empty for a dataset that is no part.
       min_records, max_records: how many records it may have; None for any number.
       label_map: class id -> name, for the sidecars; empty for none.
       new_lock: where the stage `leak_check` has left the next split lock; empty for
@@ -66,6 +70,8 @@ class Publication:
     expected_placed: int | None = None
     max_reject_rate: float | None = None
     allow_empty: bool = False
+    strict_classes: bool = False
+    shared_settings: tuple[str, ...] = ()
     min_records: int | None = None
     max_records: int | None = None
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)

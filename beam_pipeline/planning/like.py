@@ -1,0 +1,306 @@
+"""A job that is like an earlier dataset: its features, classes, splits, and drift.
+
+`like` names a dataset. `part` takes what the parts beside it share, where there are
+any. Drift is all in which a source differs; `allow` accepts some of it, and the rest is
+one error.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.settings.spec import Spec
+from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.naming import folder_of_parts
+from transforms.core.rows.conform import Misfit, conform
+from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
+from transforms.errors import (
+    DamageError,
+    InputError,
+    SpecError,
+    TargetError,
+    bounded,
+    first_few,
+)
+from transforms.publishing import target
+from transforms.publishing.parts import Model, read_model
+from transforms.storage.files import storage
+
+Columns = Mapping[str, pa.Array | pa.ChunkedArray]
+
+SHARED = (
+    *("splits", "split_column", "key_column", "group_column", "stratify_column"),
+    *("seed", "compression", "drop", "null_values"),
+)
+"""Settings that are taken from the earlier dataset."""
+_SPLITTING = frozenset(SHARED[:5])
+# Settings in which parts may differ.
+_OF_ONE_PART = frozenset(["drop", "null_values"])
+NEW_COLUMNS, NEW_CLASSES = "new-columns", "new-classes"
+_SHOWN_CLASSES = 5
+# What a feature's kind is, without what else is asked of its values.
+_OF_KIND = (
+    *("name", "kind", "column", "shape", "dtype", "encoding", "unit", "inline"),
+    *("pattern", "separator", "inexact_integers"),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Like:
+    """What a job takes from an earlier dataset.
+
+    Attributes:
+      model: what that settles.
+      name: of the dataset or the folder of parts, for messages.
+      is_of_parts: whether it is what parts share.
+    """
+
+    model: Model
+    name: str
+    is_of_parts: bool
+
+    def applied(self, spec: Spec) -> Spec:
+        """Returns the job with the settings of the earlier dataset.
+
+        What the job says itself comes first.
+
+        Raises:
+          SpecError: it is a part, and says something else than the others.
+        """
+        given = spec.model_fields_set
+        if self.is_of_parts:
+            for name in SHARED:
+                before = self.model.settings.get(name, Spec.model_fields[name].default)
+                now = getattr(spec, name)
+                if name in given and name not in _OF_ONE_PART and now != before:
+                    raise SpecError(
+                        f"Parts of a dataset must agree in {name}; those in "
+                        f"{self.name!r} have {before!r:.80}, and this one "
+                        f"{now!r:.80}. Leave it out, or choose another output."
+                    )
+        update = {k: v for k, v in self.model.settings.items() if k not in given}
+        if given & {*_SPLITTING, "split_ids"} and not self.is_of_parts:
+            update = {k: v for k, v in update.items() if k not in _SPLITTING}
+        return spec.model_copy(update=update)
+
+
+def find_like(spec: Spec) -> Like | None:
+    """Returns what a job takes from an earlier dataset; None for nothing.
+
+    Raises:
+      SpecError: `like` names no dataset.
+      DamageError: what parts share cannot be read.
+    """
+    if spec.part:
+        folder = folder_of_parts(spec.output)
+        shared = read_model(folder)
+        if storage(os.path.join(folder, MANIFEST_NAME)).exists():
+            raise TargetError(
+                f"Parts must be in a folder of their own; {folder!r} is a dataset. "
+                f"Choose another output."
+            )
+        if shared is not None:
+            # Whatever the first part was like, later ones are like that part.
+            return Like(shared, folder, is_of_parts=True)
+    if not spec.like:
+        if spec.allow and not spec.part:
+            raise SpecError("allow needs like or part; leave it out.")
+        return None
+    shared = read_model(spec.like)
+    if shared is None:
+        try:
+            shared = Model.of(target.read_manifest(spec.like), SHARED)
+        except (OSError, DamageError) as error:
+            raise SpecError(
+                f"like must name a dataset; {spec.like!r} is none: {error}."
+            ) from error
+    return Like(shared, spec.like, is_of_parts=False)
+
+
+def settle_schema(
+    like: Like | None,
+    schema: Schema,
+    columns: Columns,
+    spec: Spec,
+    *,
+    classes: Mapping[str, Sequence[str]] | None = None,
+) -> Schema:
+    """Returns the schema of a job that is like an earlier dataset.
+
+    Args:
+      like: the earlier one; None for none, which changes nothing.
+      schema: what the job has without it.
+      columns: of the sample, raw; empty where the source is a folder of images.
+      spec: of the job.
+      classes: label -> the names in the source, where all are known.
+
+    Raises:
+      InputError: the source has drifted; all of it is in the message.
+    """
+    if like is None:
+        return schema
+    drift: list[str] = []
+    features = _Settling(like, schema, columns, spec, classes or {}, drift).features()
+    if drift:
+        raise InputError(
+            bounded(
+                f"The source must be like {like.name!r}; it differs: "
+                f"{'; '.join(drift)}. Correct the source, or convert it into another "
+                f"output; --allow {NEW_COLUMNS} and --allow {NEW_CLASSES} accept what "
+                f"is new."
+            )
+        )
+    return Schema(tuple(features))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settling:
+    """One source beside what it is to be like; drift is added to a list."""
+
+    like: Like
+    schema: Schema
+    columns: Columns
+    spec: Spec
+    classes: Mapping[str, Sequence[str]]
+    drift: list[str]
+
+    def features(self) -> list[Feature]:
+        """Returns the features: the earlier ones in their order, then new ones."""
+        mine = {feature.name: feature for feature in self.schema.features}
+        of_column = {f.source_column: f for f in self.schema.features if not f.derived}
+        out, taken = [], set()
+        for old in self.like.model.features:
+            now = mine.get(old.name) or of_column.get(old.source_column)
+            if now is None:
+                if old.name not in self.like.model.optional:
+                    self.drift.append(f"column {old.source_column!r} is gone")
+                continue
+            taken.add(now.name)
+            out.append(self._settled(old, now))
+        for feature in self.schema.features:
+            if feature.name not in taken:
+                out += self._new(feature)
+        return out
+
+    def _new(self, feature: Feature) -> Iterator[Feature]:
+        if NEW_COLUMNS not in self.spec.allow:
+            self.drift.append(f"column {feature.source_column!r} is new")
+            return
+        # The records that are there lack it.
+        is_said = feature.name in self.spec.features
+        yield feature if is_said else _optional(feature)
+
+    def _settled(self, old: Feature, now: Feature) -> Feature:
+        is_declared = now.name in self.spec.features
+        if is_declared or old.derived or old.constant is not None:
+            alike = dataclasses.replace(now, vocabulary=None, unknown=old.unknown)
+            if alike.in_words() != old.in_words():
+                self.drift.append(
+                    f"{old.name!r} is {alike.in_words()}, and was {old.in_words()}"
+                )
+            old = dataclasses.replace(now, vocabulary=None, unknown=old.unknown)
+        elif now.kind is not old.kind or now.shape != old.shape:
+            self._check_kind(old, now)
+        if old.kind is not Kind.LABEL or old.derived:
+            return old
+        return self._with_classes(old, now)
+
+    def _check_kind(self, old: Feature, now: Feature) -> None:
+        """Notes a kind that changed, with a row and value that do not fit."""
+        column = self._column(old)
+        if column is None:
+            self.drift.append(f"{old.name!r} is {now.kind}, and was {old.kind}")
+            return
+        _, misfits = _typed(column, old)
+        if misfits:
+            row = int(np.flatnonzero(misfits[0].bad)[0])
+            shown = str(misfits[0].raw[row].as_py())
+            self.drift.append(
+                f"{old.name!r} was {old.kind} and looks like {now.kind}: row "
+                f"{row + 1:,} of the sample holds {shown!r:.40}"
+            )
+
+    def _column(self, feature: Feature) -> pa.Array | None:
+        column = self.columns.get(feature.source_column)
+        if isinstance(column, pa.ChunkedArray):
+            return column.combine_chunks()
+        return column
+
+    def _with_classes(self, old: Feature, now: Feature) -> Feature:
+        names = tuple(self.like.model.classes.get(old.name, ()))
+        given = now.vocabulary
+        if given is not None and names[: len(given)] != given:
+            if given[: len(names)] != names:
+                self.drift.append(
+                    f"the vocabulary of {old.name!r} does not begin with its "
+                    f"{len(names):,} classes"
+                )
+            self._check_new(old, [repr(name) for name in given[len(names) :]])
+            return dataclasses.replace(old, vocabulary=given)
+        if old.unknown is not Unknown.OOV:
+            self._check_new(old, [*self._new_classes(old, names)])
+        unknown = old.unknown
+        if NEW_CLASSES in self.spec.allow and unknown is not Unknown.OOV:
+            unknown = Unknown.APPEND
+        return dataclasses.replace(old, vocabulary=names, unknown=unknown)
+
+    def _check_new(self, feature: Feature, shown: list[str]) -> None:
+        if shown and NEW_CLASSES not in self.spec.allow:
+            self.drift.append(
+                f"{feature.name!r} has new classes: {first_few(shown, _SHOWN_CLASSES)}"
+            )
+
+    def _new_classes(self, feature: Feature, names: Sequence[str]) -> Iterator[str]:
+        """Yields class names that are new, each with the first row that has it."""
+        known = frozenset(names)
+        if feature.name in self.classes:
+            yield from (
+                repr(name) for name in self.classes[feature.name] if name not in known
+            )
+            return
+        column = self._column(feature)
+        if column is None:
+            return
+        values, _ = _typed(column, feature)
+        rows = pa.array(np.arange(len(values)))
+        while pa.types.is_list(values.type):
+            rows = rows.take(pc.list_parent_indices(values))
+            values = values.flatten()
+        table = pa.table({"name": values, "row": rows})
+        firsts = table.group_by("name").aggregate([("row", "min")]).sort_by("row_min")
+        for each in firsts.to_pylist():
+            if each["name"] is not None and each["name"] not in known:
+                yield f"{each['name']!r:.60} in row {each['row_min'] + 1:,}"
+
+
+def _typed(column: pa.Array, feature: Feature) -> tuple[pa.Array, Sequence[Misfit]]:
+    """Returns a column as a kind, and what of it is not of that kind."""
+    bare = Feature(
+        **{name: getattr(feature, name) for name in _OF_KIND}, missing=Missing.OMIT
+    )
+    columns = {feature.source_column: column}
+    rows, misfits = conform(columns, Schema((bare,)), len(column), "")
+    return rows.column(0), misfits
+
+
+def _optional(feature: Feature) -> Feature:
+    if feature.missing is Missing.REJECT and feature.kind is not Kind.IMAGE:
+        return dataclasses.replace(feature, missing=Missing.OMIT)
+    return feature
+
+
+def allowed_drift(like: Like | None, schema: Schema) -> list[str]:
+    """Returns what is new beside an earlier dataset and was allowed, in words."""
+    if like is None:
+        return []
+    before = like.model.by_name
+    return [
+        f"column {feature.source_column!r} is new: earlier records lack "
+        f"{feature.name!r}"
+        for feature in schema.stored
+        if feature.name not in before
+    ]

@@ -1,0 +1,199 @@
+"""Parts of a dataset: one a day, whole or absent, like each other."""
+
+import pathlib
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.outputs import contents, dataset, manifest, names, rows
+from tests.support.runs import command, convert, refused
+from transforms.publishing.parts import read_model
+
+Folder = pathlib.Path
+pytestmark = pytest.mark.usefixtures("without_runner")
+ROWS = 60
+OPTIONS = (
+    *("--label-column", "kind", "--splits", "train=0.5,test=0.5"),
+    *("--key-column", "id"),
+)
+
+
+def day(
+    folder: Folder,
+    name: str,
+    *,
+    first: int = 0,
+    kinds: Sequence[str] = ("cat", "dog"),
+    column: str = "",
+    age: str = "7",
+) -> Folder:
+    """Writes the rows of one day, of which row 10 has another age."""
+    head = f"id,age,kind{f',{column}' if column else ''}"
+    lines = [
+        f"{first + n},{age if n == 9 else n % 7},{kinds[n % len(kinds)]}"
+        f"{',x' if column else ''}"
+        for n in range(ROWS)
+    ]
+    path = folder / f"{name}.csv"
+    path.write_text("\n".join([head, *lines, ""]))
+    return path
+
+
+def classes_of(folder: Folder) -> list[str]:
+    (kind,) = [each for each in dataset(folder)["features"] if each["name"] == "kind"]
+    return list(kind["classes"])
+
+
+@pytest.fixture
+def events(tmp_path: Folder) -> Folder:
+    """A folder of two parts."""
+    out = tmp_path / "sets" / "events"
+    for number in (1, 2):
+        source = day(tmp_path, f"day-{number}", first=number * 1000)
+        convert(source, out, "--part", f"2026-11-0{number}", *OPTIONS)
+    return out
+
+
+def test_a_part_is_a_dataset_beside_the_others(
+    events: Folder, tmp_path: Folder
+) -> None:
+    """Nothing of another part is written; a job that was done is up to date."""
+    assert names(events) == ["part=2026-11-01", "part=2026-11-02", "parts.json"]
+    before = contents(events)
+    assert dataset(events / "part=2026-11-01")["name"] == "events"
+    for number in (1, 2):
+        again = convert(
+            tmp_path / f"day-{number}.csv",
+            events,
+            *("--part", f"2026-11-0{number}", *OPTIONS),
+        )
+        assert again.out.startswith("up to date")
+    convert(day(tmp_path, "day-3", first=3000), events, "--part", "2026-11-03")
+    after = contents(events)
+    assert {name: after[name] for name in before} == before
+    # Taken from the other parts without a word.
+    third = dataset(events / "part=2026-11-03")
+    assert [split["name"] for split in third["splits"]] == ["train", "test"]
+    assert classes_of(events / "part=2026-11-03") == ["cat", "dog"]
+
+
+def test_a_corrected_file_replaces_its_part_alone(
+    events: Folder, tmp_path: Folder
+) -> None:
+    """Other content needs --overwrite; the ids of the rows stay in their splits."""
+    source = day(tmp_path, "day-2", first=2000, age="6")
+    before = contents(events)
+    again = ("--part", "2026-11-02", *OPTIONS)
+    refused(2, source, events, *again)
+    assert contents(events) == before
+    convert(source, events, *again, "--overwrite")
+    after = contents(events)
+    kept = [name for name in before if not name.startswith("part=2026-11-02")]
+    assert [after[name] for name in kept] == [before[name] for name in kept]
+    assert len(rows(events / "part=2026-11-02")) == ROWS
+
+
+def test_drift_is_one_error(events: Folder, tmp_path: Folder) -> None:
+    """All of it: what is new, gone, of another kind, and which classes in which row."""
+    before = contents(events)
+    source = tmp_path / "day-3.csv"
+    lines = [
+        f"{n},{n}{'.5' if n == 9 else ''},{'cow' if n == 4 else 'cat'}"
+        for n in range(ROWS)
+    ]
+    source.write_text("\n".join(["id,years,kind", *lines]))
+    message = refused(4, source, events, "--part", "2026-11-03")
+    for said in ("'years' is new", "'age' is gone", "'cow' in row 5"):
+        assert said in message
+    source = day(tmp_path, "day-3", age="7.5")
+    message = refused(4, source, events, "--part", "2026-11-03")
+    assert "row 10" in message
+    assert "7.5" in message
+    assert contents(events) == before
+
+
+def test_new_classes_follow_and_ids_stay(events: Folder, tmp_path: Folder) -> None:
+    """What is allowed is appended; a backfilled day has the same list."""
+    source = day(tmp_path, "day-4", first=4000, kinds=("ant", "dog"), column="extra")
+    allow = ("--allow", "new-classes", "--allow", "new-columns")
+    refused(4, source, events, "--part", "2026-11-04", *allow[:2])
+    refused(4, source, events, "--part", "2026-11-04", *allow[2:])
+    convert(source, events, "--part", "2026-11-04", *allow)
+    assert classes_of(events / "part=2026-11-04") == ["cat", "dog", "ant"]
+    assert any(
+        "extra" in note for note in manifest(events / "part=2026-11-04")["run"]["notes"]
+    )
+    # The parts that were there are as they were, and up to date.
+    again = convert(tmp_path / "day-1.csv", events, "--part", "2026-11-01", *OPTIONS)
+    assert again.out.startswith("up to date")
+    convert(day(tmp_path, "day-3", first=3000), events, "--part", "2026-11-03")
+    assert classes_of(events / "part=2026-11-03") == ["cat", "dog", "ant"]
+    shared = read_model(str(events))
+    assert shared is not None
+    assert shared.classes == {"kind": ("cat", "dog", "ant")}
+    assert shared.optional == {"extra"}
+
+
+def test_a_class_beyond_the_sample_is_drift_too(
+    events: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no reject: nothing is committed."""
+    monkeypatch.setattr(
+        "beam_pipeline.planning.like._Settling._new_classes", lambda *_: iter(())
+    )
+    source = day(tmp_path, "day-3", kinds=("cat",) * 59 + ("cow",))
+    message = refused(4, source, events, "--part", "2026-11-03", "--max-reject-rate", 1)
+    assert "cow" in message
+    assert not (events / "part=2026-11-03").exists()
+
+
+def test_parts_agree_in_what_decides_splits(events: Folder, tmp_path: Folder) -> None:
+    """Another seed or share would move rows between splits."""
+    source = day(tmp_path, "day-3")
+    for wrong in (("--seed", 1), ("--splits", "train=0.9,test=0.1")):
+        refused(2, source, events, "--part", "2026-11-03", *wrong)
+    # Without a key, rows of equal content share a split, and keys do not.
+    refused(2, source, tmp_path / "new", "--part", "1", *OPTIONS[:4])
+
+
+@pytest.mark.parametrize("name", ["a/b", "", ".hidden", "a b", "*"])
+def test_names_that_would_be_taken_apart_are_refused(
+    tmp_path: Folder, name: str
+) -> None:
+    """A part is one folder, for every shell and store."""
+    refused(2, day(tmp_path, "day"), tmp_path / "out", "--part", name)
+
+
+def test_a_dataset_has_no_parts(tmp_path: Folder) -> None:
+    """And a folder of parts is not replaced by a dataset."""
+    source = day(tmp_path, "day")
+    convert(source, tmp_path / "set")
+    refused(2, source, tmp_path / "set", "--part", "1")
+    convert(source, tmp_path / "parts", "--part", "1")
+    refused(2, source, tmp_path / "parts", "--overwrite")
+
+
+def test_like_takes_what_a_dataset_has(tmp_path: Folder) -> None:
+    """Features, classes in their order, key, splits; what is said comes first."""
+    first = day(tmp_path, "first", kinds=("dog", "ant"))
+    convert(first, tmp_path / "one", *OPTIONS, "--seed", 3)
+    second = day(tmp_path, "second", first=1000, kinds=("ant",))
+    convert(
+        second, tmp_path / "two", "--like", tmp_path / "one", "--compression", "gzip"
+    )
+    one, two = dataset(tmp_path / "one"), dataset(tmp_path / "two")
+    assert classes_of(tmp_path / "two") == ["ant", "dog"]
+    assert [each["name"] for each in two["splits"]] == ["train", "test"]
+    assert two["settings"]["seed"] == 3
+    assert two["settings"]["key_column"] == "id"
+    assert (one["compression"], two["compression"]) == ("none", "gzip")
+    refused(
+        4,
+        day(tmp_path, "third", kinds=("cow",)),
+        tmp_path / "three",
+        "--like",
+        tmp_path / "one",
+    )
+    refused(2, second, tmp_path / "three", "--like", tmp_path / "none")
+    refused(2, second, tmp_path / "three", "--allow", "new-classes")
+    assert command("verify", tmp_path / "two").code == 0

@@ -1,0 +1,220 @@
+"""Datasets that are parts of one: `FOLDER/part=NAME/`, and what they share.
+
+`FOLDER/parts.json` is the one file that parts share: their features, the longest lists
+of classes, and the settings that decide keys and splits. It is changed before the part
+that needs it appears, and never loses a class: the list of each part is a prefix of the
+longest one, so that a class has one id in all parts.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.naming import PART_PREFIX
+from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.errors import BusyError, DamageError, RaceError
+from transforms.storage.entries import OvertakenError
+from transforms.storage.files import storage
+from transforms.storage.local import exclusive_lock
+from transforms.storage.paths import is_remote
+
+PARTS_NAME = "parts.json"
+FORMAT = "beam-tfrecord-parts/1"
+_LOCK = ".parts.beam-tfrecord"
+# How often a part is announced again where others are at that moment.
+_ATTEMPTS, _PAUSE_SECONDS = 50, 0.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Model:
+    """What a dataset settles for those that are to be like it.
+
+        >>> kind = Feature("kind", Kind.LABEL)
+        >>> before = Model((kind,), {"kind": ("cat", "dog")}, {})
+        >>> before.joined(Model((kind,), {"kind": ("cat",)}, {}), "out").classes
+        {'kind': ('cat', 'dog')}
+
+    Attributes:
+      features: with the columns that they are of, and without the names of classes.
+      classes: label -> its class names in the order of their ids.
+      settings: of the job, by their names in a spec.
+      optional: features that some parts lack.
+    """
+
+    features: tuple[Feature, ...]
+    classes: Mapping[str, tuple[str, ...]]
+    settings: Mapping[str, Any]
+    optional: frozenset[str] = frozenset()
+
+    @property
+    def by_name(self) -> dict[str, Feature]:
+        """The features by their names."""
+        return {feature.name: feature for feature in self.features}
+
+    @classmethod
+    def of(cls, manifest: Manifest, names: Sequence[str]) -> Self:
+        """Returns what a dataset settles.
+
+        Args:
+          manifest: of the dataset.
+          names: of the settings to be kept.
+        """
+        stated = manifest.settings.get("schema")
+        schema = (
+            Schema.from_json(list(stated))
+            if stated
+            else Schema(tuple(facts.feature for facts in manifest.features))
+        )
+        classes = {
+            facts.feature.name: facts.classes[:-1]
+            if facts.feature.unknown is Unknown.OOV
+            else facts.classes
+            for facts in manifest.features
+            if facts.feature.kind is Kind.LABEL
+        }
+        spec = manifest.run.get("spec")
+        given = spec if isinstance(spec, Mapping) else {}
+        settings = {name: given[name] for name in names if name in given}
+        return cls(tuple(map(_unnamed, schema.features)), classes, settings)
+
+    def joined(self, part: "Model", folder: str) -> "Model":
+        """Returns what parts share once a part is one of them.
+
+        Args:
+          part: what that one settles.
+          folder: of the parts, for messages.
+
+        Raises:
+          RaceError: another part was announced meanwhile that this one contradicts.
+        """
+        features = self.by_name
+        for feature in part.features:
+            before = features.get(feature.name, feature)
+            if before.in_words() != feature.in_words():
+                raise _race(folder, f"{feature.name!r} is {before.in_words()} now")
+        classes = dict(self.classes)
+        for name, names in part.classes.items():
+            longest = self.classes.get(name, ())
+            short, long = sorted((names, longest), key=len)
+            if long[: len(short)] != short:
+                raise _race(folder, f"{name!r} has other classes now")
+            classes[name] = long
+        new = [f for f in part.features if f.name not in features]
+        lacking = {f.name for f in self.features} - {f.name for f in part.features}
+        if gone := sorted(lacking - self.optional):
+            raise _race(folder, f"{gone[0]!r} is a feature now")
+        optional = self.optional | {feature.name for feature in new}
+        return dataclasses.replace(
+            self, features=(*self.features, *new), classes=classes, optional=optional
+        )
+
+    def to_bytes(self) -> bytes:
+        """Returns the content of `parts.json`."""
+        data = {
+            "format": FORMAT,
+            "features": [feature.to_json() for feature in self.features],
+            "classes": self.classes,
+            "settings": self.settings,
+            "optional": sorted(self.optional),
+        }
+        return json.dumps(data, indent=1, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Self:
+        """Inverse of `to_bytes`; raises DamageError, which names the path."""
+        try:
+            found = json.loads(data)
+            if found["format"] != FORMAT:
+                raise ValueError(f"its format is {found['format']!r}")
+            return cls(
+                tuple(map(Feature.from_json, found["features"])),
+                {name: tuple(names) for name, names in found["classes"].items()},
+                found["settings"],
+                frozenset(found["optional"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamageError(
+                f"{path}: not the {PARTS_NAME} of this program: {error}. Restore it, "
+                f"or convert the parts again into another folder."
+            ) from error
+
+
+def _unnamed(feature: Feature) -> Feature:
+    """Returns a feature without the names of its classes, and what was done to them."""
+    unknown = feature.unknown
+    if unknown is Unknown.APPEND:
+        unknown = Unknown.REJECT
+    return dataclasses.replace(feature, vocabulary=None, unknown=unknown)
+
+
+def _race(folder: str, what: str) -> RaceError:
+    return RaceError(
+        f"The parts of {folder!r} must be as they were when the run started; {what}, "
+        f"by another run. Nothing was committed; run again."
+    )
+
+
+def read_model(folder: str) -> Model | None:
+    """Returns what the parts in a folder share; None where there is none yet.
+
+    Raises:
+      DamageError: the file that says so is damaged.
+    """
+    path = os.path.join(folder, PARTS_NAME)
+    try:
+        return Model.from_bytes(storage(path).read_bytes(), path)
+    except FileNotFoundError:
+        return None
+
+
+def part_names(folder: str) -> list[str]:
+    """Returns the names of the parts in a folder, in their order."""
+    names = [name.rstrip("/") for name in storage(folder).names_in()]
+    return [
+        name.removeprefix(PART_PREFIX)
+        for name in sorted(names)
+        if name.startswith(PART_PREFIX)
+        and storage(os.path.join(folder, name, MANIFEST_NAME)).exists()
+    ]
+
+
+def announce(folder: str, part: Model, *, attempts: str) -> None:
+    """Adds what a part settles to what all share, before the part appears.
+
+    Args:
+      folder: of the parts.
+      part: what that one settles.
+      attempts: see `StoredPath.create`.
+
+    Raises:
+      RaceError: another part was announced meanwhile that this one contradicts.
+    """
+    path = os.path.join(folder, PARTS_NAME)
+    for _ in range(_ATTEMPTS):
+        # Another run holds the lock, or was first in the bucket: both take a moment.
+        with contextlib.suppress(BusyError, OvertakenError), _held(folder):
+            version = storage(path).look().version
+            before = read_model(folder)
+            after = part if before is None else before.joined(part, folder)
+            if after != before:
+                storage(path).put_if(after.to_bytes(), version, attempts=attempts)
+            return
+        time.sleep(_PAUSE_SECONDS)
+    raise _race(folder, "they are being changed all the time")
+
+
+@contextlib.contextmanager
+def _held(folder: str) -> Iterator[None]:
+    """Holds a lock on a disk; in a bucket the store decides who is first."""
+    if is_remote(folder):
+        yield
+        return
+    lock = os.path.join(folder, _LOCK)
+    with exclusive_lock(lock):
+        yield
+        storage(lock).remove_file(below=folder)
