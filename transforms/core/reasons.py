@@ -44,6 +44,8 @@ class Reason(enum.StrEnum):
     """There is no image for this row of the table of `--labels`."""
     BAD_BOX = "bad_box"
     """A bounding box is empty, or outside of its image."""
+    BAD_MASK = "bad_mask"
+    """The outline of an object is no polygon, or its runs do not fill the image."""
     SIZE_MISMATCH = "size_mismatch"
     """The image has another height or width than the source states."""
     UNREADABLE = "unreadable"

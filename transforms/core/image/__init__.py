@@ -6,4 +6,5 @@ policy.py    a file and a policy -> the image to store; with resize.py,
              which also turns, and pixels.py
 foreign.py   decoders of formats that TensorFlow does not read
 png_encode.py    raw pixels -> PNG files
+masks.py    outlines and runs of objects -> masks of 0 and 1
 """

@@ -1,9 +1,10 @@
-"""Encode raw pixels as PNG, with one fixed filter and one deflate setting.
+"""Encode raw pixels as PNG, with one deflate setting and one filter a function.
 
 The layout is the W3C's PNG specification (third edition), sections 5, 9 and 11:
 
     89 50 4E 47 0D 0A 1A 0A | IHDR | IDAT | IEND
     IDAT: zlib stream of, for each row, 04 | pixels less Paeth's prediction
+          of class numbers, 00 | pixels
 
 The filter is computed for many images at once. Each image is a zlib stream of its own,
 which takes 30 of the 40 microseconds for 32 x 32 RGB pixels. Pillow, which chooses a
@@ -71,23 +72,33 @@ def encode_png(pixels: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> pa.Arr
     # Samples of two bytes are big-endian.
     stored = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">"))
     rows = stored.view(np.uint8).reshape(-1, height, width * pixel_bytes)
-    ihdr = struct.pack(
-        ">II5B",
-        width,
-        height,
-        8 * pixels.dtype.itemsize,
-        _COLOR_TYPES[channels],
-        0,
-        0,
-        0,
-    )
-    head = SIGNATURE + _chunk(b"IHDR", ihdr)
+    head = _head(height, width, pixels.dtype.itemsize, _COLOR_TYPES[channels])
     out: list[bytes] = []
     step = max(1, _STRIP_BYTES // (height * width * pixel_bytes))
     for first in range(0, len(rows), step):
         filtered = _filtered(rows[first : first + step], pixel_bytes)
         out += [head + _deflated(image.data) for image in filtered]
     return pa.array(out, pa.large_binary())
+
+
+def encode_class_png(pixels: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> bytes:
+    """Returns class numbers, (height, width) of uint8 or uint16, as one PNG of gray.
+
+    Areas of equal numbers are smallest and fastest without a filter: of 640 x 480
+    pixels 0.7 kB in 0.6 ms.
+    """
+    height, width = pixels.shape
+    depth = pixels.dtype.itemsize
+    rows = np.zeros((height, 1 + width * depth), np.uint8)
+    stored = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">"))
+    rows[:, 1:] = stored.view(np.uint8).reshape(height, -1)
+    return _head(height, width, depth, _COLOR_TYPES[1]) + _deflated(rows.data)
+
+
+def _head(height: int, width: int, sample_bytes: int, color_type: int) -> bytes:
+    """Returns the signature and IHDR."""
+    fields = (width, height, 8 * sample_bytes, color_type, 0, 0, 0)
+    return SIGNATURE + _chunk(b"IHDR", struct.pack(">II5B", *fields))
 
 
 def _filtered(rows: Bytes, pixel_bytes: int) -> Bytes:

@@ -1,0 +1,216 @@
+"""Masks of objects: from outlines and runs of COCO to pixels of 0 and 1.
+
+    polygons [[x, y, x, y, ...], ...]            in pixels, one or more an object
+    runs     {"size": [height, width], "counts": [zeros, ones, zeros, ...]}
+             column by column; or `counts` as a text of 5 bits a character
+
+Every pixel is that of pycocotools, the reference of COCO's evaluation: it moves points
+to a grid of fifths of a pixel, and a pixel is inside where an odd number of edges is
+above its centre. Numbers are float64: float32 would move points across the grid.
+
+Source: common/maskApi.c of cocodataset/cocoapi, `rleFrPoly` and `rleFrString`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.reasons import FaultError, Reason
+
+Mask = npt.NDArray[np.uint8]
+_Ints = npt.NDArray[np.int64]
+
+# Of one object: edges times the pixel columns that they cross, and pixels of the boxes
+# around its polygons. Real objects have a thousandth; these take some seconds.
+_MOST_CROSSINGS, _MOST_AREA = 1 << 21, 1 << 30
+# Farther from the image than any annotation is; its fifths are exact in float64.
+_FARTHEST = 2.0**24
+# Points of a grid cell along a side.
+_GRID = 5
+
+
+def object_mask(outline: Any, height: int, width: int, box: Sequence[float]) -> Mask:
+    """Returns the mask of an object, (height, width) of 0 and 1.
+
+    Args:
+      outline: polygons or runs as COCO has them; empty or None for the box, filled.
+      height, width: of the image.
+      box: xmin, ymin, xmax, ymax in pixels.
+
+    Raises:
+      FaultError: the outline is none of this image.
+    """
+    if isinstance(outline, Mapping):
+        return _of_runs(outline, height, width)
+    if not outline:
+        left, top, right, bottom = box
+        outline = [[left, top, right, top, right, bottom, left, bottom]]
+    if not isinstance(outline, list):
+        raise _bad(f"polygons or runs must be given; found {outline!r:.60}")
+    polygons = outline if isinstance(outline[0], list) else [outline]
+    return polygon_mask(polygons, height, width)
+
+
+def run_counts(text: str) -> list[int]:
+    """Returns the counts of compressed runs.
+
+    Each is 5 bits a character, the lowest first, with the character less 48; 32 says
+    that more follow, and 16 in the last one that the number is negative. From the
+    fourth on, it is the difference from the count before the last one.
+
+    Raises:
+      FaultError: the text is no such thing.
+    """
+    out: list[int] = []
+    value = shift = 0
+    for character in text:
+        digit = ord(character) - 48
+        if not 0 <= digit < 64 or shift > 60:
+            raise _bad("its counts are no compressed runs")
+        value |= (digit & 31) << shift
+        shift += 5
+        if digit & 32:
+            continue
+        if digit & 16:
+            value -= 1 << shift
+        out.append(value + out[-2] if len(out) > 2 else value)
+        value = shift = 0
+    if shift:
+        raise _bad("its compressed runs end early")
+    return out
+
+
+def _of_runs(outline: Mapping[str, Any], height: int, width: int) -> Mask:
+    size, counts = outline.get("size"), outline.get("counts")
+    if size != [height, width]:
+        raise _bad(
+            f"its runs must be of the image's size, [{height}, {width}]; found "
+            f"{size!r:.60}"
+        )
+    if isinstance(counts, str):
+        counts = run_counts(counts)
+    whole = isinstance(counts, list) and {*map(type, counts)} <= {int}
+    # Before any of it is expanded: runs may claim 10^12 pixels.
+    total = sum(counts) if whole else 0
+    if not whole or min(counts, default=0) < 0 or total != height * width:
+        raise _bad(
+            f"its runs must be whole numbers that fill {height} x {width} = "
+            f"{height * width} pixels; they are of {total:.6g}"
+        )
+    ones = (np.arange(len(counts)) & 1).astype(np.uint8)
+    return np.repeat(ones, np.array(counts, np.int64)).reshape(width, height).T
+
+
+def polygon_mask(polygons: Sequence[Any], height: int, width: int) -> Mask:
+    """Returns the pixels within any of some polygons, (height, width) of 0 and 1.
+
+    Args:
+      polygons: of x, y, x, y ... each, in pixels.
+      height, width: of the image.
+
+    Raises:
+      FaultError: one has fewer than three points or an odd number of coordinates, or
+        they are no finite numbers, or all together they are too intricate.
+    """
+    mask = np.zeros((height, width), np.uint8)
+    crossings = area = 0
+    for polygon in polygons:
+        corners = _on_grid(polygon)
+        edges = _Edges(corners, width)
+        crossings += edges.crossings
+        if crossings > _MOST_CROSSINGS:
+            raise _bad(
+                f"its edges cross more than {_MOST_CROSSINGS:,} columns of pixels"
+            )
+        rows, columns = edges.crossed(height)
+        if not len(rows):
+            continue
+        top, bottom = int(rows.min()), int(rows.max())
+        left, right = int(columns.min()), int(columns.max()) + 1
+        area += (bottom - top) * (right - left)
+        if area > _MOST_AREA:
+            raise _bad(f"its polygons are of more than {_MOST_AREA:,} pixels")
+        flips = np.zeros((bottom - top + 1, right - left), np.uint8)
+        np.add.at(flips, (rows - top, columns - left), 1)
+        # Edges end where they began: from the lowest crossing on, all is outside.
+        inside = np.cumsum(flips[:-1], axis=0, dtype=np.uint8) & 1
+        mask[top:bottom, left:right] |= inside
+    return mask
+
+
+def _on_grid(polygon: Any) -> _Ints:
+    """Returns the corners in fifths of a pixel, n x 2."""
+    try:
+        numbers = np.array(polygon, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        numbers = np.array(np.nan)
+    if numbers.ndim != 1 or not (np.abs(numbers) < _FARTHEST).all():
+        raise _bad(
+            f"a polygon must be of finite numbers below {_FARTHEST:.0f}; found "
+            f"{polygon!r:.60}"
+        )
+    if len(numbers) < 6 or len(numbers) % 2:
+        raise _bad(
+            f"a polygon must have x and y of three points at least; it has "
+            f"{len(numbers)} numbers"
+        )
+    return np.trunc(_GRID * numbers.reshape(-1, 2) + 0.5).astype(np.int64)
+
+
+class _Edges:
+    """The edges of a polygon and the columns of pixels whose centres they cross.
+
+    pycocotools walks each edge in steps of the grid, along x where it is rather flat
+    and along y where it is steep. A column is crossed between the steps 5k + 2 and
+    5k + 3; the row is that of the lesser of the two points.
+    """
+
+    def __init__(self, corners: _Ints, width: int) -> None:
+        begins, ends = corners, np.roll(corners, -1, axis=0)
+        lengths = np.abs(ends - begins)
+        self._flat = lengths[:, 0] >= lengths[:, 1]
+        backward = np.where(
+            self._flat, begins[:, 0] > ends[:, 0], begins[:, 1] > ends[:, 1]
+        )[:, np.newaxis]
+        self._begins = np.where(backward, ends, begins)
+        self._ends = np.where(backward, begins, ends)
+        least = np.minimum(begins[:, 0], ends[:, 0])
+        most = np.maximum(begins[:, 0], ends[:, 0])
+        self._first = (-((2 - least) // _GRID)).clip(0, width)
+        stops = ((most - 3) // _GRID + 1).clip(0, width)
+        self._counts = np.maximum(stops - self._first, 0)
+        self.crossings = int(self._counts.sum())
+
+    def crossed(self, height: int) -> tuple[_Ints, _Ints]:
+        """Returns the row, 0 to `height`, and the column of each crossing."""
+        edge = np.repeat(np.arange(len(self._counts)), self._counts)
+        before = np.cumsum(self._counts) - self._counts
+        column = np.arange(len(edge)) + (self._first - before)[edge]
+        (x0, y0), (x1, y1) = self._begins[edge].T, self._ends[edge].T
+        flat = self._flat[edge]
+        left = _GRID * column + 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.where(flat, (y1 - y0) / (x1 - x0), (x1 - x0) / (y1 - y0))
+
+            def at(step: Any, start: _Ints) -> npt.NDArray[np.float64]:
+                return np.trunc(start + slope * step + 0.5)
+
+            def is_past(step: Any) -> npt.NDArray[np.bool_]:
+                x = at(step, x0)
+                return np.where(slope > 0, x >= left + 1, x <= left)
+
+            lower = np.minimum(at(left - x0, y0), at(left + 1 - x0, y0))
+            step = np.ceil((left + 0.5 - x0) / slope)
+            # Rounding may move the step at which a steep edge is past the centre.
+            step = np.where(
+                is_past(step - 1), step - 1, np.where(is_past(step), step, step + 1)
+            )
+        y = np.where(flat, lower, y0 + step - 1)
+        row = np.ceil(((y + 0.5) / _GRID - 0.5).clip(0, height)).astype(np.int64)
+        return row, column
+
+
+def _bad(message: str) -> FaultError:
+    return FaultError(Reason.BAD_MASK, message)
