@@ -190,6 +190,9 @@ class Keywords(WriteKeywords, total=False):
     bad_box: Literal["box", "image", "clip"]
     """Detection: reject the box or its image, or clip the box [box]."""
 
+    masks: str
+    """Masks: those of pairs, all that there are, none, or those in a folder [auto]."""
+
     first_pixel: Literal[0, 1]
     """VOC: number of the first pixel in boxes [0]."""
 

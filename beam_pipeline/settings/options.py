@@ -240,6 +240,11 @@ class Settings:
     bad_box: Literal["box", "image", "clip"] = _source(
         "box", "Detection: reject the box or its image, or clip the box [box]."
     )
+    masks: Location = _source(
+        "auto",
+        "Masks: those of pairs, all that there are, none, or those in a folder [auto].",
+        "auto|all|none|FOLDER",
+    )
     images_root: Location = _source(
         "",
         "Tables: folder that paths of images are relative to [that of the table].",

@@ -154,7 +154,7 @@ _FILES: Mapping[str, Format] = {
         suffixes=(".json",),
         companions=rf"({_IMAGE})$",
         content_check="detection.coco_text.recognise",
-        options=("bad_box",),
+        options=("bad_box", "masks"),
     ),
     "voc": Format(
         "Pascal VOC XML",

@@ -30,9 +30,12 @@ from transforms.core.boxes import (
     check_boxes,
     describe,
 )
+from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.png_encode import encode_class_png
 from transforms.core.image.policy import ImagePolicy, header_size, too_many_bytes
+from transforms.core.image.resize import MAX_PIXELS
 from transforms.core.model import Block, Rejection
-from transforms.core.reasons import Fault, Reason
+from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
 from transforms.formats.table import (
@@ -59,6 +62,7 @@ Numbers = npt.NDArray[np.int64]
 # The name of these parts of rows in accounts and rejections.
 BOXES = "boxes"
 CAPTION = "image/caption"
+OBJECT_MASK = "image/object/mask"
 
 _ENCODED = "image/encoded"
 _LIST = (None,)
@@ -93,6 +97,14 @@ _FEATURES = (
     Feature("image/object/difficult", Kind.INT64, shape=_LIST),
     Feature("image/object/truncated", Kind.INT64, shape=_LIST),
     Feature("image/object/view", Kind.TEXT, shape=_LIST),
+    Feature(
+        OBJECT_MASK,
+        Kind.IMAGE,
+        shape=_LIST,
+        inline=True,
+        mask=True,
+        derived_from=_ENCODED,
+    ),
     Feature(CAPTION, Kind.TEXT, shape=_LIST),
 )
 
@@ -105,6 +117,7 @@ class BoxedReader(TableReader):
       bad_box: what becomes of a bad box; see `BoxPolicy`.
       images_root: folder of the images, relative to the source's root or absolute;
         empty to look where they usually are.
+      masks: "all" stores a mask of each object; see `--masks`.
       image_policy: what the job does to images: turned ones have another size.
     """
 
@@ -112,6 +125,7 @@ class BoxedReader(TableReader):
 
     bad_box: str = "box"
     images_root: str = ""
+    masks: str = "auto"
     image_policy: ImagePolicy = dataclasses.field(default_factory=ImagePolicy)
 
     def __post_init__(self) -> None:
@@ -148,6 +162,9 @@ class Annotated:
       captions: texts of the images, string array of m, null for none; None for all.
       first_pixel: the number of the first pixel of a row or column of boxes.
       tolerance: by how much boxes may cross an edge.
+      mask_of: draws the mask of an object in an image of a height and a width, given
+        its box in pixels; raises FaultError. None to draw none.
+      most_pixels: of an image whose masks are drawn.
     """
 
     columns: Mapping[str, pa.Array]
@@ -170,6 +187,8 @@ class Annotated:
     captions: pa.StringArray | None = None
     first_pixel: int = 0
     tolerance: float = TOLERANCE_PIXELS
+    mask_of: Callable[[int, int, int, Sequence[float]], Pixels] | None = None
+    most_pixels: int = MAX_PIXELS
 
 
 def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
@@ -200,8 +219,16 @@ def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
     bad = checked.faults != BoxFault.NONE
     bad[[*found.said, *found.also]] = True
     bad &= is_box
+    drawn: dict[int, bytes | Fault] = {}
+    if found.mask_of is not None:
+        gone = np.isin(found.parents, list(lost))
+        drawable = np.flatnonzero(is_box & ~bad & ~gone).tolist()
+        drawn = {i: _drawn(found, i, sizes, checked.relative[i]) for i in drawable}
+        bad[[i for i, png in drawn.items() if isinstance(png, Fault)]] = True
 
     def fault(index: int) -> Fault:
+        if isinstance(mask := drawn.get(index), Fault):
+            return Fault(mask.reason, found.explain(index, mask.message))
         box_fault = BoxFault(checked.faults[index])
         if index in found.said or box_fault is BoxFault.NONE:
             return found.said.get(index) or found.also[index]
@@ -228,6 +255,9 @@ def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
         "image/object/class/label": lists(pa.array(found.labels)),
         **{name: lists(values) for name, values in found.lists.items()},
     }
+    if found.mask_of is not None:
+        masks = [drawn[i] for i in np.flatnonzero(keep).tolist()]
+        columns[OBJECT_MASK] = list_of(pa.array(masks, pa.large_binary()), counts)
     if found.captions is not None:
         told = numpy_mask(found.captions.is_valid()) & has_row
         texts_each = np.bincount(found.parents[told], minlength=images)[~gone]
@@ -246,6 +276,27 @@ def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
         ],
         parts_each={BOXES: counts},
     )
+
+
+def _drawn(
+    found: Annotated,
+    index: int,
+    sizes: npt.NDArray[np.float64],
+    box: npt.NDArray[np.float64],
+) -> bytes | Fault:
+    """Returns the mask of an object as PNG; nothing where a sample knows no size."""
+    width, height = map(int, sizes[found.parents[index]])
+    if (width, height) == _ANY_SIZE:
+        return b""
+    if width * height > found.most_pixels:
+        words = f"masks of {width} x {height} pixels: more than {found.most_pixels:,}"
+        return Fault(Reason.TOO_MANY_PIXELS, words)
+    assert found.mask_of is not None
+    corners = (box * (width, height, width, height)).tolist()
+    try:
+        return encode_class_png(found.mask_of(index, height, width, corners))
+    except FaultError as error:
+        return error.fault
 
 
 def _sizes(

@@ -6,8 +6,8 @@
 A row is an image of the file's list, in its order, with lists that run parallel: of
 boxes, names and ids of classes, areas, crowd flags. An image without annotations has
 empty lists. Class ids are those of the file where they are all positive; otherwise they
-count from 1 in the order of the file's ids. Outlines and key points are not read: notes
-say how many there are.
+count from 1 in the order of the file's ids. Outlines become masks where these are asked
+for; else a note says how many there are, as of key points.
 
 A box that is bad (`transforms.core.boxes`), or of a class that is not there, or of no
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
@@ -26,7 +26,7 @@ import functools
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,12 +36,15 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.boxes import BoxForm
+from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.masks import object_mask
 from transforms.core.model import Block, Rejection
-from transforms.core.reasons import Fault, Reason
+from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import (
     BOXES,
     CAPTION,
+    OBJECT_MASK,
     Annotated,
     BoxedReader,
     Mask,
@@ -54,7 +57,13 @@ from transforms.formats.detection.boxed_rows import (
     sample_of,
     size_of_image,
 )
-from transforms.formats.detection.coco_json import CocoFile, image_folder, load_coco
+from transforms.formats.detection.coco_json import (
+    OUTLINES,
+    CocoFile,
+    image_folder,
+    load_coco,
+    load_outlined,
+)
 from transforms.formats.file_names import split_in_path
 from transforms.formats.table import (
     Complaint,
@@ -67,13 +76,19 @@ from transforms.formats.table import (
 )
 
 _SAMPLE_ROWS = 2000
+# To draw a mask takes a thousand times as long as to read a box.
+_DRAWN_ROWS = 200
 # Annotations, about, that are made rows of at once; of one image at least.
 _ANNOTATIONS_AT_ONCE = 1 << 16
+# With masks: about as many of 1 kB each. Long outlines and large images count for more.
+_MASKS_AT_ONCE, _OUTLINE_BYTES, _MASK_PIXELS = 4096, 1 << 10, 1 << 19
 # COCO's own names of files that list images which another file lists with its boxes.
 _BESIDE = re.compile(r"(captions|person_keypoints|stuff|panoptic|image_info)_")
 
 # An outline in COCO's other form.
 _RUNS = re.compile(r'"segmentation": \{')
+
+_REMEDIES = {OUTLINES: "--masks all stores them as masks"}
 
 _Loaded = tuple[InputFile, CocoFile]
 
@@ -103,16 +118,17 @@ class CocoReader(BoxedReader):
         loaded = self._chosen(files)
         total = sum(len(coco.images) for _, coco in loaded)
         pieces = []
+        sampled = _SAMPLE_ROWS if self.masks != "all" else _DRAWN_ROWS
         for file, coco in loaded:
             count = len(coco.images)
-            wanted = max(-(-_SAMPLE_ROWS * count // total), 1)
+            wanted = max(-(-sampled * count // total), 1)
             pieces += [
                 self._piece(file, coco, rows)
                 for rows in _runs(coco, even_rows(count, wanted))
             ]
         boxed = any(_has_boxes(coco) for _, coco in loaded)
         captioned = any(_has_captions(coco) for _, coco in loaded)
-        sample = sample_of(pieces, total_rows=total, complete=total <= _SAMPLE_ROWS)
+        sample = sample_of(pieces, total_rows=total, complete=total <= sampled)
         columns = {
             name: column
             for name, column in sample.columns.items()
@@ -123,7 +139,10 @@ class CocoReader(BoxedReader):
         if not self.images_root:
             folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
         _check_apart(loaded, folders)
-        notes = _notes(files, loaded)
+        outlined = any(coco.left_out[OUTLINES] for _, coco in loaded)
+        if not outlined:
+            columns.pop(OBJECT_MASK, None)
+        notes = _notes(files, loaded, drawn=self.masks == "all")
         return Planned(
             dataclasses.replace(self, folders=folders, recognised=False),
             dataclasses.replace(sample, columns=columns, notes=notes),
@@ -141,7 +160,7 @@ class CocoReader(BoxedReader):
         beside = [f for f in files if _BESIDE.match(posixpath.basename(f.origin))]
         captioned: list[_Loaded] = []
         for some in ([f for f in files if f not in beside], beside):
-            loaded = [(file, load_coco(file.path, file.stamp)) for file in some]
+            loaded = [(file, self._load(file.path, file.stamp)) for file in some]
             boxed = [each for each in loaded if _has_boxes(each[1])]
             if boxed:
                 listed = [each for each in boxed if len(each[1].annotations)]
@@ -155,11 +174,14 @@ class CocoReader(BoxedReader):
             )
         return captioned
 
+    def _load(self, path: str, stamp: int) -> CocoFile:
+        return (load_outlined if self.masks == "all" else load_coco)(path, stamp)
+
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields runs of images; `start` and `stop` count them."""
-        total = len(load_coco(file.path, file.stamp).images)
+        total = len(self._load(file.path, file.stamp).images)
         for start, stop in row_ranges(total, limit_rows):
             before = file.size * start // total
             rows = stop - start
@@ -169,7 +191,7 @@ class CocoReader(BoxedReader):
         self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a block; annotations of no image come with the first."""
-        coco = load_coco(file.path, block.stamp)
+        coco = self._load(file.path, block.stamp)
         for rows in _runs(coco, np.arange(block.start, block.stop)):
             first, count = int(rows[0]), len(rows)
             piece = dataclasses.replace(
@@ -237,6 +259,8 @@ class CocoReader(BoxedReader):
             },
             is_box=is_box,
             captions=raw["caption"],
+            mask_of=_drawer(coco, chosen) if self.masks == "all" else None,
+            most_pixels=self.image_policy.max_pixels,
         )
         if block is not None:
             found = dataclasses.replace(
@@ -256,6 +280,23 @@ class CocoReader(BoxedReader):
         return pc.if_else(fixed, names, pc.binary_join_element_wise(prefix, names, ""))
 
 
+def _drawer(
+    coco: CocoFile, chosen: Numbers
+) -> Callable[[int, int, int, Sequence[float]], Pixels]:
+    """Returns what draws the masks of these annotations."""
+    outlines = coco.outlines
+    assert outlines is not None
+
+    def draw(index: int, height: int, width: int, box: Sequence[float]) -> Pixels:
+        try:
+            outline = outlines[int(chosen[index])]
+        except (ValueError, RecursionError) as error:
+            raise FaultError(Reason.BAD_MASK, "its outline is no JSON") from error
+        return object_mask(outline, height, width, box)
+
+    return draw
+
+
 def _check_apart(loaded: Sequence[_Loaded], folders: Mapping[str, str]) -> None:
     """Raises InputError where two files list the same images."""
     listed: dict[tuple[str, frozenset[str]], InputFile] = {}
@@ -270,7 +311,9 @@ def _check_apart(loaded: Sequence[_Loaded], folders: Mapping[str, str]) -> None:
             )
 
 
-def _notes(files: Sequence[InputFile], loaded: Sequence[_Loaded]) -> tuple[str, ...]:
+def _notes(
+    files: Sequence[InputFile], loaded: Sequence[_Loaded], *, drawn: bool
+) -> tuple[str, ...]:
     """Returns notes on files that are not read, and on what is not read of others."""
     read = {file.origin for file, _ in loaded}
     others = [file.origin for file in files if file.origin not in read]
@@ -282,9 +325,16 @@ def _notes(files: Sequence[InputFile], loaded: Sequence[_Loaded]) -> tuple[str, 
             f"others; name one as SOURCE to read it instead"
         )
     counts = sum((coco.left_out for _, coco in loaded), collections.Counter())
+    if drawn and (outlined := counts.pop(OUTLINES, 0)):
+        objects = sum(len(coco.annotations) for _, coco in loaded)
+        if outlined < objects:
+            notes.append(
+                f"{objects - outlined:,} of {objects:,} annotations have no outline: "
+                f"such a mask is the box, filled"
+            )
     notes += [
-        f"{what} of {count:,} annotation{'s' if count > 1 else ''} left out: only "
-        f"boxes are read"
+        f"{what} of {count:,} annotation{'s' if count > 1 else ''} left out: "
+        f"{_REMEDIES.get(what, 'only boxes are read')}"
         for what, count in sorted(counts.items())
     ]
     return tuple(notes)
@@ -297,8 +347,16 @@ def _runs(coco: CocoFile, rows: Numbers) -> list[Numbers]:
       coco: the file.
       rows: numbers of images, ascending.
     """
-    ends = np.cumsum(coco.starts[rows + 1] - coco.starts[rows])
-    cuts = np.flatnonzero(np.diff(ends // _ANNOTATIONS_AT_ONCE)) + 1
+    costs, most = coco.starts[rows + 1] - coco.starts[rows], _ANNOTATIONS_AT_ONCE
+    if coco.outlines is not None:
+        lengths = np.diff(np.array(coco.outlines.ends)) // _OUTLINE_BYTES
+        before = np.concatenate(([0], np.cumsum(lengths[coco.order])))
+        sides = (pc.fill_null(coco.images[side], 0) for side in ("width", "height"))
+        pixels = np.prod([np.asarray(side)[rows] for side in sides], axis=0)
+        costs = costs * (1 + pixels // _MASK_PIXELS)
+        costs += before[coco.starts[rows + 1]] - before[coco.starts[rows]]
+        most = _MASKS_AT_ONCE
+    cuts = np.flatnonzero(np.diff(np.cumsum(costs) // most)) + 1
     return np.split(rows, cuts)
 
 

@@ -31,7 +31,7 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.nesting import TOO_DEEP
 from transforms.errors import InputError
 from transforms.formats.detection.boxed_rows import root_of
-from transforms.formats.detection.coco_text import ItemText
+from transforms.formats.detection.coco_text import ItemText, OutlineSpool
 from transforms.formats.table import InputFile
 from transforms.formats.whole_files import kept_in_memory
 from transforms.storage.files import storage
@@ -69,6 +69,7 @@ _SHOWN = 300
 # read blocks of both.
 _KEPT_FILES = 2
 
+OUTLINES = "outlines (segmentation)"
 _Numbers = npt.NDArray[np.int64]
 
 
@@ -85,6 +86,7 @@ class CocoFile:
         image come first.
       starts: int64 array of n + 1: where in `order` those of each image begin.
       left_out: what annotations have and is not read: how many have it.
+      outlines: of the annotations, where they were asked for.
     """
 
     images: pa.RecordBatch
@@ -93,6 +95,7 @@ class CocoFile:
     order: _Numbers
     starts: _Numbers
     left_out: collections.Counter[str]
+    outlines: OutlineSpool | None = None
 
     @property
     def strays(self) -> _Numbers:
@@ -119,10 +122,20 @@ def load_coco(path: str, stamp: int) -> CocoFile:
       InputError: it is not COCO JSON.
       OSError: it cannot be read, or has changed since it was listed.
     """
+    return _load(path, stamp, None)
+
+
+@kept_in_memory(_KEPT_FILES)
+def load_outlined(path: str, stamp: int) -> CocoFile:
+    """As `load_coco`, with outlines."""
+    return _load(path, stamp, OutlineSpool())
+
+
+def _load(path: str, stamp: int, outlines: OutlineSpool | None) -> CocoFile:
     left_out: collections.Counter[str] = collections.Counter()
     try:
         with storage(path).open_input(stamp=stamp) as file:
-            lists = _parse(file, left_out)
+            lists = _parse(file, left_out, outlines)
     except (ValueError, RecursionError) as error:
         found = TOO_DEEP if isinstance(error, RecursionError) else error
         raise InputError(
@@ -139,6 +152,7 @@ def load_coco(path: str, stamp: int) -> CocoFile:
     return CocoFile(
         *(images, annotations, _categories(categories, path), order, starts),
         left_out,
+        outlines,
     )
 
 
@@ -188,25 +202,35 @@ def _categories(table: pa.RecordBatch, path: str) -> tuple[tuple[int, str], ...]
 
 
 def _parse(
-    file: io.BufferedReader, left_out: collections.Counter[str]
+    file: io.BufferedReader,
+    left_out: collections.Counter[str],
+    outlines: OutlineSpool | None,
 ) -> dict[str, pa.RecordBatch]:
-    """Returns the three lists as columns, and counts what is left out.
+    """Returns the three lists as columns; counts what is left out, spools outlines.
 
     Raises:
       ValueError, RecursionError: the file is not COCO JSON.
     """
     lists: dict[str, list[dict[str, pa.Array]]] = {name: [] for name in _LISTS}
     has_images = False
-    for name, items in ItemText(file).lists():
+    for name, items in ItemText(file, outlined=outlines is not None).lists():
         if name not in _LISTS:
             continue
         if items is None:
             lists[name] = []
             has_images = has_images or name == "images"
+            if name == "annotations" and outlines is not None:
+                outlines.clear()
             continue
         lists[name].append(_columns(name, items))
         if name == "annotations":
             _count(items, left_out)
+            if outlines is not None:
+                for item in items:
+                    is_object = isinstance(item, dict)
+                    outlines.append(item.get("segmentation") if is_object else None)
+    if outlines is not None:
+        outlines.end()
     if not has_images:
         raise ValueError("no object with a list of images")
     return {name: _joined(name, batches) for name, batches in lists.items()}
@@ -216,7 +240,7 @@ def _count(items: Sequence[Any], left_out: collections.Counter[str]) -> None:
     for item in items:
         if not isinstance(item, dict):
             continue
-        left_out["outlines (segmentation)"] += bool(item.get("segmentation"))
+        left_out[OUTLINES] += bool(item.get("segmentation"))
         points = item.get("keypoints")
         # Where an annotation says how many key points are labelled, that decides.
         labelled = item.get("num_keypoints", isinstance(points, list) and len(points))

@@ -3,14 +3,19 @@
 The text is read in windows and parsed item by item, so that a file never is in memory
 as a whole. Most of a file is outlines of objects, which are not read: they are cut out
 of a window before it is parsed, which takes half the time of parsing them. An item that
-states no box gets its outline back, for the box around it.
+states no box gets its outline back, for the box around it; any other has the text of
+its outline where outlines are asked for, to be parsed when its mask is drawn.
 """
 
+import array
 import codecs
 import heapq
 import io
 import json
+import os
 import re
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -40,10 +45,55 @@ _NEAR = 64
 _AROUND = 20
 
 
-class ItemText:
-    """A JSON text, window by window, its outlines cut out."""
+class Outline(str):
+    """The text of an outline, not parsed."""
 
-    def __init__(self, file: io.BufferedReader) -> None:
+
+class OutlineSpool:
+    """The outlines of a file's annotations, in a temporary file without a name.
+
+    Attributes:
+      ends: where each ends; the first number is where the first one begins.
+    """
+
+    def __init__(self) -> None:
+        self.ends = array.array("q", [0])
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the spool
+        weakref.finalize(self, self._file.close)
+
+    def clear(self) -> None:
+        """Forgets all outlines."""
+        del self.ends[1:]
+        self._file.seek(0)
+
+    def append(self, outline: Any) -> None:
+        """Appends the outline of the next annotation; a false one is none."""
+        text = outline if isinstance(outline, Outline) else json.dumps(outline)
+        data = text.encode() if outline else b""
+        self._file.write(data)
+        self.ends.append(self.ends[-1] + len(data))
+
+    def end(self) -> None:
+        """Must be called once all are appended."""
+        self._file.flush()
+
+    def __getitem__(self, place: int) -> Any:
+        """Returns an outline, None for none; raises ValueError, RecursionError."""
+        start, stop = self.ends[place], self.ends[place + 1]
+        data = os.pread(self._file.fileno(), stop - start, start)
+        return json.loads(data) if data else None
+
+
+class ItemText:
+    """A JSON text, window by window, its outlines cut out.
+
+    Args:
+      file: the text.
+      outlined: whether items have the texts of their outlines.
+    """
+
+    def __init__(self, file: io.BufferedReader, *, outlined: bool = False) -> None:
+        self._outlined = outlined
         encoding = json.detect_encoding(file.peek(4)[:4])
         self._file = file
         self._to_text = codecs.getincrementaldecoder(encoding)("surrogatepass").decode
@@ -163,13 +213,15 @@ class ItemText:
             self._read_on()
 
     def _with_outline(self, value: Any) -> Any:
-        if isinstance(value, dict) and not (
-            value.get("bbox") and isinstance(value["bbox"], list)
-        ):
+        if not isinstance(value, dict):
+            return value
+        has_box = bool(value.get("bbox")) and isinstance(value["bbox"], list)
+        if self._outlined or not has_box:
             mark = value.get("segmentation")
             number = mark.get(_CUT) if isinstance(mark, dict) else None
             if isinstance(number, int) and number in self._cut:
-                value["segmentation"] = json.loads(self._cut[number])
+                text = self._cut[number]
+                value["segmentation"] = Outline(text) if has_box else json.loads(text)
         return value
 
     def _read_on(self) -> None:

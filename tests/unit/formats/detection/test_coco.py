@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import io
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from tests.support.coco import EXAMPLE, box, coco, image, tree
 from tests.support.detection import (
@@ -730,3 +732,95 @@ def test_splits_in_paths(path: str, split: str) -> None:
     """The name of a split counts if no letter adjoins it."""
     assert split_in_path(path) == split
     assert CocoReader().split_of(path) == split
+
+
+RUNS = {"size": [20, 40], "counts": [0, 40, 760]}
+OUTLINED = {
+    **coco(
+        [image(7, width=40, height=20), image(8, width=40, height=20)],
+        [
+            box(1, 7, [10, 5, 20, 10], segmentation=[[10, 5, 30, 5, 30, 15, 10, 15]]),
+            box(2, 7, [0, 0, 2, 20], segmentation=RUNS, iscrowd=1),
+            box(3, 8, [0, 0, 2, 20], segmentation={**RUNS, "counts": "0X1hg0"}),
+            box(4, 8, [4, 4, 2, 2]),
+            box(5, 8, [4, 4, 2, 2], segmentation=[[4, 4, 6, 6]]),
+            box(6, 8, [4, 4, 2, 2], segmentation={**RUNS, "counts": [0, 10**12]}),
+        ],
+    )
+}
+COLUMNS = np.s_[:, :2]
+MASKS = [[np.s_[5:15, 10:30], COLUMNS], [COLUMNS, np.s_[4:6, 4:6]]]
+
+
+def decoded(png: bytes) -> Any:
+    with Image.open(io.BytesIO(png)) as opened:
+        assert (opened.format, opened.mode) == ("PNG", "L")
+        return np.asarray(opened)
+
+
+@pytest.mark.parametrize("window", [1, 100, 4 << 20])
+def test_masks_of_outlines(
+    root: Folder, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    """Polygons, runs and boxes are drawn; bad outlines are bad parts."""
+    monkeypatch.setattr(coco_text, "_WINDOW", window)
+    found = read(tree(root, OUTLINED), masks="all")
+    for row, wanted in zip(found.rows, MASKS, strict=True):
+        masks = [decoded(png) for png in row["image/object/mask"]]
+        for mask, inside in zip(masks, wanted, strict=True):
+            expected = np.zeros((20, 40), np.uint8)
+            expected[inside] = 1
+            np.testing.assert_array_equal(mask, expected)
+    bad = [(each.reason, each.part) for each in found.rejections]
+    assert bad == [(Reason.BAD_MASK, "boxes")] * 2
+    assert ["annotation 5" in each.message for each in found.rejections] == [
+        True,
+        False,
+    ]
+
+
+def test_a_bad_mask_may_take_its_image(root: Folder) -> None:
+    """As a bad box does under the policy of images."""
+    found = read(tree(root, OUTLINED), masks="all", bad_box="image")
+    assert [row["image/source_id"] for row in found.rows] == ["7"]
+    assert [each.reason for each in found.rejections] == [Reason.BAD_MASK]
+
+
+def test_outlines_are_left_out_with_a_note(root: Folder) -> None:
+    """A note says how many there are, or how many objects have none."""
+    tree(root, OUTLINED)
+    left_out = "outlines (segmentation) of 5"
+    for masks, note in {"auto": left_out, "none": left_out, "all": "1 of 6"}.items():
+        planned = CocoReader(masks=masks).plan(inputs(root, ".json"))
+        assert any(text.startswith(note) for text in planned.sample.notes)
+        names = {feature.name for feature in planned.features}
+        assert ("image/object/mask" in names) is (masks == "all")
+
+
+def test_no_outlines_are_no_feature(root: Folder) -> None:
+    """Masks of boxes alone say nothing."""
+    tree(root, coco([image(1)], [box(1, 1)]))
+    planned = CocoReader(masks="all").plan(inputs(root, ".json"))
+    assert "image/object/mask" not in {feature.name for feature in planned.features}
+
+
+def test_masks_of_too_many_pixels_are_bad_parts(root: Folder) -> None:
+    """The size that a file states decides what is drawn: it may be anything."""
+    large = coco(
+        [image(1, width=50_000, height=50_000)],
+        [box(1, 1, segmentation=[[1, 1, 9, 1, 9, 9]])],
+    )
+    found = read(tree(root, large), masks="all")
+    assert [each.reason for each in found.rejections] == [Reason.TOO_MANY_PIXELS]
+
+
+def test_runs_of_images_are_shorter_with_masks(
+    root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However images fall into pieces, the rows are the same."""
+    from transforms.formats.detection import coco as module
+
+    tree(root, OUTLINED)
+    whole = read(root, masks="all").rows
+    monkeypatch.setattr(module, "_MASKS_AT_ONCE", 1)
+    assert read(root, masks="all").rows == whole
