@@ -152,7 +152,9 @@ class Feature:
       derived: of a feature that is derived from an image when it is loaded: "height",
         "width", "depth", "format", ...; see `transforms.shards.image_rows`.
         It has no column in the rows.
-      derived_from: name of that image feature; the only one when empty.
+      derived_from: name of that image feature; the only one when empty. Of a mask: the
+        image that it is of, and whose size it has; its pixels become one class number
+        each, see `transforms.core.image.class_masks`.
       shape: () for one value. (None,) for a list of any length, (4,) for one of
         four, (2, 3) and (None, 4) for more dimensions, stored flat and row by row;
         (None, None) for a list of lists of any lengths, stored as TFDS does. Of a

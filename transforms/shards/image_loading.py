@@ -139,11 +139,13 @@ class ImageLoader:
                 while start < len(self._rows) and len(begun) <= ahead:
                     table, positions = self._rows.take(start, start + self._count())
                     stamps = _stamps(table)
+                    # They are of the image, and not of the file of its mask.
+                    unknown = itertools.repeat(0)
                     loading = [
                         load_all(
                             _load_list if feature.is_list else load_image,
                             table[feature.name].to_pylist(),
-                            stamps,
+                            unknown if feature.mask else stamps,
                             itertools.repeat(self._root),
                             itertools.repeat(policy),
                         )
@@ -166,7 +168,9 @@ class ImageLoader:
 def _policy_of(feature: Feature, policy: ImagePolicy) -> ImagePolicy:
     if feature.kind is Kind.FILE:
         return policy.for_files()
-    return policy.for_masks() if feature.mask else policy
+    if feature.mask:
+        return policy.for_masks(of_image=bool(feature.derived_from))
+    return policy
 
 
 def _stamps(table: pa.Table) -> list[int]:

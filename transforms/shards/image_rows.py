@@ -211,18 +211,25 @@ class ImageColumn:
 
 
 def faults(
-    chunk: pa.Table, image: Feature, column: ImageColumn, schema: Schema
+    chunk: pa.Table,
+    image: Feature,
+    column: ImageColumn,
+    schema: Schema,
+    masked: ImageColumn | None = None,
 ) -> Iterator[tuple[int, int, LoadedImage, Fault]]:
     """Yields (row, place in the row, image, fault) for every image that is refused.
 
     An image of another size than the source states is refused too: what the source
-    says of places in it would be wrong.
+    says of places in it would be wrong. So is a mask of another size than its image,
+    which is among those `masked`.
     """
     stated = _stated(chunk, image, schema)
     for index, (row, item) in enumerate(zip(column.rows, column.images, strict=True)):
         fault = item.result if isinstance(item.result, Fault) else None
         if stated and fault is None:
             fault = _contradiction(item, stated, row)
+        if masked is not None and fault is None:
+            fault = _not_over(item, masked.values[row])
         if fault is not None:
             yield row, index - column.rows.index(row), item, fault
 
@@ -258,6 +265,20 @@ def _contradiction(
             f"annotation is of the turned image; --exif apply turns it"
         )
     return Fault(Reason.SIZE_MISMATCH, message)
+
+
+def _not_over(mask: LoadedImage, image: Loaded) -> Fault | None:
+    """Returns why a mask is none of an image, if that is sound."""
+    if not isinstance(image, LoadedImage) or isinstance(image.result, Fault):
+        return None
+    own, other = mask.prepared.source, image.prepared.source
+    if (own.height, own.width) == (other.height, other.width):
+        return None
+    return Fault(
+        Reason.SIZE_MISMATCH,
+        f"the mask has {own.width} x {own.height} pixels, and the image "
+        f"{other.width} x {other.height}",
+    )
 
 
 def _is_size(said: Mapping[str, int | None], height: int, width: int) -> bool:

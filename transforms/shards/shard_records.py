@@ -216,7 +216,9 @@ def write_images(
                 positions = positions[keep]
             if layout.fingerprints:
                 again = layout.origins_name_rows
-                out.note_prints(loaded, positions, readable_again=again)
+                # Masks are alike, and in all splits.
+                photos = [c for f, c in zip(images, loaded, strict=True) if not f.mask]
+                out.note_prints(photos, positions, readable_again=again)
             chunk = boxes_moved(chunk, loaded, layout.schema)
             out.note_images(loaded)
             out.count(chunk, layout.schema)
@@ -254,8 +256,11 @@ def _sound(
     """Returns which rows have no faulty image; rejects the others."""
     sound = np.ones(len(chunk), bool)
     features = layout.schema.loaded
+    by_name = dict(zip((f.name for f in features), loaded, strict=True))
     for feature, each in zip(features, loaded, strict=True):
-        for i, place, item, fault in faults(chunk, feature, each, layout.schema):
+        masked = by_name.get(feature.derived_from)
+        refused = faults(chunk, feature, each, layout.schema, masked)
+        for i, place, item, fault in refused:
             if not sound[i]:
                 continue
             origin, row = rows.origin(int(positions[i]))

@@ -6,5 +6,6 @@ policy.py    a file and a policy -> the image to store; with resize.py,
              which also turns, and pixels.py
 foreign.py   decoders of formats that TensorFlow does not read
 png_encode.py    raw pixels -> PNG files
+class_masks.py   any file of class numbers -> these numbers
 masks.py    outlines and runs of objects -> masks of 0 and 1
 """

@@ -81,12 +81,13 @@ def encode_png(pixels: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> pa.Arr
     return pa.array(out, pa.large_binary())
 
 
-def encode_class_png(pixels: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> bytes:
+def encode_class_png(image: npt.ArrayLike) -> bytes:
     """Returns class numbers, (height, width) of uint8 or uint16, as one PNG of gray.
 
     Areas of equal numbers are smallest and fastest without a filter: of 640 x 480
     pixels 0.7 kB in 0.6 ms.
     """
+    pixels = np.asarray(image)
     height, width = pixels.shape
     depth = pixels.dtype.itemsize
     rows = np.zeros((height, 1 + width * depth), np.uint8)

@@ -9,7 +9,7 @@ other formats as PNG. The result depends on the bytes and the policy alone.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from PIL import Image
 
@@ -33,6 +33,9 @@ from transforms.core.image.resize import (
 )
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.errors import SpecError, bounded
+
+if TYPE_CHECKING:
+    from transforms.core.image.class_masks import MaskClasses
 
 # The longest side that libjpeg writes, and that libpng reads by default.
 _MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
@@ -62,6 +65,9 @@ class ImagePolicy:
         result is PNG with the channels and the bits that the source has; `channels`
         and an `output` of "jpeg" do not hold for it. See `for_masks`.
       any_file: whether a file is stored as it is, whatever it holds; see `for_files`.
+      class_mask: whether the result is a mask with one class number a pixel; see
+        `transforms.core.image.class_masks`.
+      mask_classes: what the pixels of such masks mean; None for their numbers.
       output: "jpeg" or "png": the format of every result. None: JPEG stays JPEG where
         four channels are not asked for, the others become PNG where they change.
       quality: of JPEGs that are encoded here, 1 to 100. Files that need no change keep
@@ -78,6 +84,8 @@ class ImagePolicy:
     resize: Resize | None = None
     mask: bool = False
     any_file: bool = False
+    class_mask: bool = False
+    mask_classes: "MaskClasses | None" = None
     output: Literal["jpeg", "png"] | None = None
     quality: int = 95
     max_pixels: int = MAX_PIXELS
@@ -87,16 +95,23 @@ class ImagePolicy:
 
     def __post_init__(self) -> None:
         passive = self.channels is None and self.resize is None and self.output is None
+        passive = passive and not self.class_mask
         object.__setattr__(self, "is_passive", passive)
         if self.channels == 4 and self.output == "jpeg":
             raise SpecError(
                 "images: JPEG has no fourth channel; ask for 3 channels, or for PNG"
             )
 
-    def for_masks(self) -> "ImagePolicy":
-        """Returns the policy for images of class numbers beside those of this one."""
+    def for_masks(self, *, of_image: bool = False) -> "ImagePolicy":
+        """Returns the policy for images of class numbers beside those of this one.
+
+        Args:
+          of_image: whether it is the mask of an image, a class number a pixel.
+        """
         output = None if self.output == "jpeg" else self.output
-        return dataclasses.replace(self, mask=True, channels=None, output=output)
+        return dataclasses.replace(
+            self, mask=True, class_mask=of_image, channels=None, output=output
+        )
 
     def for_files(self) -> "ImagePolicy":
         """Returns the policy for files that are no images, with the limit of bytes."""
@@ -211,6 +226,7 @@ def _prepare_native(
         step is None
         and policy.channels in (None, source.depth)
         and output == source.format
+        and (not policy.class_mask or _has_class_numbers(source, policy))
     ):
         notes = source.notes
         if policy.resize and policy.resize.asks_more_than(source.height, source.width):
@@ -228,6 +244,12 @@ def _prepare_native(
         at_least=None if step is None or policy.mask else step.scaled_as_stored,
     )
     return _finish(image, policy, source, step, {*source.notes})
+
+
+def _has_class_numbers(source: ImageInfo, policy: ImagePolicy) -> bool:
+    """Whether TensorFlow decodes a file to the class numbers that are in it."""
+    is_plain = source.depth == 1 and source.bits == 8 and not source.has_palette
+    return source.format == "png" and is_plain and policy.mask_classes is None
 
 
 def _prepare_foreign(
@@ -295,6 +317,8 @@ def _finish(
     notes: set[ImageNote],
 ) -> PreparedImage | Fault:
     """Applies channels and step to decoded pixels, and encodes them."""
+    if policy.class_mask:
+        return _finish_class_mask(image, policy, source, step)
     keeps_jpeg = source.format == "jpeg" and policy.channels != 4 and not policy.mask
     output: Literal["jpeg", "png"] = policy.output or ("jpeg" if keeps_jpeg else "png")
     numbers = policy.mask or image.mode == "P"
@@ -346,5 +370,34 @@ def _finish(
         source,
         step.geometry if step else AS_STORED,
         tuple(note for note in ImageNote if note in notes),
+        step.upright if step else AS_STORED,
+    )
+
+
+def _finish_class_mask(
+    image: Image.Image,
+    policy: ImagePolicy,
+    source: ImageInfo,
+    step: ImageStep | None,
+) -> PreparedImage:
+    """Moves class numbers as the pixels of their image are moved, and encodes them."""
+    # Here, because they import NumPy, which doubles the start of a decoder process.
+    from transforms.core.image.class_masks import class_numbers
+    from transforms.core.image.png_encode import encode_class_png
+
+    numbers = class_numbers(image, source.format, source.bits, policy.mask_classes)
+    image = Image.fromarray(numbers)
+    if step is not None:
+        stored = source.height, source.width
+        image = image_pixels.place(
+            image, step, policy.resize, stored=stored, numbers=True, mask=True
+        )
+    data = encode_class_png(image)
+    return PreparedImage(
+        data,
+        ImageInfo("png", image.height, image.width, 1),
+        source,
+        step.geometry if step else AS_STORED,
+        source.notes,
         step.upright if step else AS_STORED,
     )
