@@ -87,7 +87,9 @@ def make_job(
         sharding=plan.sharding,
         compression=spec.compression,
         root=plan.inputs.root,
-        image_policy=spec.image_policy,
+        image_policy=dataclasses.replace(
+            spec.image_policy, mask_classes=planned.mask_classes
+        ),
         many_origins=source.many_origins,
         origins_name_rows=source.origins_name_rows,
         fingerprints=leaks is not None,

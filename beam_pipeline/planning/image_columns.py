@@ -19,7 +19,7 @@ from transforms.core.rows.typed_cells import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
 from transforms.formats.file_names import IMAGE_SUFFIXES, is_image_name
-from transforms.formats.images import NAMES_OF_FILES, PRESETS, image_schema
+from transforms.formats.images import NAMES_OF_FILES, PAIR_NAMES, PRESETS, image_schema
 from transforms.formats.input_files import InputFiles
 from transforms.formats.table import InputFile, TableSample
 from transforms.storage.files import sizes_of
@@ -46,9 +46,12 @@ def role_names(spec: Spec, tree: str = "images") -> dict[str, str]:
 
     Args:
       spec: of the job.
-      tree: "files" for the features of a file that is no image.
+      tree: "files" for the features of a file that is no image, "pairs" for those of
+        an image with a mask.
     """
     names = NAMES_OF_FILES if tree == "files" else PRESETS[spec.preset]
+    if tree == "pairs" and spec.preset == "default":
+        names = PAIR_NAMES
     return {**names, **spec.feature_names}
 
 

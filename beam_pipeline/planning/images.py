@@ -16,6 +16,11 @@ from beam_pipeline.planning.inputs import (
     head_in,
 )
 from beam_pipeline.planning.like import Like, settle_schema
+from beam_pipeline.planning.masks import (
+    mask_classes,
+    mask_notes,
+    paired,
+)
 from beam_pipeline.planning.sizes import block_size
 from beam_pipeline.planning.splits import portions_of, rule_of
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
@@ -36,6 +41,7 @@ from transforms.errors import (
 from transforms.formats import images
 from transforms.formats.file_runs import RunSource
 from transforms.formats.images import ImageListReader
+from transforms.formats.pairs import MASK, mask_features
 from transforms.formats.registry import TABLE_FORMATS
 from transforms.formats.tree_shape import Surroundings
 from transforms.storage.file_list import FileList
@@ -83,16 +89,20 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
       SourceError: its folders follow no rule.
       SpecError: a setting makes no sense for images.
     """
-    of_files = inputs.format == "files"
+    of_files, are_pairs = inputs.format == "files", inputs.format == "pairs"
     check_settings(spec, inputs.format)
     names = {k: v for k, v in role_names(spec, inputs.format).items() if v}
+    inputs, labels = paired(spec, inputs)
     entries = images.in_source_order(inputs.entries)
-    labels = None
     evidence: dict[str, Evidence] = {}
     notes: tuple[str, ...] = ()
-    if spec.labels or spec.unlabelled:
+    if spec.labels or spec.unlabelled or are_pairs:
         for role in ("label", "text", "synset"):
             names.pop(role, None)
+    if spec.labels and inputs.masks is not None:
+        raise SpecError(
+            "labels and masks exclude each other; name a column of masks in a table."
+        )
     if spec.labels:
         from beam_pipeline.planning.label_table import (
             join_table,
@@ -115,8 +125,15 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         features = images.image_schema(names).features
         if spec.preset == "imagenet":
             features = tuple(map(images.with_background, features))
-        columns = {} if spec.unlabelled else {"label": pa.nulls(0, pa.string())}
+        unlabelled = spec.unlabelled or are_pairs
+        columns = {} if unlabelled else {"label": pa.nulls(0, pa.string())}
+        if labels is not None:
+            features = (*features, *mask_features(names["image"]))
+            columns[MASK] = labels.columns[MASK]
         schema = declare(features, columns, spec, is_tree=True)
+    classes = mask_classes(spec, schema)
+    if labels is not None and MASK in schema.names:
+        notes = (*notes, *mask_notes(spec, inputs.root, labels, classes))
     try:
         listing = images.arrange(
             entries,
@@ -125,8 +142,13 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             limit=spec.limit,
             allow_empty=spec.allow_empty,
             labels=labels,
-            unlabelled=spec.unlabelled,
-            around=None if of_files or spec.format != "auto" else _around(spec, inputs),
+            unlabelled=spec.unlabelled or are_pairs,
+            around=(
+                _around(spec, inputs)
+                if spec.format == "auto" and inputs.masks is None and not of_files
+                else None
+            ),
+            splits_in_paths=are_pairs,
         )
         is_one = len(listing.labels) == 1 and spec.format == "auto"
         if is_one and _label_hint(spec, entries):
@@ -143,7 +165,7 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     in_source = {
         feature.name: listing.labels
         for feature in schema.of_kind(Kind.LABEL)
-        if labels is None and not spec.unlabelled
+        if labels is None or labels.with_folders
     }
     schema = settle_schema(like, schema, {}, spec, classes=in_source)
     count = len(listing.rows)
@@ -165,7 +187,9 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             for name, share in portions_of(rule).items()
         }
     layout = "split/label/file" if listing.splits else "label/file"
-    if labels is not None:
+    if are_pairs:
+        layout = f"{'split/' if listing.splits else ''}file, with masks"
+    elif labels is not None and labels.table:
         layout = f"{'split/' if listing.splits else ''}file, labelled by {labels.table}"
     elif spec.unlabelled:
         layout = f"{'split/' if listing.splits else ''}file"
@@ -209,6 +233,9 @@ def plan_images(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             *rounding_notes(evidence),
         ),
         layout=f"{'files' if of_files else 'images'} as {layout}",
+        mask_classes=classes,
+        # Class 0 is the background, which label maps leave out.
+        label_map=dict(enumerate(classes.names[1:] if classes else (), start=1)),
     )
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from transforms.formats.choose_files import (
 )
 from transforms.formats.file_names import is_image_name, is_split_word, plain_name
 from transforms.formats.json_lines.cut import begins_as
+from transforms.formats.pairs import Layout
 from transforms.formats.registry import (
     FORMATS,
     METADATA_NAMES,
@@ -53,6 +55,9 @@ from transforms.storage.files import storage
 from transforms.storage.paths import absolute, common_folder, is_remote
 from transforms.storage.row_spool import RowSpool
 from transforms.storage.visibility import Witness
+
+if TYPE_CHECKING:
+    from transforms.core.image.class_masks import MaskClasses
 
 # Enough to tell a format by: the keys of a JSON object may come after long values.
 _HEAD_BYTES = 1 << 16
@@ -84,6 +89,8 @@ class Inputs:
       notes: what a person should know of how they were chosen.
       passed_over: the first of the files that are skipped for their suffix.
       texts: of these, those that may hold annotations of images; see `only_texts`.
+      masks: where the masks of images are; None where there are none.
+      mask_files: all files in the folders of masks.
     """
 
     format: str
@@ -94,6 +101,8 @@ class Inputs:
     notes: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     texts: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
+    masks: Layout | None = None
+    mask_files: FileList = dataclasses.field(default_factory=lambda: FileList.of(()))
 
     @property
     def bytes(self) -> int:
@@ -131,6 +140,7 @@ class PlannedSource:
       skipped: items left out, by reason.
       expected_rows: how many rows must be read; None if not known.
       counted: whether `records` are exact, as far as no row is rejected.
+      mask_classes: what the pixels of masks mean; None for their numbers.
       rows_bytes: what the segments of all rows take, about.
       evidence: what the kinds of the features were inferred from, by name.
       layout: how the source was understood, for a person.
@@ -167,6 +177,7 @@ class PlannedSource:
     local_image: str = ""
     named_image: str = ""
     counted: bool = False
+    mask_classes: "MaskClasses | None" = None
 
     def witnesses(self, root: str, images_root: str) -> tuple[Witness, ...]:
         """Returns what shows that workers see the source; none in an object store.

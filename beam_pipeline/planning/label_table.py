@@ -255,7 +255,7 @@ def join_table(
         table=table.name,
         columns={name: rows[name] for name in rows.schema.names},
         faults=faults,
-        orphans=sorted(orphans, key=lambda orphan: orphan.row),
+        orphans=sorted(orphans, key=lambda orphan: orphan.row or 0),
         notes=tuple(rounding_remarks([read])),
     )
     return labels, schema, evidence

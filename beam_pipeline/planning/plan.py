@@ -58,6 +58,7 @@ from transforms.errors import (
     TargetError,
     source_error,
 )
+from transforms.formats.pairs import MASK_WORDS
 from transforms.formats.registry import TREES
 from transforms.publishing import target
 from transforms.storage.entries import FileEntry, Standing
@@ -400,6 +401,10 @@ def _check_part(spec: Spec, planned: PlannedSource) -> None:
 
 def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
+    if spec.masks not in MASK_WORDS:
+        from beam_pipeline.planning.masks import mask_folder
+
+        spec = spec.model_copy(update={"masks": mask_folder(spec, inputs.root)})
     try:
         if inputs.format in TREES:
             from beam_pipeline.planning.images import plan_images
@@ -426,7 +431,11 @@ def _plan_inputs(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planne
 def _inputs_of(spec: Spec, resolved: Spec, standing: Standing | None = None) -> Inputs:
     """Returns the inputs with the tables that the spec names: they decide bytes too."""
     inputs = find_inputs(resolved, standing)
-    named = [path for path in (spec.labels, spec.split_ids) if path]
+    if inputs.format in ("images", "pairs"):
+        from beam_pipeline.planning.masks import with_masks
+
+        inputs = with_masks(resolved, inputs)
+    named = [p for p in (spec.labels, spec.split_ids, spec.mask_classes) if p]
     entries = [named_entry(path, os.path.dirname(path)) for path in named]
     companions = (*inputs.companions, *entries)
     return dataclasses.replace(inputs, companions=companions)

@@ -33,6 +33,7 @@ from beam_pipeline.planning.inputs import (
     PlannedSource,
 )
 from beam_pipeline.planning.like import Like, settle_schema
+from beam_pipeline.planning.masks import mask_classes
 from beam_pipeline.planning.sizes import (
     SIZED_IMAGES,
     block_size,
@@ -148,6 +149,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         like,
     )
     check_images_named(spec, schema)
+    classes = mask_classes(spec, schema)
     if not schema.of_kind(Kind.IMAGE) and (
         spec.preset != "default" or spec.feature_names
     ):
@@ -235,6 +237,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         rows_bytes=bytes_of_rows(sample, inputs),
         evidence=evidence,
         label_map=planned.label_map,
+        mask_classes=classes,
         images_settled=reader.images_named or any(f.states for f in schema.features),
         layout=f"{reader.title} of {width}{said_by_files(by_file)}",
         notes=(

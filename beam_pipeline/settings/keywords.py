@@ -193,6 +193,9 @@ class Keywords(WriteKeywords, total=False):
     masks: str
     """Masks: those of pairs, all that there are, none, or those in a folder [auto]."""
 
+    mask_classes: str | None
+    """Masks: list of what colours or values mean, as in '128,0,0 cat'."""
+
     first_pixel: Literal[0, 1]
     """VOC: number of the first pixel in boxes [0]."""
 

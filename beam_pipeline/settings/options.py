@@ -245,6 +245,12 @@ class Settings:
         "Masks: those of pairs, all that there are, none, or those in a folder [auto].",
         "auto|all|none|FOLDER",
     )
+    mask_classes: Location | None = _source(
+        None,
+        "Masks: list of what colours or values mean, as in '128,0,0 cat'.",
+        "FILE",
+        decides_bytes=False,
+    )
     images_root: Location = _source(
         "",
         "Tables: folder that paths of images are relative to [that of the table].",

@@ -27,7 +27,7 @@ import dataclasses
 import functools
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -44,6 +44,7 @@ from transforms.core.placing.placement import usual_order
 from transforms.core.placing.vocabulary import sorted_names
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import InputError, SpecError, bounded, first_few
+from transforms.formats.file_names import split_in_path
 from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
 from transforms.formats.table import STAGE, Complaint, RawRows
@@ -91,6 +92,16 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
     "imagenet": IMAGENET_NAMES,
 }
 BACKGROUND = "background"
+# Those of the TF Object Detection API, TF-Vision and DeepLab.
+PAIR_NAMES: Mapping[str, str] = {
+    "image": "image/encoded",
+    "filename": "image/filename",
+    "source_id": "image/source_id",
+    "height": "image/height",
+    "width": "image/width",
+    "format": "image/format",
+    "sha256": "image/key/sha256",
+}
 # Every role: what it is, and the column of the listing that it is read from. Those
 # without a column are derived from the image when it is loaded.
 _ROLES: Mapping[str, tuple[Kind, str]] = {
@@ -106,6 +117,7 @@ _ROLES: Mapping[str, tuple[Kind, str]] = {
     "colorspace": (Kind.TEXT, ""),
     "format": (Kind.TEXT, ""),
     "codec": (Kind.TEXT, ""),
+    "source_id": (Kind.TEXT, "filename"),
     "sha256": (Kind.TEXT, ""),
 }
 # How many files of each kind an error shows.
@@ -194,6 +206,7 @@ def arrange(
     labels: Labels | None = None,
     unlabelled: bool = False,
     around: Surroundings | None = None,
+    splits_in_paths: bool = False,
 ) -> Listing:
     """Returns the listing of a tree of images, by the rule of the module.
 
@@ -208,6 +221,7 @@ def arrange(
       unlabelled: folders say no label either, and may be as deep as they like.
       around: what is beside the images; None to take folders as classes whatever they
         are called.
+      splits_in_paths: whether any folder may say the split, with a word in its name.
 
     Raises:
       InputError: no image; no rule for these folders; folders that are part of an
@@ -219,13 +233,16 @@ def arrange(
             f"The source must hold images, or audio files; {root!r} holds no file with "
             f"a suffix like .jpg or .wav. Name another folder, or use --include."
         )
-    by_folders = labels is None and not unlabelled
+    by_folders = (labels is None or labels.with_folders) and not unlabelled
     shape = _Shape()
     for batch in entries.batches():
         shape.add(_folders_of(batch), batch["path"])
     if around is not None and by_folders:
         check_tree(entries, shape.folders, around, root=root)
-    with_splits = shape.has_splits(root, by_folders=by_folders)
+    if splits_in_paths:
+        with_splits = all(map(split_in_path, shape.folders))
+    else:
+        with_splits = shape.has_splits(root, by_folders=by_folders)
     left_out = dict(skipped)
     if limit is not None and len(entries) > limit:
         left_out[Skipped.BEYOND_LIMIT] = len(entries) - limit
@@ -235,7 +252,11 @@ def arrange(
     for batch in entries.batches():
         if limit is not None:
             batch = batch.slice(0, max(limit - len(rows), 0))
-        rows.append(_listed(batch, by_folders, with_splits, classes, totals))
+        split_of = split_in_path if splits_in_paths else _first_name
+        listed = _listed(
+            batch, by_folders, split_of if with_splits else None, classes, totals
+        )
+        rows.append(listed)
     if labels is not None:
         rows = RowSpool.of(_labelled(rows.table(), labels, with_splits))
     order = usual_order(set(totals))
@@ -257,7 +278,7 @@ def _folders_of(batch: pa.RecordBatch) -> pa.DictionaryArray:
 def _listed(
     batch: pa.RecordBatch,
     by_folders: bool,
-    with_splits: bool,
+    split_of: Callable[[str], str] | None,
     classes: set[str],
     totals: dict[str, tuple[int, int]],
 ) -> pa.RecordBatch:
@@ -269,8 +290,8 @@ def _listed(
     if by_folders:
         labels = [unicodedata.normalize("NFC", part[-1]) for part in parts]
         classes.update(filter(None, labels))
-    names = [part[0] if with_splits else "" for part in parts]
-    splits = pa.array(names if with_splits else [None] * len(names), pa.string())
+    names = [split_of("/".join(part)) if split_of else "" for part in parts]
+    splits = pa.array(names if split_of else [None] * len(names), pa.string())
     sizes = batch["size"].to_numpy()
     positions = np.zeros(len(sizes), np.int64)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -291,6 +312,10 @@ def _listed(
         pa.array(positions),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_LISTING)
+
+
+def _first_name(folder: str) -> str:
+    return folder.partition("/")[0]
 
 
 def in_source_order(entries: FileList) -> FileList:
@@ -322,7 +347,9 @@ def _labelled(table: pa.Table, labels: Labels, with_splits: bool) -> pa.Table:
     more = len(labels.orphans)
     split = table["split"][0].as_py() if with_splits and count else None
     known = {
-        "origin": pa.array([labels.table] * more, pa.string()),
+        "origin": pa.array(
+            [o.origin or labels.table for o in labels.orphans], pa.string()
+        ),
         "split": pa.array([split] * more, pa.string()),
         "reason": pa.array([str(o.reason) for o in labels.orphans], pa.string()),
         "message": pa.array([o.message for o in labels.orphans], pa.string()),

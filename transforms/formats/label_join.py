@@ -33,13 +33,15 @@ class Orphan:
     """An item of the table that no image belongs to.
 
     Attributes:
-      row: its 0-based number in the table.
+      row: its 0-based number in the table; None where it is a file.
       reason, message: of the reject that it becomes.
+      origin: the file; empty for the table.
     """
 
-    row: int
+    row: int | None
     reason: Reason
     message: str
+    origin: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Labels:
       faults: for each image (reason, message) of its reject, or None.
       orphans: the table's rows that become rejects of their own.
       notes: what a person should know of its values.
+      with_folders: whether folders say the label all the same.
     """
 
     table: str
@@ -59,6 +62,7 @@ class Labels:
     faults: Sequence[tuple[str, str] | None]
     orphans: Sequence[Orphan]
     notes: tuple[str, ...] = ()
+    with_folders: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ def join_labels(
             orphans.append(
                 Orphan(int(numbers[place]), Reason.LABEL_WITHOUT_IMAGE, message)
             )
-    orphans.sort(key=lambda orphan: orphan.row)
+    orphans.sort(key=lambda orphan: orphan.row or 0)
     return Joined(rows, orphans)
 
 

@@ -162,7 +162,7 @@ _FILES: Mapping[str, Format] = {
         suffixes=(".xml",),
         companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
         content_check="detection.voc.recognise",
-        options=("bad_box", "first_pixel"),
+        options=("bad_box", "first_pixel", "masks"),
     ),
     # Before images: a manifest says what they are.
     "automl": Format(
@@ -172,7 +172,7 @@ _FILES: Mapping[str, Format] = {
         compressed=True,
         companions=rf"({_IMAGE})$",
         content_check="detection.automl_manifest.recognise",
-        options=("bad_box",),
+        options=("bad_box", "masks"),
     ),
     "images": Format("images", names=rf"[^/]({_IMAGE})$"),
     "files": Format("files as bytes", names=rf"[^/]({_AUDIO})$"),
@@ -245,6 +245,8 @@ METADATA_NAMES = frozenset(
 # In the order in which a folder is tried: the first with a file of its own has it.
 FORMATS: Mapping[str, Format] = {
     **_FILES,
+    # What folders of images are where some hold masks of others.
+    "pairs": Format("pairs of image and mask", names=_FILES["images"].names),
     "archive": Format(
         "archives",
         "archive.reader.ArchiveReader",
@@ -260,7 +262,7 @@ FORMATS: Mapping[str, Format] = {
     ),
 }
 # Formats of trees, of which each file is a row.
-TREES = frozenset(["images", "files"])
+TREES = frozenset(["images", "files", "pairs"])
 # Files whose names are looked at together.
 _AT_ONCE = 1 << 14
 # The settings that only some formats know.

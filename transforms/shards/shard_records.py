@@ -265,7 +265,9 @@ def _sound(
                 continue
             origin, row = rows.origin(int(positions[i]))
             if layout.origins_name_rows:
-                out.rejects.add([item.rejection(origin, None, fault)])
+                name = "" if feature.inline else chunk[feature.name][i].as_py()
+                path = name if feature.mask else ""
+                out.rejects.add([item.rejection(origin, None, fault, path)])
             else:
                 path = "" if feature.inline else chunk[feature.name][i].as_py()
                 if feature.is_list:

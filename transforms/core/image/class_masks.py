@@ -15,7 +15,7 @@ A list of classes says what colours or values mean; the first one is class 0:
 
 import dataclasses
 import re
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from PIL import Image
 
 from transforms.core.reasons import FaultError, Reason
 
-Numbers = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+Numbers = npt.NDArray[np.integer[Any]]
 
 _MOST_CLASSES = 1 << 16
 _CVAT = re.compile(r"([^:]*):(\d+),(\d+),(\d+)(:.*)?")
@@ -61,7 +61,7 @@ class MaskClasses:
             if not line or line.startswith("#"):
                 continue
             if found := _CVAT.fullmatch(line):
-                name, digits = found[1], found.groups()[1:4]
+                name, digits = found[1], list(found.groups()[1:4])
             elif found := _COLOUR.fullmatch(line) or _VALUE.fullmatch(line):
                 *digits, name = found.groups()
             elif number == 1 and "," in line:
@@ -114,7 +114,8 @@ def class_numbers(
     if classes is not None:
         if format == "jpeg":
             first, second = (np.abs(numbers.astype(int) - v) for v in classes.values)
-            return (second < first).astype(np.uint8)
+            nearer: Numbers = (second < first).astype(np.uint8)
+            return nearer
         numbers = _ids(numbers, classes)
     small = numbers.dtype == np.uint8 or int(numbers.max(initial=0)) < 256
     return numbers.astype(np.uint8 if small else np.uint16)
@@ -131,11 +132,9 @@ def _opaque(image: Image.Image) -> Image.Image:
     return image.convert(base) if base != "P" else image.getchannel("P")
 
 
-def _one_channel(
-    image: Image.Image, bits: int, classes: MaskClasses | None
-) -> npt.NDArray[np.int64] | Numbers:
+def _one_channel(image: Image.Image, bits: int, classes: MaskClasses | None) -> Numbers:
     """Returns the number of each pixel; of listed colours one number for the three."""
-    pixels = np.asarray(image)
+    pixels: Any = np.asarray(image)
     if image.mode == "1":
         return pixels.astype(np.uint8)
     if image.mode in ("P", "L"):
@@ -155,9 +154,7 @@ def _one_channel(
     raise _unsupported("the mask has colours: --mask-classes FILE says what they mean")
 
 
-def _ids(
-    numbers: npt.NDArray[np.int64] | Numbers, classes: MaskClasses
-) -> npt.NDArray[np.int64]:
+def _ids(numbers: Numbers, classes: MaskClasses) -> Numbers:
     """Returns the class of each pixel's value."""
     values = np.array(classes.values)
     order = np.argsort(values)

@@ -83,18 +83,19 @@ def run_counts(text: str) -> list[int]:
 
 
 def _of_runs(outline: Mapping[str, Any], height: int, width: int) -> Mask:
-    size, counts = outline.get("size"), outline.get("counts")
+    size = outline.get("size")
+    counts: Any = outline.get("counts")
     if size != [height, width]:
         raise _bad(
             f"its runs must be of the image's size, [{height}, {width}]; found "
             f"{size!r:.60}"
         )
-    if isinstance(counts, str):
-        counts = run_counts(counts)
+    counts = run_counts(counts) if isinstance(counts, str) else counts
     whole = isinstance(counts, list) and {*map(type, counts)} <= {int}
+    counts = counts if whole else []
     # Before any of it is expanded: runs may claim 10^12 pixels.
-    total = sum(counts) if whole else 0
-    if not whole or min(counts, default=0) < 0 or total != height * width:
+    total = sum(counts)
+    if min(counts, default=0) < 0 or total != height * width:
         raise _bad(
             f"its runs must be whole numbers that fill {height} x {width} = "
             f"{height * width} pixels; they are of {total:.6g}"
@@ -194,10 +195,10 @@ class _Edges:
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.where(flat, (y1 - y0) / (x1 - x0), (x1 - x0) / (y1 - y0))
 
-            def at(step: Any, start: _Ints) -> npt.NDArray[np.float64]:
+            def at(step: Any, start: _Ints) -> Any:
                 return np.trunc(start + slope * step + 0.5)
 
-            def is_past(step: Any) -> npt.NDArray[np.bool_]:
+            def is_past(step: Any) -> Any:
                 x = at(step, x0)
                 return np.where(slope > 0, x >= left + 1, x <= left)
 

@@ -381,7 +381,9 @@ def _finish_class_mask(
     step: ImageStep | None,
 ) -> PreparedImage:
     """Moves class numbers as the pixels of their image are moved, and encodes them."""
-    # Here, because they import NumPy, which doubles the start of a decoder process.
+    # Here, because NumPy doubles the start of a decoder process.
+    import numpy as np
+
     from transforms.core.image.class_masks import class_numbers
     from transforms.core.image.png_encode import encode_class_png
 
@@ -392,7 +394,7 @@ def _finish_class_mask(
         image = image_pixels.place(
             image, step, policy.resize, stored=stored, numbers=True, mask=True
         )
-    data = encode_class_png(image)
+    data = encode_class_png(np.asarray(image))
     return PreparedImage(
         data,
         ImageInfo("png", image.height, image.width, 1),

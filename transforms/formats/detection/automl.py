@@ -43,6 +43,7 @@ from transforms.formats.detection.boxed_rows import (
     detection_features,
     image_rows,
     list_of,
+    root_of,
     row_ranges,
     sample_of,
 )
@@ -189,6 +190,8 @@ class AutomlReader(BoxedReader):
                 block, columns, _numbers(rest), refused, reject, skipped=skipped
             )
         found = _annotated(file, rest, self.names)
+        masks = self.class_masks(root_of(file), [item.path for item in rest])
+        found = dataclasses.replace(found, columns={**found.columns, **masks})
         raw = image_rows(block, found, self.bad_box)
         if 0 in raw.columns["image/object/class/label"].flatten().to_pylist():
             raise _changed(file)

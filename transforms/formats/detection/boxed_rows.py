@@ -38,6 +38,7 @@ from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
+from transforms.formats.pairs import MASK, MASK_WORDS, mask_features, masks_in
 from transforms.formats.table import (
     Complaint,
     RawRows,
@@ -106,6 +107,7 @@ _FEATURES = (
         derived_from=_ENCODED,
     ),
     Feature(CAPTION, Kind.TEXT, shape=_LIST),
+    *mask_features(_ENCODED),
 )
 
 
@@ -117,7 +119,8 @@ class BoxedReader(TableReader):
       bad_box: what becomes of a bad box; see `BoxPolicy`.
       images_root: folder of the images, relative to the source's root or absolute;
         empty to look where they usually are.
-      masks: "all" stores a mask of each object; see `--masks`.
+      masks: "all" stores a mask of each object, and a folder the masks of classes in
+        it; see `--masks`.
       image_policy: what the job does to images: turned ones have another size.
     """
 
@@ -134,6 +137,25 @@ class BoxedReader(TableReader):
                 f"bad_box must be one of {', '.join(BoxPolicy)}; found "
                 f"{self.bad_box!r}."
             )
+
+    def class_masks(self, root: str, paths: Sequence[str]) -> dict[str, pa.Array]:
+        """Returns the column of masks in the folder of `masks`; none without one.
+
+        Args:
+          root: the source's.
+          paths: of the images, relative to it or absolute.
+        """
+        if self.masks in MASK_WORDS:
+            return {}
+        return class_mask_column(os.path.join(root, self.masks), paths)
+
+
+def class_mask_column(folder: str, paths: Sequence[str]) -> dict[str, pa.Array]:
+    """Returns the masks of images in a folder, null for none, as a column by name."""
+    masks = masks_in(folder)
+    found = map(masks.of_any, paths)
+    named = [mask and os.path.join(folder, mask) for mask in found]
+    return {MASK: pa.array(named, pa.string())}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -407,7 +429,11 @@ def sample_of(
 
 def detection_features(columns: Collection[str]) -> tuple[Feature, ...]:
     """Returns the features of these columns, and those derived from the image."""
-    return tuple(f for f in _FEATURES if f.derived or f.name in columns)
+    return tuple(
+        f
+        for f in _FEATURES
+        if f.name in columns or (f.derived and f.derived_from in columns)
+    )
 
 
 def root_of(file: SourceFile) -> str:

@@ -239,6 +239,7 @@ class CocoReader(BoxedReader):
                 "image/encoded": paths,
                 "image/filename": images["file_name"],
                 "image/source_id": images["id"].cast(pa.string()),
+                **self.class_masks(root_of(file), paths.to_pylist()),
             },
             numbers=rows,
             reject=rejecter(_rejection, file, coco),

@@ -3,7 +3,9 @@
 A row is an XML file, with lists that run parallel: of boxes, names and ids of
 classes, difficult and truncated flags, views. An image without objects has empty
 lists. Class ids count from 1, by the given names or by all names that there are,
-sorted. Parts of objects, segmentations and the flag `occluded` are not read.
+sorted. Parts of objects and the flag `occluded` are not read. Masks are where they are
+asked for: of classes in `SegmentationClass`, of objects in `SegmentationObject`, where
+the pixels of the first object of a file are 1.
 
 Coordinates are divided by the image's size as they stand, as the TF Object Detection
 API and TFDS do it. The devkit counts pixels from 1; with `first_pixel` 1 the left and
@@ -20,6 +22,7 @@ tensorflow/models.
 """
 
 import dataclasses
+import functools
 import math
 import os
 import posixpath
@@ -30,12 +33,17 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.image.masks import Mask as Pixels
+from transforms.core.image.masks import object_mask
+from transforms.core.image.png import decode_png
+from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.model import Block, Rejection
 from transforms.core.placing.vocabulary import sorted_names
-from transforms.core.reasons import Fault, Reason, Skipped
+from transforms.core.reasons import Fault, FaultError, Reason, Skipped
 from transforms.errors import InputError, SpecError, first_few
 from transforms.formats.detection.boxed_rows import (
     BOXES,
+    OBJECT_MASK,
     Annotated,
     BoxedReader,
     detection_features,
@@ -53,8 +61,9 @@ from transforms.formats.detection.voc_files import (
     image_sets,
     parse_voc,
 )
-from transforms.formats.file_names import is_image_name, split_in_path
+from transforms.formats.file_names import split_in_path
 from transforms.formats.file_runs import RunReader
+from transforms.formats.pairs import MASK, MASK_WORDS, MaskIndex, masks_in
 from transforms.formats.table import (
     Complaint,
     InputFile,
@@ -69,6 +78,9 @@ from transforms.storage.visibility import unseen
 
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
+# To read a mask takes far longer than to read boxes.
+_DRAWN_FILES = 200
+_CLASSES, _OBJECTS = "SegmentationClass", "SegmentationObject"
 _ROOT = re.compile(rb"<(annotations?)[\s>]")
 # The most names that a message lists.
 _SHOWN_NAMES = 10
@@ -79,6 +91,8 @@ _Split = tuple[str | None, bool]
 
 # An image, or why there is none; the bytes of the file.
 _Loaded = tuple[VocImage | Fault, bytes | None]
+# Lists the masks in a folder.
+_Listed = Callable[[str], MaskIndex]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +121,8 @@ class VocReader(BoxedReader, RunReader):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples the files evenly; finds all classes, and whether there are splits."""
-        chosen = even_rows(len(files), _SAMPLE_FILES).tolist()
+        sampled = _DRAWN_FILES if self.masks == "all" else _SAMPLE_FILES
+        chosen = even_rows(len(files), sampled).tolist()
         kept = frozenset(chosen)
         splits = _splits_of(files)
         loaded: dict[int, _Loaded] = {}
@@ -138,7 +153,13 @@ class VocReader(BoxedReader, RunReader):
         columns = dict(sample.columns)
         if columns[SPLIT_COLUMN].null_count == sample.rows:
             del columns[SPLIT_COLUMN]
-        sample = dataclasses.replace(sample, columns=columns, notes=_mask_notes(files))
+        folders = {MASK: _CLASSES, OBJECT_MASK: _OBJECTS}
+        counts = {n: len(masks_in(_beside(files[0], n))) for n in folders.values()}
+        for column, name in folders.items():
+            if not counts[name] and self.masks in MASK_WORDS:
+                columns.pop(column, None)
+        notes = _mask_notes(files, self.masks, counts)
+        sample = dataclasses.replace(sample, columns=columns, notes=notes)
         label_map = dict(enumerate(reader.labels, start=1))
         return Planned(reader, sample, detection_features(columns), label_map)
 
@@ -196,8 +217,11 @@ class VocReader(BoxedReader, RunReader):
             )
             for i, im in images.items()
         ]
-        found = self._annotated(files, images, paths, loaded)
+        # Listed anew for each block: the folder may change between runs.
+        listed = functools.cache(masks_in)
+        found = self._annotated(files, images, paths, loaded, listed)
         columns = {SPLIT_COLUMN: pa.array([splits[i][0] for i in read], pa.string())}
+        columns |= self._class_masks([files[i] for i in read], paths, listed)
         found = dataclasses.replace(found, columns={**found.columns, **columns})
         if not is_sample:
             found = dataclasses.replace(
@@ -225,6 +249,7 @@ class VocReader(BoxedReader, RunReader):
         images: Mapping[int, VocImage],
         paths: Sequence[str],
         loaded: Mapping[int, _Loaded],
+        listed: _Listed,
     ) -> Annotated:
         """Returns images by the places of their files, and their objects."""
         items = [item for image in images.values() for item in image.objects]
@@ -281,7 +306,56 @@ class VocReader(BoxedReader, RunReader):
                 "image/object/view": pa.array([o.pose for o in items], pa.string()),
             },
             first_pixel=self.first_pixel,
+            mask_of=self._drawer(
+                [files[place] for place in images], parents.tolist(), numbers, listed
+            ),
+            most_pixels=self.image_policy.max_pixels,
         )
+
+    def _class_masks(
+        self, files: Sequence[SourceFile], paths: Sequence[str], listed: _Listed
+    ) -> dict[str, pa.Array]:
+        """Returns the column of class masks, where there is one."""
+        if self.masks != "all":
+            return self.class_masks(root_of(files[0]), paths) if files else {}
+        masks = [_mask_beside(file, _CLASSES, listed) for file in files]
+        return {MASK: pa.array(masks, pa.string())}
+
+    def _drawer(
+        self,
+        files: Sequence[SourceFile],
+        parents: Sequence[int],
+        numbers: Sequence[int],
+        listed: _Listed,
+    ) -> Callable[[int, int, int, Sequence[float]], Pixels] | None:
+        """Returns what draws the masks of objects; None to draw none.
+
+        Args:
+          files: of the images.
+          parents: of each object: the position of its file.
+          numbers: of each object in its file, from 1.
+          listed: lists the masks in a folder.
+        """
+        if self.masks != "all":
+            return None
+
+        # Objects come image by image.
+        numbers_in = functools.lru_cache(maxsize=1)(_numbers_in)
+
+        def draw(index: int, height: int, width: int, box: Sequence[float]) -> Pixels:
+            path = _mask_beside(files[parents[index]], _OBJECTS, listed)
+            if path is None:
+                return object_mask(None, height, width, box)
+            pixels = numbers_in(path, self.image_policy)
+            if pixels.shape != (height, width):
+                raise FaultError(
+                    Reason.SIZE_MISMATCH,
+                    f"{path[-200:]!r} has {pixels.shape[1]} x {pixels.shape[0]} "
+                    f"pixels, and the image {width} x {height}",
+                )
+            return (pixels == numbers[index]).astype(np.uint8)
+
+        return draw
 
     def _fault(
         self, item: VocObject, number: int, ids: Mapping[str, int]
@@ -323,17 +397,58 @@ def _load(file: SourceFile) -> _Loaded:
         return Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data
 
 
-def _mask_notes(files: Sequence[SourceFile]) -> tuple[str, ...]:
-    """Returns a note on class masks beside the first file's folder."""
-    if not files:
-        return ()
-    above = posixpath.dirname(posixpath.dirname(files[0].origin))
-    folder = posixpath.join(root_of(files[0]), above, "SegmentationClass")
-    if not storage(folder).is_folder():
-        return ()
-    count = sum(map(is_image_name, storage(folder).names_in()))
-    what = f"{count:,} class mask{'s' if count > 1 else ''} in {folder!r:.80} left out"
-    return (f"{what}: only boxes are read",) if count else ()
+def _beside(file: SourceFile, name: str) -> str:
+    """Returns the path of a folder beside that of an XML file."""
+    above = posixpath.dirname(posixpath.dirname(file.origin))
+    return posixpath.join(root_of(file), above, name)
+
+
+def _mask_beside(file: SourceFile, name: str, listed: _Listed) -> str | None:
+    """Returns the path of an image's mask in a folder beside that of its XML file."""
+    folder = _beside(file, name)
+    mask = listed(folder).of("", posixpath.basename(file.origin), "")
+    return mask and posixpath.join(folder, mask)
+
+
+def _numbers_in(path: str, policy: ImagePolicy) -> Pixels:
+    """Returns the number of each pixel of a mask; raises FaultError."""
+    try:
+        data, _ = storage(path).read_stamped(policy.max_bytes)
+    except OSError as error:
+        raise FaultError(Reason.UNREADABLE, f"{path!r}: {error.strerror}") from error
+    plain = dataclasses.replace(policy.for_masks(of_image=True), resize=None)
+    found = prepare_image(data, plain)
+    if isinstance(found, Fault):
+        raise FaultError(found.reason, f"{path[-200:]!r}: {found.message}")
+    return np.asarray(decode_png(found.data))
+
+
+def _mask_notes(
+    files: Sequence[SourceFile], masks: str, counts: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Returns notes on masks that are left out, or that not all images have."""
+    notes = []
+    for what, name in (("class", _CLASSES), ("object", _OBJECTS)):
+        count, folder = counts[name], _beside(files[0], name)
+        if not count:
+            continue
+        if masks != "all":
+            plural = "s" if count > 1 else ""
+            notes.append(
+                f"{count:,} {what} mask{plural} in {folder!r:.80} left out; --masks "
+                f"all stores them"
+            )
+        elif count < len(files):
+            lack = (
+                "DeepLab and TF-Vision cannot read records without one"
+                if name == _CLASSES
+                else "the mask of their objects is the box, filled"
+            )
+            notes.append(
+                f"{len(files) - count:,} of {len(files):,} images have no {what} mask: "
+                f"{lack}"
+            )
+    return tuple(notes)
 
 
 def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:

@@ -1,0 +1,177 @@
+"""Which folders hold images and their masks, and which mask is whose."""
+
+import pytest
+
+from transforms.core.reasons import Reason
+from transforms.errors import InputError
+from transforms.formats.pairs import (
+    MASK,
+    Layout,
+    find_layout,
+    layout_of,
+    pair,
+    sort_files,
+)
+from transforms.storage.entries import FileEntry
+from transforms.storage.file_list import FileList, Order
+
+CITY = "train/x/a_{}"
+
+
+def files(*paths: str) -> FileList:
+    return FileList.of([FileEntry(path, 5, 0) for path in sorted(paths)], Order.PATH)
+
+
+def pairs_of(*paths: str) -> dict[str, str | None] | None:
+    """Returns the mask of each image that is read; None for no pairs."""
+    listed = files(*paths)
+    layout = find_layout(listed)
+    if layout is None:
+        return None
+    images, masks = sort_files(listed, layout)
+    found = pair(images, masks, layout)
+    paths_of = (entry.path for entry in found.images)
+    column = found.labels.columns[MASK].to_pylist()
+    return dict(zip(paths_of, column, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [
+        (["images/a.jpg", "images/b.jpg"], ["masks/a.png", "masks/b.png"]),
+        (["images/training/a.jpg"], ["annotations/training/a.png"]),
+        (
+            ["images/training/a.jpg", "images/validation/a.jpg"],
+            ["annotations/training/a.png", "annotations/validation/a.png"],
+        ),
+        (["train/images/a.jpg"], ["train/masks/a.png"]),
+        (
+            ["train/images/a.jpg", "valid/images/b.jpg"],
+            ["train/masks/a.png", "valid/masks/b.png"],
+        ),
+        (
+            ["train/a.jpg", "val/b.jpg"],
+            ["train_masks/a_seg.gif", "val_masks/b_seg.gif"],
+        ),
+        (["train_images/a.jpg"], ["train_masks/a-mask.png"]),
+        (["images/a.jpg"], ["annotations/trimaps/a.png"]),
+        (["images/x/a.jpg"], ["labels/a_label.png"]),
+        (["images/0.png"], ["images_gt/0.png"]),
+        (["data/imgs/a.jpg"], ["data/segmentations/a_seg.png"]),
+        (["CamVid/train/a.png"], ["CamVid/train_labels/a_L.png"]),
+        (["VOC/JPEGImages/a.jpg"], ["VOC/SegmentationClass/a.png"]),
+        (["train/a.jpg", "train/b.jpg"], ["train/a_mask.png", "train/b_mask.png"]),
+        (["a.jpg"], ["a_mask.png"]),
+        (
+            ["leftImg8bit/train/x/a_leftImg8bit.png"],
+            ["gtFine/train/x/a_gtFine_labelIds.png"],
+        ),
+    ],
+)
+def test_layouts(images: list[str], masks: list[str]) -> None:
+    """ADE20K, Roboflow, Carvana, pets, CamVid, Cityscapes, VOC, plain folders."""
+    assert pairs_of(*images, *masks) == dict(zip(images, masks, strict=True))
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["mask/a.jpg", "no_mask/a.jpg"],
+        ["with_mask/a.jpg", "without_mask/a.jpg"],
+        ["cats/1.jpg", "dogs/1.jpg"],
+        ["train/cats/1.jpg", "train/masks/1.jpg"],
+        ["images_a/a.jpg", "labels/ax.jpg"],
+        ["images/a.jpg", "masks/b.jpg"],
+        ["images/a.jpg"],
+        ["train/a.jpg", "test/a.jpg"],
+        ["x/a_L.jpg", "x/a_R.jpg"],
+        ["left/a.jpg", "right/a.jpg"],
+        [],
+    ],
+)
+def test_no_pairs(paths: list[str]) -> None:
+    """Classes, two views, and folders of such names whose files are not alike."""
+    assert pairs_of(*paths) is None
+
+
+def test_nine_of_ten_images_have_a_mask() -> None:
+    """Others are rejects; below that, the folders are not pairs."""
+    images = [f"images/{n}.jpg" for n in range(10)]
+    masks = [f"masks/{n}.png" for n in range(9)]
+    found = pairs_of(*images, *masks)
+    assert found is not None
+    assert [path for path, mask in found.items() if mask is None] == ["images/9.jpg"]
+    assert pairs_of(*images, *masks[1:]) is None
+    assert find_layout(files(*images, *masks[1:]), least=0) is not None
+
+
+def test_partners_are_missing() -> None:
+    """An image without mask and a mask without image are rejects with reasons."""
+    listed = files("images/a.jpg", "images/b.jpg", "masks/a.png", "masks/c.png")
+    layout = find_layout(listed, least=0)
+    assert layout is not None
+    images, masks = sort_files(listed, layout)
+    labels = pair(images, masks, layout).labels
+    assert [fault and fault[0] for fault in labels.faults] == [
+        None,
+        "image_without_label",
+    ]
+    orphans = [(each.origin, each.row, each.reason) for each in labels.orphans]
+    assert orphans == [("masks/c.png", None, Reason.LABEL_WITHOUT_IMAGE)]
+
+
+def test_other_files_beside_masks_are_not_read() -> None:
+    """Colours and instances of Cityscapes are neither masks nor images."""
+    names = ("labelIds", "instanceIds", "color")
+    city = [f"gtFine/{CITY.format(f'gtFine_{name}')}.png" for name in names]
+    listed = files(f"leftImg8bit/{CITY.format('leftImg8bit')}.png", *city)
+    layout = find_layout(listed)
+    assert layout is not None
+    assert layout.suffix == "_gtFine_labelIds"
+    images, masks = sort_files(listed, layout)
+    assert pair(images, masks, layout).labels.orphans == []
+    # Without a suffix, those that begin like a mask belong to it.
+    plain = files("images/a.jpg", "masks/a.png", "masks/a_color.png")
+    layout = find_layout(plain)
+    assert layout is not None
+    images, masks = sort_files(plain, layout)
+    assert pair(images, masks, layout).labels.orphans == []
+
+
+def test_splits_without_masks_are_left_out() -> None:
+    """They are not labelled, which is no fault of their images."""
+    listed = files(
+        *(f"images/{s}/{n}.jpg" for s in ("train", "test") for n in range(5)),
+        *(f"masks/train/{n}.png" for n in range(5)),
+    )
+    layout = find_layout(listed)
+    assert layout is not None
+    images, masks = sort_files(listed, layout)
+    found = pair(images, masks, layout)
+    assert found.left_out == 5
+    assert {entry.path[:13] for entry in found.images} == {"images/train/"}
+    assert len(found.labels.faults) == len(found.images)
+
+
+def test_a_mask_is_of_one_image() -> None:
+    """A base name that fits two images is an error that names both."""
+    listed = files("images/x/1.jpg", "images/y/1.jpg", "masks/1.png")
+    layout = find_layout(listed)
+    assert layout is not None
+    with pytest.raises(InputError) as caught:
+        pair(*sort_files(listed, layout), layout)
+    assert "images/x/1.jpg" in str(caught.value)
+    assert "images/y/1.jpg" in str(caught.value)
+
+
+def test_a_folder_of_masks_that_is_named() -> None:
+    """Masks are found by path or name below any folder; some must be."""
+    images = files("cats/a.jpg", "dogs/b.jpg")
+    masks = files("cats/a_mask.png", "b_mask.png")
+    layout = layout_of(images, masks, "", "/masks")
+    assert layout == Layout((("", ""),), "_mask", "/masks")
+    found = pair(images, masks, layout)
+    column = found.labels.columns[MASK].to_pylist()
+    assert column == ["/masks/cats/a_mask.png", "/masks/b_mask.png"]
+    with pytest.raises(InputError):
+        layout_of(images, files("x.png"), "", "/masks")

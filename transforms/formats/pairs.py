@@ -1,0 +1,383 @@
+"""Pairs of an image and its mask: which folders hold them, and which mask is whose.
+
+    images/training/a.jpg                   annotations/training/a.png
+    leftImg8bit/train/x/a_leftImg8bit.png   gtFine/train/x/a_gtFine_labelIds.png
+    train/a.jpg                             train_masks/a_mask.gif
+    images/a.jpg                            annotations/trimaps/a.png
+    a.jpg                                   a_mask.png
+
+The folders of a pair differ in one name, one a word for images and one a word for
+masks. A mask has the path of its image below that name, or else a name that no other
+mask has, with one of a few suffixes: the same for all of a source, the one with most
+pairs. Other files beside masks (`_color`, `_instanceIds`) are not read. An image or a
+mask without partner is a reject; a split without any mask is left out: it is not
+labelled.
+
+Sources of the names: ADE20K, Cityscapes, Carvana, Oxford-IIIT pets, Roboflow, CamVid.
+"""
+
+import collections
+import dataclasses
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import numpy_mask
+from transforms.core.reasons import Reason
+from transforms.core.schema import Feature, Kind
+from transforms.errors import InputError
+from transforms.formats.file_names import is_image_name, split_in_path
+from transforms.formats.label_join import Labels, Orphan
+from transforms.storage.file_list import FileList
+from transforms.storage.files import storage
+
+MASK = "image/segmentation/class/encoded"
+# Words of --masks that are no folder.
+MASK_WORDS = ("auto", "all", "none")
+
+_SPLIT = "(?:train|training|trainval|val|valid|validation|dev|test|testing)"
+_IMAGES = re.compile(
+    rf"{_SPLIT}?(?:images?|imgs?|jpe?gimages|leftimg8bit|inputs?|frames|rgb|photos?"
+    rf"|pictures?)(?:{_SPLIT}|\d+)*|{_SPLIT}"
+)
+_MASKS = re.compile(
+    rf"(?:{_SPLIT}|images?)*(?:masks?|ann|annots?|annotations?|labels?|gt|gtfine"
+    rf"|gtcoarse|groundtruths?|segs?|segmentations?|segmentationclass|targets?"
+    rf"|trimaps?)(?:images?|pngs?|{_SPLIT}|\d+)*"
+)
+_SUFFIXES = (
+    *("", "_mask", "-mask", "_masks", "_seg", "_label", "_labels", "_gt", "_L"),
+    *("_segmentation", "_Segmentation", "_gtFine_labelIds", "_gtCoarse_labelIds"),
+)
+_LEFT = "_leftImg8bit"
+# Images that stand for all of a folder, and how many of 100 have a mask.
+_SAMPLED, _PAIRED = 256, 90
+_BESIDE = re.compile(rf"(?:{'|'.join(map(re.escape, _SUFFIXES[1:]))})\.[^./]+$")
+
+
+class Layout(NamedTuple):
+    """Where the images and the masks of a source are.
+
+    Attributes:
+      folders: of images, and of their masks, as paths with a `/` at the end.
+      suffix: of the stems of masks.
+      base: of the paths of masks; empty for the source's root.
+    """
+
+    folders: tuple[tuple[str, str], ...]
+    suffix: str
+    base: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Paired:
+    """The images of a source with their masks.
+
+    Attributes:
+      images: those to be read.
+      labels: the mask of each, as a column of paths.
+      left_out: how many images are of splits without masks.
+    """
+
+    images: FileList
+    labels: Labels
+    left_out: int
+
+
+def mask_features(image: str) -> tuple[Feature, ...]:
+    """Returns the features of the class mask of an image, by that image's name."""
+    return (
+        Feature(MASK, Kind.IMAGE, mask=True, derived_from=image),
+        Feature(
+            "image/segmentation/class/format",
+            Kind.TEXT,
+            derived="format",
+            derived_from=MASK,
+        ),
+    )
+
+
+def find_layout(files: FileList, *, least: int = _PAIRED) -> Layout | None:
+    """Returns the layout of images and masks; None where there is none.
+
+    Args:
+      files: all images of the source.
+      least: of 100 images, so many must have a mask.
+    """
+    candidates = _candidates(_folders(files))
+    found = _best(files, candidates, least) if candidates else None
+    return found or _beside(files, least)
+
+
+def layout_of(files: FileList, masks: FileList, folder: str, base: str) -> Layout:
+    """Returns the layout of masks in a folder that was named.
+
+    Args:
+      files: the images.
+      masks: the files of that folder.
+      folder: of the masks, as their paths begin, with a `/` at the end; or empty.
+      base: of the paths of masks.
+
+    Raises:
+      InputError: no mask is of an image.
+    """
+    index = index_of(folder, masks)
+    paths = _sample(files, "")
+    hits = {s: sum(bool(index.of("", p, s)) for p in paths) for s in _SUFFIXES}
+    suffix = max(hits, key=hits.__getitem__)
+    if paths and not hits[suffix]:
+        raise InputError(
+            f"Masks must be called like their images, as in a.png or a_mask.png for "
+            f"a.jpg; in {base or folder!r:.200} none is called like {paths[0]!r:.200}."
+        )
+    return Layout((("", folder),), suffix, base)
+
+
+def sort_files(files: FileList, layout: Layout) -> tuple[FileList, FileList]:
+    """Returns the images and the masks among the files of a source."""
+
+    def among(place: int, batch: pa.RecordBatch) -> "np.ndarray[Any, Any]":
+        paths = batch["path"]
+        inside = np.zeros(len(paths), np.bool_)
+        for pair in layout.folders:
+            inside |= numpy_mask(pc.starts_with(paths, os.fsencode(pair[place])))
+        image, mask = layout.folders[0]
+        if image == mask:
+            ends = rf"{re.escape(layout.suffix)}\.[^./]*$"
+            is_mask = numpy_mask(pc.match_substring_regex(paths, ends))
+            inside &= is_mask if place else ~is_mask
+        return inside
+
+    return files.filter(lambda b: among(0, b)), files.filter(lambda b: among(1, b))
+
+
+def pair(images: FileList, masks: FileList, layout: Layout) -> Paired:
+    """Returns images with their masks.
+
+    Args:
+      images: in source order.
+      masks: files of the folders of masks.
+      layout: of both.
+
+    Raises:
+      InputError: a mask is that of two images.
+    """
+    indexes = {mask: index_of(mask, masks) for _, mask in layout.folders}
+    found: list[str | None] = []
+    owners: dict[str, str] = {}
+    paired: set[str] = set()
+    splits: list[str] = []
+    for entry in images:
+        mask = None
+        for image_folder, mask_folder in layout.folders:
+            if entry.path.startswith(image_folder):
+                index = indexes[mask_folder]
+                mask = index.of(image_folder, entry.path, layout.suffix)
+                break
+        if mask is not None:
+            first = owners.setdefault(mask, entry.path)
+            if first != entry.path:
+                raise InputError(
+                    f"A mask must be that of one image; {mask!r:.200} is called like "
+                    f"{first!r:.200} and {entry.path!r:.200}. Put masks into folders "
+                    f"like those of the images."
+                )
+        found.append(mask)
+        splits.append(_split_of(entry.path))
+        if mask is not None:
+            paired.add(splits[-1])
+    kept = np.array([split in paired for split in splits], np.bool_)
+    places = iter(np.split(kept, np.cumsum([len(b) for b in images.batches()])))
+    chosen = images.filter(lambda _: next(places))
+    own = [mask for mask, keep in zip(found, kept.tolist(), strict=True) if keep]
+    orphans = [path for i in indexes.values() for path in i.orphans(owners, layout)]
+    labels = Labels(
+        table="",
+        columns={
+            MASK: pa.array(
+                [None if m is None else posixpath.join(layout.base, m) for m in own],
+                pa.string(),
+            )
+        },
+        faults=[
+            None if mask else (str(Reason.IMAGE_WITHOUT_LABEL), "the image has no mask")
+            for mask in own
+        ],
+        orphans=[
+            Orphan(None, Reason.LABEL_WITHOUT_IMAGE, "the mask has no image", path)
+            for path in sorted(orphans)
+        ],
+    )
+    return Paired(chosen, labels, int((~kept).sum()))
+
+
+class MaskIndex:
+    """The masks of a folder, by their stems; its length is their number."""
+
+    def __init__(self, folder: str, paths: Sequence[str]) -> None:
+        self._by_stem: dict[str, str] = {}
+        names: dict[str, str] = {}
+        twice: set[str] = set()
+        for path in paths:
+            stem = os.path.splitext(path[len(folder) :])[0]
+            if self._by_stem.setdefault(stem, path) != path:
+                continue
+            name = posixpath.basename(stem)
+            if names.setdefault(name, path) != path:
+                twice.add(name)
+        self._by_name = {n: path for n, path in names.items() if n not in twice}
+
+    def __len__(self) -> int:
+        return len(self._by_stem)
+
+    def of_any(self, image: str) -> str | None:
+        """Returns the mask of an image with the first suffix for which there is one."""
+        found = (self.of("", image, suffix) for suffix in _SUFFIXES)
+        return next(filter(None, found), None)
+
+    def of(self, folder: str, image: str, suffix: str) -> str | None:
+        """Returns the mask of an image in a folder."""
+        whole = os.path.splitext(image[len(folder) :])[0]
+        stems = (whole, whole.removesuffix(_LEFT)) if _LEFT in whole else (whole,)
+        for stem in stems:
+            if path := self._by_stem.get(stem + suffix):
+                return path
+        for stem in stems:
+            path = self._by_name.get(posixpath.basename(stem) + suffix)
+            # That of another split is another one's.
+            if path and _split_of(path) in ("", _split_of(image)):
+                return path
+        return None
+
+    def orphans(self, owners: dict[str, str], layout: Layout) -> Iterator[str]:
+        """Yields the masks that no image has, without files of other suffixes."""
+        owned = {stem for stem, path in self._by_stem.items() if path in owners}
+        for stem, path in self._by_stem.items():
+            if path in owners or not stem.endswith(layout.suffix):
+                continue
+            begin = stem
+            while begin and begin not in owned:
+                begin = begin.rpartition("_")[0]
+            if layout.suffix or not begin:
+                yield path
+
+
+def _split_of(path: str) -> str:
+    return split_in_path(posixpath.dirname(path))
+
+
+def masks_in(folder: str) -> MaskIndex:
+    """Returns the masks below a folder, by their paths in it; none where it is not."""
+    if not storage(folder).is_folder():
+        return MaskIndex("", [])
+    listed = storage(folder).list_tree()
+    paths = [entry.path for entry in listed if not entry.skipped]
+    return MaskIndex("", [path for path in paths if is_image_name(path)])
+
+
+def index_of(folder: str, files: FileList) -> MaskIndex:
+    """Returns the masks in a folder, whose name ends with a `/` or is empty."""
+    return MaskIndex(folder, [os.fsdecode(path) for path in _under(files, folder)])
+
+
+def _folders(files: FileList) -> collections.Counter[str]:
+    """Returns the folders of images, with a `/` at the end."""
+    found: collections.Counter[str] = collections.Counter()
+    for batch in files.batches():
+        folders = pc.replace_substring_regex(batch["path"], "[^/]*$", "")
+        for item in folders.value_counts().to_pylist():
+            found[os.fsdecode(item["values"])] += item["counts"]
+    return found
+
+
+def _joined(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+def _candidates(folders: collections.Counter[str]) -> dict[str, list[str]]:
+    """Returns folders that may hold images, each with those that may hold masks."""
+    children: dict[str, set[str]] = {}
+    for folder in folders:
+        above = ""
+        for name in folder.split("/")[:-1]:
+            children.setdefault(above, set()).add(name)
+            above += f"{name}/"
+    out = {}
+    for above, names in sorted(children.items()):
+        masks = sorted(name for name in names if _MASKS.fullmatch(_joined(name)))
+        for name in sorted(names - {*masks}):
+            if masks and _IMAGES.fullmatch(_joined(name)):
+                out[f"{above}{name}/"] = [f"{above}{mask}/" for mask in masks]
+    return out
+
+
+def _best(
+    files: FileList, candidates: dict[str, list[str]], least: int
+) -> Layout | None:
+    """Returns the layout with most pairs among samples; None below the least share."""
+    indexes = {
+        mask: index_of(mask, files)
+        for mask in {mask for masks in candidates.values() for mask in masks}
+    }
+    hits: dict[str, dict[str, tuple[float, str]]] = {suffix: {} for suffix in _SUFFIXES}
+    for image, masks in candidates.items():
+        paths = _sample(files, image)
+        for suffix in _SUFFIXES:
+            shares = [
+                (_share(indexes[mask], image, paths, suffix), mask) for mask in masks
+            ]
+            best = max(shares, key=lambda share: share[0])
+            if best[0] and best[0] * 100 >= least:
+                hits[suffix][image] = best
+    suffix = max(_SUFFIXES, key=lambda suffix: sum(s for s, _ in hits[suffix].values()))
+    folders = tuple((image, mask) for image, (_, mask) in hits[suffix].items())
+    return Layout(folders, suffix) if folders else None
+
+
+def _share(index: MaskIndex, folder: str, paths: Sequence[str], suffix: str) -> float:
+    """Returns the share of images with a mask; splits without any do not count."""
+    by_split: dict[str, list[bool]] = {}
+    for path in paths:
+        hit = bool(index.of(folder, path, suffix))
+        by_split.setdefault(_split_of(path), []).append(hit)
+    counted = [hit for each in by_split.values() if any(each) for hit in each]
+    return sum(counted) / len(counted) if counted else 0.0
+
+
+def _beside(files: FileList, least: int) -> Layout | None:
+    """Returns the layout of masks that are beside their images."""
+    first = next(iter(files.batches()), None)
+    if first is None:
+        return None
+    ends = pc.match_substring_regex(first["path"], _BESIDE.pattern)
+    # Nearly no source has any: names of others are looked at once.
+    if not 30 <= 100 * numpy_mask(ends).mean() <= 70:
+        return None
+    for suffix in _SUFFIXES[1:]:
+        layout = Layout((("", ""),), suffix)
+        images, masks = sort_files(files, layout)
+        if not masks:
+            continue
+        index = index_of("", masks)
+        if _share(index, "", _sample(images, ""), suffix) * 100 >= least:
+            return layout
+    return None
+
+
+def _under(files: FileList, folder: str) -> Iterator[bytes]:
+    for batch in files.batches():
+        paths = batch["path"]
+        yield from paths.filter(pc.starts_with(paths, os.fsencode(folder))).to_pylist()
+
+
+def _sample(files: FileList, folder: str) -> list[str]:
+    """Returns some images of a folder, spread evenly."""
+    paths = [os.fsdecode(path) for path in _under(files, folder)]
+    paths = [path for path in paths if is_image_name(path)]
+    return paths[:: -(-len(paths) // _SAMPLED) or 1]
