@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 # Enough to tell a format by: the keys of a JSON object may come after long values.
 _HEAD_BYTES = 1 << 16
+_YAML = re.compile(r"(?i)\.ya?ml$")
 # TFDS keeps each version of a dataset in a folder of its own.
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -250,9 +251,15 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         return _named_files(spec, paths)
     if not standing:
         raise SourceError(f"The source must exist; there is no {source!r}.")
+    others = ""
     if standing != "folder":
-        return _named_files(spec, [source])
+        if not _is_dataset(spec):
+            return _named_files(spec, [source])
+        others, source = source, os.path.dirname(absolute(source))
+        spec = spec.model_copy(update={"source": source, "format": "yolo"})
     listed = storage(source).list_tree()
+    if others:
+        listed = _without_others(listed, others)
     format_name, entries = _recognise(spec, listed)
     if format_name in TREES and spec.labels:
         entries = _without(entries, source, spec.labels)
@@ -293,6 +300,26 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         passed_over[:_PASSED_OVER],
         texts,
     )
+
+
+def _is_dataset(spec: Spec) -> bool:
+    """Whether SOURCE is the YAML of a YOLO dataset, whose folder is to be read."""
+    if spec.format not in ("auto", "yolo") or not _YAML.search(spec.source):
+        return False
+    folder, name = os.path.split(absolute(spec.source))
+    return FORMATS["yolo"].recognised([(name, 0)], head_in(folder))
+
+
+def _without_others(entries: FileList, path: str) -> FileList:
+    """Returns the files of a folder without the YAMLs other than the one at a path."""
+    named = pc.match_substring_regex
+    kept = os.fsencode(os.path.basename(path))
+
+    def keep(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        others = numpy_mask(named(batch["path"], _YAML.pattern))
+        return ~others | numpy_mask(pc.equal(batch["path"], kept))
+
+    return entries.filter(keep)
 
 
 def _table_notes(paths: Sequence[str]) -> tuple[str, ...]:

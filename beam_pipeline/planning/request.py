@@ -34,7 +34,7 @@ _CHUNK_BYTES = 8 << 20
 _URI = "://"
 # Of a folder with more files than this, a table's images are not looked for again.
 _MOST_IMAGES = 200_000
-_LISTING_THEIR_IMAGES = ("images", "pairs", "automl")
+_LISTING_THEIR_IMAGES = ("images", "pairs", "automl", "yolo")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -118,7 +118,11 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     check_images_root(spec.images_folder, inputs.root)
     table = table_files(inputs)
     folders = image_folders(table, spec.images_folder)
-    planned = make_format(spec, inputs.format).plan(table)
+    left_out_by = {Skipped.EXCLUDED, Skipped.NOT_INCLUDED} & inputs.skipped.keys()
+    made = make_format(spec, inputs.format).with_companions(
+        inputs.companions, whole=not left_out_by
+    )
+    planned = made.plan(table)
     # Parsing takes as much again as the sample itself.
     return_freed_memory()
     reader = planned.reader
@@ -126,8 +130,11 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     if planned.files is not None:
         listed = InputFiles.of(planned.files, root=inputs.root)
     skipped = dict(inputs.skipped)
-    if len(listed) < len(table):
-        skipped[str(Skipped.NOT_SELECTED)] = len(table) - len(listed)
+    left_out = planned.left_out
+    if left_out is None:
+        left_out = len(table) - len(listed)
+    if left_out:
+        skipped[str(Skipped.NOT_SELECTED)] = left_out
     columns = with_nulls(planned.sample.columns, reader.null_values)
     sample = dataclasses.replace(planned.sample, columns=columns)
     _check_names(columns, listed)
@@ -162,6 +169,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             "resize: crop would cut boxes away, and what belongs to them would have to "
             "go too; use pad, shorter, longer or exact."
         )
+    _check_key_points(spec, schema)
     by_file: dict[str, SplitFiles] = {}
     by_stem = False
     if not (splits_by or spec.splits or spec.split_ids):
@@ -214,6 +222,8 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
     if rule.shares and not (spec.key_column or spec.group_column):
         source = source.known_by(_content(source, sample))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
+    # Files of one row each are one table, whatever they are called.
+    is_one_table = bool(by_file or splits_by) or isinstance(reader, RunReader)
     width = count_text(len(columns), "column")
     records = {name: round(rows * kept * share) for name, share in portions.items()}
     stated = planned.split_rows
@@ -244,7 +254,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
             *sample.notes,
             *column_notes(schema, evidence, spec, shares),
             *rounding_notes(evidence),
-            *(() if by_file or splits_by else file_notes(reader, listed, columns)),
+            *(() if is_one_table else file_notes(reader, listed, columns)),
         ),
         content=source.content,
         counted=counted,
@@ -265,6 +275,19 @@ def _content(source: RowSource, sample: TableSample) -> Sequence[str]:
     columns = {name: _head(sample.columns[name]) for name in content}
     hashes = content_hashes(pa.RecordBatch.from_pydict(columns), content)
     return content if len(np.unique(hashes)) * 2 > len(hashes) else ()
+
+
+def _check_key_points(spec: Spec, schema: Schema) -> None:
+    """Refuses what would move the pixels of images and not their key points."""
+    points = [f.name for f in schema.stored if "/keypoint/" in f.source_column]
+    moved = "resize: pad" if str(spec.resize).startswith("pad") else ""
+    moved = moved or ("exif: apply" if spec.exif == "apply" else "")
+    if points and moved:
+        raise SpecError(
+            f"{moved} would move the pixels of images, and not their key points; leave "
+            f"it out, or leave out the points: drop of a --spec names "
+            f"{', '.join(points)}."
+        )
 
 
 def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:

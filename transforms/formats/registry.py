@@ -84,11 +84,18 @@ class Format:
         """Imports the format's code."""
         return cast("type[TableFormat]", _named(self.reader))
 
-    def recogniser(self) -> Callable[..., object] | None:
-        """Returns the check of the content, if the format has one."""
+    def recognised(
+        self, files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+    ) -> bool:
+        """Whether the content of files says that they are of this format, or need not.
+
+        Raises:
+          SourceError: they do not belong together.
+        """
         if not self.content_check:
-            return None
-        return cast(Callable[..., object], _named(self.content_check))
+            return True
+        check = cast(Callable[..., object], _named(self.content_check))
+        return check(files, head) is not None
 
 
 def _named(path: str) -> object:
@@ -163,6 +170,15 @@ _FILES: Mapping[str, Format] = {
         companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
         content_check="detection.voc.recognise",
         options=("bad_box", "first_pixel", "masks"),
+    ),
+    # Labels are texts beside the images, or in folders beside theirs.
+    "yolo": Format(
+        "YOLO labels",
+        "detection.yolo.YoloReader",
+        names=rf"[^/]({_IMAGE})$",
+        companions=r"[^/]\.(txt|ya?ml|names)$|(^|/)_darknet\.labels$",
+        content_check="detection.yolo_files.recognise",
+        options=("bad_box",),
     ),
     # Before images: a manifest says what they are.
     "automl": Format(
@@ -283,8 +299,7 @@ def claimed_by(
       SourceError: the files of a format do not belong together.
     """
     for name in _named_by(files):
-        recognise = FORMATS[name].recogniser()
-        if recognise is None or recognise(files, head) is not None:
+        if FORMATS[name].recognised(files, head):
             return name
     return ""
 

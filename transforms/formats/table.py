@@ -36,6 +36,7 @@ from transforms.errors import (
     first_few,
 )
 from transforms.formats.file_names import split_at_start, split_of_table
+from transforms.storage.entries import FileEntry
 from transforms.storage.files import fetched, storage
 from transforms.storage.paths import is_remote
 from transforms.storage.visibility import unseen
@@ -226,9 +227,11 @@ class Planned:
       features: what the format itself says of its columns: these are not inferred from
         the sample.
       label_map: class id -> name, for formats with label maps; empty for none.
-      files: those of the files that are to be read; None for all of them.
+      files: those of the files that are to be read; None for all of them. It may be a
+        listing with columns of the reader's own.
       split_rows: by the splits of the files, how many rows they hold, where that is
         stated of all; None if it is not.
+      left_out: how many files are not read; None to count those not in `files`.
     """
 
     reader: "TableReader"
@@ -237,6 +240,7 @@ class Planned:
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     files: Sequence[InputFile] | None = None
     split_rows: Mapping[str, int] | None = None
+    left_out: int | None = None
 
 
 def read_in_turn(files: Sequence[InputFile]) -> Iterator[InputFile]:
@@ -262,6 +266,15 @@ class TableFormat(abc.ABC):
     def with_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Returns the format with settings that it knows, by their names."""
         return cls(**settings)
+
+    def with_companions(self, files: Sequence[FileEntry], *, whole: bool) -> Self:
+        """Returns the format that knows what is beside the files that it plans.
+
+        Args:
+          files: that are read beside them.
+          whole: whether no file was left out by a pattern.
+        """
+        return self
 
     @abc.abstractmethod
     def plan(self, files: Sequence[InputFile]) -> Planned:

@@ -38,6 +38,7 @@ from transforms.core.model import Block, Rejection
 from transforms.core.reasons import Fault, FaultError, Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
+from transforms.formats.detection.key_points import POINT_FEATURES, KeyPoints
 from transforms.formats.pairs import MASK, MASK_WORDS, mask_features, masks_in
 from transforms.formats.table import (
     Complaint,
@@ -97,6 +98,9 @@ _FEATURES = (
     Feature("image/object/area", Kind.FLOAT, shape=_LIST),
     Feature("image/object/difficult", Kind.INT64, shape=_LIST),
     Feature("image/object/truncated", Kind.INT64, shape=_LIST),
+    Feature("image/object/occluded", Kind.INT64, shape=_LIST),
+    Feature("image/object/group_of", Kind.INT64, shape=_LIST),
+    Feature("image/object/depiction", Kind.INT64, shape=_LIST),
     Feature("image/object/view", Kind.TEXT, shape=_LIST),
     Feature(
         OBJECT_MASK,
@@ -106,6 +110,7 @@ _FEATURES = (
         mask=True,
         derived_from=_ENCODED,
     ),
+    *POINT_FEATURES,
     Feature(CAPTION, Kind.TEXT, shape=_LIST),
     *mask_features(_ENCODED),
 )
@@ -180,6 +185,7 @@ class Annotated:
       size_of: gives the size of the image at a position, or why there is none.
       refused: why images are no rows whatever their objects are, by position.
       lists: by feature, what objects have, m values each.
+      key_points: of the objects; None where there are none.
       is_box: m bools, false for objects that are no boxes; None for all boxes.
       captions: texts of the images, string array of m, null for none; None for all.
       first_pixel: the number of the first pixel of a row or column of boxes.
@@ -205,6 +211,7 @@ class Annotated:
     size_of: Callable[[int], tuple[int, int] | Fault] = lambda _: _ANY_SIZE
     refused: Mapping[int, Fault] = dataclasses.field(default_factory=dict)
     lists: Mapping[str, pa.Array] = dataclasses.field(default_factory=dict)
+    key_points: KeyPoints | None = None
     is_box: Mask | None = None
     captions: pa.StringArray | None = None
     first_pixel: int = 0
@@ -238,8 +245,17 @@ def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
         tolerance=found.tolerance,
         clip=policy is BoxPolicy.CLIP,
     )
+    also = dict(found.also)
+    if found.key_points is not None:
+        wrong = found.key_points.faults(
+            sizes[found.parents], found.tolerance, clip=policy is BoxPolicy.CLIP
+        )
+        also |= {
+            i: Fault(Reason.BAD_BOX, found.explain(i, words))
+            for i, words in wrong.items()
+        }
     bad = checked.faults != BoxFault.NONE
-    bad[[*found.said, *found.also]] = True
+    bad[[*found.said, *also]] = True
     bad &= is_box
     drawn: dict[int, bytes | Fault] = {}
     if found.mask_of is not None:
@@ -253,7 +269,7 @@ def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
             return Fault(mask.reason, found.explain(index, mask.message))
         box_fault = BoxFault(checked.faults[index])
         if index in found.said or box_fault is BoxFault.NONE:
-            return found.said.get(index) or found.also[index]
+            return found.said.get(index) or also[index]
         size = None if found.sides is None else sizes[found.parents[index]]
         words = describe(box_fault, found.boxes[index], size, found.form)
         return Fault(Reason.BAD_BOX, found.explain(index, words))
@@ -280,6 +296,12 @@ def image_rows(block: Block, found: Annotated, bad_box: str) -> RawRows:
     if found.mask_of is not None:
         masks = [drawn[i] for i in np.flatnonzero(keep).tolist()]
         columns[OBJECT_MASK] = list_of(pa.array(masks, pa.large_binary()), counts)
+    if found.key_points is not None:
+        points = found.key_points.lists(sizes[found.parents], found.tolerance, keep)
+        columns |= {
+            name: list_of(values, counts * each)
+            for name, (values, each) in points.items()
+        }
     if found.captions is not None:
         told = numpy_mask(found.captions.is_valid()) & has_row
         texts_each = np.bincount(found.parents[told], minlength=images)[~gone]

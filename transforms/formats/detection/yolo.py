@@ -1,0 +1,272 @@
+"""YOLO labels as rows of images: boxes, outlines and key points, a text an image.
+
+    data.yaml             names, the folders or lists of each split, perhaps kpt_shape
+    train/images/a.jpg    an image: one row; a row without objects where it has no label
+    train/labels/a.txt    its objects, a line each
+
+    class x y w h                            a box: its centre and its size
+    class x1 y1 x2 y2 x3 y3 ...              an outline, of which the box is read
+    class x y w h x1 y1 v1 x2 y2 v2 ...      a box with key points, as kpt_shape says
+
+Numbers are fractions of the image. The label of an image has its path, with `labels`
+for the last folder `images`, and is beside it where there is no such folder. Class ids
+are the numbers of the labels, and one more: 0 is the background.
+
+Darknet has the names in `obj.names`, and lists of images in `train.txt` and so on. A
+folder without names has the numbers for names.
+
+Sources: the pages on datasets of Ultralytics; AlexeyAB/darknet, readme; CVAT, Roboflow
+and Label Studio, pages on export.
+"""
+
+import dataclasses
+import posixpath
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from transforms.core.reasons import Fault, Reason
+from transforms.errors import InputError
+from transforms.formats.detection.boxed_rows import even_rows, root_of
+from transforms.formats.detection.listed import (
+    NO_BOX,
+    BoxedObject,
+    Found,
+    ImageObjects,
+    ListedReader,
+    annotation_file,
+    listing_of,
+    load_annotation,
+    no_images_root,
+)
+from transforms.formats.detection.source_paths import SourcePaths
+from transforms.formats.detection.yolo_files import (
+    MOST_CLASSES,
+    config_of,
+    is_names,
+    label_path,
+    splits_of,
+)
+from transforms.formats.table import InputFile, Planned
+
+# Labels that are looked into for outlines.
+_LOOKED_AT = 16
+_BOX, _OUTLINE = 4, 6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class YoloReader(ListedReader):
+    """Reads YOLO datasets.
+
+    Attributes:
+      names: of classes by their numbers; None for the numbers themselves.
+      point_shape: see `YoloConfig`.
+    """
+
+    title: ClassVar[str] = "YOLO labels"
+    # Tools round coordinates to a few decimals.
+    tolerance: ClassVar[float] = 0.01
+
+    names: Mapping[int, str] | None = None
+    point_shape: tuple[int, int] = (0, 0)
+
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Finds names, splits and labels of all images; samples them evenly.
+
+        Raises:
+          InputError: the dataset contradicts itself, or no image has a label.
+        """
+        no_images_root(self.images_root, self.title)
+        root, images = root_of(files[0]), [file.origin for file in files]
+        texts = {e.path: e.stamp for e in self.companions if not e.skipped}
+        paths = SourcePaths([*images, *texts])
+        config = config_of(root, texts)
+        notes: list[str] = []
+        split_of = splits_of(root, config, images, paths, notes)
+        labels = {image: label_path(image) for image in split_of}
+        labelled = {split_of[i] for i, label in labels.items() if label in texts}
+        if not labelled:
+            raise InputError(
+                f"YOLO images must have labels; in {root!r} none of the "
+                f"{len(labels):,} images of the dataset has one, such as "
+                f"{label_path(images[0])!r:.80} for {images[0]!r:.80}. Add them, or "
+                f"convert the images alone with --format images --unlabelled."
+            )
+        bare = [i for i in labels if split_of[i] not in labelled]
+        if bare:
+            notes.append(
+                f"{len(bare):,} images, such as {bare[0]!r:.80}, are left out: no "
+                f"image of their split has a label file"
+            )
+        listed = [file for file in files if split_of.get(file.origin) in labelled]
+        rows = [
+            _row(file, split_of[file.origin], labels[file.origin], texts)
+            for file in listed
+        ]
+        if missing := [row["path"] for row in rows if row["annotation"] is None]:
+            notes.append(
+                f"{len(missing):,} of {len(rows):,} images, such as "
+                f"{missing[0]!r:.80}, have no label file: they have no objects"
+            )
+        used = set(labels.values()) | {label_path(image) for image in images}
+        if self.whole:
+            rows += _orphans(used, texts, config.path, position=files[-1].position)
+        reader = dataclasses.replace(
+            self,
+            fractions=True,
+            names=config.names,
+            points=config.point_shape[0],
+            point_shape=config.point_shape,
+        )
+        numbers, outlines = reader._looked_into(rows, root)
+        if outlines:
+            notes.append(
+                f"{outlines:,} of the objects that were looked at are outlines: only "
+                f"the box around each is read"
+            )
+        names = config.names
+        if names is None:
+            names = {number: str(number) for number in sorted(numbers)}
+            notes.append(
+                "no data.yaml, *.names or classes.txt says the names of the classes: "
+                "they are called by their numbers"
+            )
+        reader = dataclasses.replace(
+            reader, class_ids={name: number + 1 for number, name in names.items()}
+        )
+        return reader.planned(
+            listing_of(rows, {"label_stamp": pa.int64()}),
+            root,
+            label_map={number + 1: name for number, name in sorted(names.items())},
+            notes=notes,
+            left_out=len(files) - len(listed),
+        )
+
+    def _looked_into(
+        self, rows: Sequence[Mapping[str, Any]], root: str
+    ) -> tuple[set[int], int]:
+        """Returns the numbers of classes, all if they have no names, and outlines."""
+        places: Iterable[int] = range(len(rows))
+        if self.names is not None:
+            places = even_rows(len(rows), _LOOKED_AT).tolist()
+        numbers: set[int] = set()
+        outlines = 0
+        for place in places:
+            if rows[place]["annotation"] is None or rows[place].get("reason"):
+                continue
+            image, _ = self.objects_of(rows[place], root)
+            if isinstance(image, ImageObjects):
+                good = [each for each in image.objects if each.fault is None]
+                outlines += sum(len(each.raw.split()) > 1 + _BOX for each in good)
+                if self.names is None:
+                    numbers.update(int(each.name) for each in good)
+        return numbers, 0 if self.points else outlines
+
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the objects of an image's label."""
+        nothing = ImageObjects(())
+        if row["annotation"] is None:
+            return nothing, None
+        file = annotation_file(root, row["annotation"], row["label_stamp"])
+        return load_annotation(file, self._parse, what="a YOLO label", empty=nothing)
+
+    def _parse(self, data: bytes) -> ImageObjects:
+        lines = data.decode("utf-8-sig").split("\n")
+        return ImageObjects(
+            [
+                self._object(number, line)
+                for number, line in enumerate(lines, start=1)
+                if line and not line.isspace()
+            ]
+        )
+
+    def _object(self, number: int, line: str) -> BoxedObject:
+        place, raw = f"line {number}", line.encode()
+        try:
+            values = [float(cell) for cell in line.split()]
+            if "_" in line:
+                raise ValueError("numbers have no _ in them")
+            name = self._name(values[0], place)
+            box, points = self._numbers(values[1:])
+        except ValueError as error:
+            shown = f"{place}: {error}; it is {line.strip()[:80]!r}"
+            fault = Fault(Reason.MALFORMED, shown)
+            return BoxedObject("", NO_BOX, place, raw, None, number, fault)
+        if isinstance(name, Fault):
+            return BoxedObject("", box, place, raw, None, number, name)
+        if max(map(abs, values[1:])) > 2:
+            place += " (pixels, perhaps, where fractions are needed)"
+        return BoxedObject(name, box, place, raw, None, number, points=points)
+
+    def _name(self, number: float, place: str) -> str | Fault:
+        if not 0 <= number < MOST_CLASSES or number % 1:
+            raise ValueError("the class must be a whole number from 0")
+        if self.names is None:
+            return str(int(number))
+        if int(number) in self.names:
+            return self.names[int(number)]
+        words = f"class {int(number)} is not among the {len(self.names):,} with names"
+        return Fault(Reason.UNKNOWN_LABEL, f"{place}: {words}")
+
+    def _numbers(
+        self, values: Sequence[float]
+    ) -> tuple[Sequence[float], Sequence[float] | None]:
+        """Returns the box and the key points of a line, after its class."""
+        count, (k, each) = len(values), self.point_shape
+        if count >= _OUTLINE and count % 2 == 0 and not k:
+            x, y = values[::2], values[1::2]
+            return (min(x), min(y), max(x), max(y)), None
+        if count not in (_BOX, _BOX + k * each):
+            wanted = "4 numbers of a box, or 6 and more, an even number, of an outline,"
+            if k:
+                wanted = f"4 numbers, or {_BOX + k * each} with key points,"
+            hint = ". Is the sixth a confidence?" if count == _BOX + 1 else ""
+            raise ValueError(f"{wanted} must follow the class; {count} do{hint}")
+        left, top = (values[i] - values[i + 2] / 2 for i in (0, 1))
+        right, bottom = (values[i] + values[i + 2] / 2 for i in (0, 1))
+        box = (left, top, right, bottom)
+        if count == _BOX:
+            return box, None
+        points = values[_BOX:]
+        if each == 2:
+            pairs = zip(points[::2], points[1::2], strict=True)
+            points = [v for x, y in pairs for v in (x, y, 2.0 if x or y else 0.0)]
+        return box, points
+
+
+def _row(
+    file: InputFile, split: str, label: str, texts: Mapping[str, int]
+) -> dict[str, Any]:
+    return {
+        "path": file.origin,
+        "size": file.size,
+        "position": file.position,
+        "stamp": file.stamp,
+        "annotation": label if label in texts else None,
+        "label_stamp": texts.get(label),
+        "split": split or None,
+    }
+
+
+def _orphans(
+    used: Collection[str], texts: Mapping[str, int], config: str, *, position: int
+) -> list[dict[str, Any]]:
+    """Returns rows for labels without an image: texts in the folders of labels."""
+    folders = {posixpath.dirname(label) for label in used if label in texts}
+    return [
+        {
+            "path": path,
+            "annotation": path,
+            "position": position,
+            "reason": str(Reason.LABEL_WITHOUT_IMAGE),
+            "message": "no image has this name",
+        }
+        for path in texts
+        if path.endswith(".txt")
+        and path not in used
+        and posixpath.dirname(path) in folders
+        and "labels" in path.split("/")
+        and path != config
+        and not is_names(path)
+    ]

@@ -1,0 +1,314 @@
+"""The files of a YOLO dataset: its names, its splits, its labels, and how it is told.
+
+    data.yaml                                names (or nc), train, val, test, kpt_shape
+    obj.names, classes.txt, _darknet.labels  names, one a line
+    train.txt, valid.txt, val.txt, test.txt  beside these: images, one a line
+
+A YAML comes first, and the file nearest to the root. What it names is found by the rule
+of `source_paths`. Without a list of splits, words in the names of folders say them.
+"""
+
+import dataclasses
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from transforms.errors import BeamTFRecordError, InputError, bounded
+from transforms.formats.detection.boxed_rows import even_rows
+from transforms.formats.detection.listed import annotation_file
+from transforms.formats.detection.source_paths import SourcePaths
+from transforms.formats.file_names import (
+    IMAGE_SUFFIXES,
+    is_image_name,
+    split_in_path,
+)
+from transforms.storage.files import storage
+
+_SPLITS = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+}
+_IS_YAML = re.compile(r"(?i)\.ya?ml$")
+_IS_NAMES = re.compile(r"(?i)(\.names|(^|/)(classes\.txt|_darknet\.labels))$")
+_IS_LIST = re.compile(rf"(^|/)({'|'.join(_SPLITS)})\.txt$")
+_NAMES_KEY = re.compile(rb"(?m)^(names|nc)\s*:")
+_SPLIT_KEY = re.compile(rb"(?m)^(train|val|valid|validation|test)\s*:")
+# Semantic masks, which are no objects.
+_MASKS = re.compile(rb"(?m)^masks_dir\s*:")
+_LINE = re.compile(rb"\s*\d+(\.0*)?(\s+[-+.\deE]+){4,}\s*")
+# Labels that tell a source by their content, and texts that are looked into for them.
+_LABELS, _LOOKED_AT = 16, 64
+_MOST_CONFIG_BYTES = 16 << 20
+MOST_CLASSES = 1 << 31
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class YoloConfig:
+    """What a dataset says of itself.
+
+    Attributes:
+      path: of the file that says it; empty for none.
+      names: by the number of the class; None where none are said.
+      splits: split -> folders and lists of images, as they are written.
+      base: the folder that these are relative to, as it is written.
+      point_shape: how many key points an object has, and numbers a point; zeros for
+        none.
+    """
+
+    path: str = ""
+    names: Mapping[int, str] | None = None
+    splits: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    base: str = ""
+    point_shape: tuple[int, int] = (0, 0)
+
+
+def label_path(image: str) -> str:
+    """Returns where the label of an image is."""
+    folder, name = posixpath.split(image)
+    parts = folder.split("/") if folder else []
+    for place in range(len(parts) - 1, -1, -1):
+        if parts[place] == "images":
+            parts[place] = "labels"
+            break
+    return "/".join([*parts, posixpath.splitext(name)[0] + ".txt"])
+
+
+def splits_of(
+    root: str,
+    config: YoloConfig,
+    images: Sequence[str],
+    paths: SourcePaths,
+    notes: list[str],
+) -> dict[str, str]:
+    """Returns the images of the dataset, and their splits; empty for none.
+
+    Adds notes on what the dataset names and is not there, or names twice.
+    """
+    here = posixpath.dirname(config.path)
+    here = paths.folder(config.base, here) or here
+    split_of: dict[str, str] = {}
+    twice: list[str] = []
+    absent: list[str] = []
+    for split, entries in config.splits.items():
+        for entry in entries:
+            listed = paths.file(entry, here) if entry.endswith(".txt") else None
+            folder = None if listed else paths.folder(entry, here)
+            if listed:
+                base = posixpath.dirname(listed)
+                lines = _lines(root, listed)
+                chosen = [paths.file(line, base) for line in lines]
+                absent += [n for n, p in zip(lines, chosen, strict=True) if p is None]
+            elif folder is None:
+                absent.append(entry)
+                continue
+            else:
+                prefix = f"{folder}/" if folder else ""
+                chosen = [image for image in images if image.startswith(prefix)]
+            named = [*filter(None, chosen)]
+            twice += [i for i in named if split_of.setdefault(i, split) != split]
+    for named, what in (
+        (absent, "images or folders that are not there"),
+        (twice, "images in two splits, which are in the first"),
+    ):
+        if named:
+            where = f"{config.path!r:.80} names {len(named):,}"
+            notes.append(f"{where} {what}, such as {named[0]!r:.80}")
+    if not split_of:
+        return {image: split_in_path(image) for image in images}
+    return {image: split_of[image] for image in images if image in split_of}
+
+
+def _lines(root: str, path: str) -> list[str]:
+    data = storage(annotation_file(root, path).path).read_bytes()
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"Lists must be UTF-8; {path!r} is not.") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def config_of(root: str, texts: Collection[str]) -> YoloConfig:
+    """Returns what the files of a dataset say of its names and splits.
+
+    Raises:
+      InputError: one cannot be read, or two contradict each other.
+    """
+    by_depth = sorted(texts, key=lambda path: (path.count("/"), path))
+    yamls = [path for path in by_depth if _IS_YAML.search(path)]
+    stated = [path for path in yamls if _is_data(_start(root, path))]
+    _check_one(stated)
+    if stated:
+        return _of_yaml(root, stated[0])
+    named = [path for path in by_depth if _IS_NAMES.search(path)]
+    if not named:
+        return YoloConfig()
+    near = [path for path in named if path.count("/") == named[0].count("/")]
+    names = {path: _names_in(root, path) for path in near}
+    _check_one(near[:1] + [path for path in near if names[path] != names[near[0]]])
+    splits: dict[str, list[str]] = {}
+    for path in by_depth:
+        listed = _IS_LIST.search(path)
+        if listed and posixpath.dirname(path) in ("", posixpath.dirname(near[0])):
+            splits.setdefault(_SPLITS[listed[2]], []).append(f"/{path}")
+    return YoloConfig(near[0], names[near[0]], splits)
+
+
+def _check_one(paths: Sequence[str]) -> None:
+    if len(paths) > 1 and paths[0].count("/") == paths[1].count("/"):
+        raise InputError(
+            f"One file must say the classes of a YOLO dataset; {paths[0]!r:.80} and "
+            f"{paths[1]!r:.80} both do. Name the YAML as SOURCE, or move one away."
+        )
+
+
+def _start(root: str, path: str) -> bytes:
+    with storage(annotation_file(root, path).path).open_input() as stream:
+        return stream.read(1 << 16)
+
+
+def _names_in(root: str, path: str) -> dict[int, str]:
+    data = storage(annotation_file(root, path).path).read_bytes()
+    lines = data.decode("utf-8-sig", "replace").rstrip().splitlines()
+    return _checked_names(dict(enumerate(map(str.strip, lines))), path)
+
+
+def _of_yaml(root: str, path: str) -> YoloConfig:
+    try:
+        file = storage(annotation_file(root, path).path)
+        data, _ = file.read_stamped(_MOST_CONFIG_BYTES)
+        # Names are taken as they are written: `no` and `1.0` are no bool and no number.
+        found = yaml.load(data.decode("utf-8-sig"), Loader=yaml.BaseLoader)
+        if not isinstance(found, dict):
+            raise ValueError("it is no mapping")
+        names = _yaml_names(found, path)
+        shape = [int(n) for n in found.get("kpt_shape") or (0, 0)]
+        if len(shape) != 2 or shape[1] not in (0, 2, 3) or not 0 <= shape[0] <= 1000:
+            raise ValueError(f"kpt_shape must be K, 2 or K, 3; it is {shape[:4]}")
+        splits: dict[str, list[str]] = {}
+        for key, split in _SPLITS.items():
+            entries = found.get(key) or []
+            entries = entries if isinstance(entries, list) else [entries]
+            if not all(isinstance(entry, str) for entry in entries):
+                raise ValueError(f"{key} must be a path or a list of paths")
+            if entries:
+                splits.setdefault(split, []).extend(entries)
+        base = found.get("path") or ""
+        base = base if isinstance(base, str) else ""
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OSError) as error:
+        words = str(error) or type(error).__name__
+        raise InputError(
+            bounded(
+                f"{path!r} must say the classes and splits of a YOLO dataset, with "
+                f"names (or nc) and train or val. Found: {words}. Correct it."
+            )
+        ) from error
+    return YoloConfig(path, names, splits, base, (shape[0], shape[1]))
+
+
+def _yaml_names(found: Mapping[str, Any], path: str) -> dict[int, str] | None:
+    """Returns the names of classes by number; raises ValueError."""
+    count = int(found["nc"]) if found.get("nc") else None
+    given = found.get("names")
+    if not given:
+        if count is None:
+            return None
+        if not 0 < count <= 1 << 20:
+            raise ValueError(f"nc must be the number of classes; it is {count}")
+        return {number: f"class_{number}" for number in range(count)}
+    if isinstance(given, list):
+        given = dict(enumerate(given))
+    if not isinstance(given, dict) or {*map(type, given.values())} - {str}:
+        raise ValueError("names must be a list of texts, or numbers with texts")
+    names = {int(number): name for number, name in given.items()}
+    if count is not None and count != len(names):
+        raise ValueError(f"nc is {count}, and names has {len(names)}")
+    return _checked_names(names, path)
+
+
+def _checked_names(names: Mapping[int, str], path: str) -> dict[int, str]:
+    numbers: dict[str, int] = {}
+    for number, name in names.items():
+        if name and numbers.setdefault(name, number) != number:
+            raise InputError(
+                f"Names of classes must differ; in {path!r} {numbers[name]} and "
+                f"{number} are {name[:60]!r}. Rename one."
+            )
+        if not 0 <= number < MOST_CLASSES:
+            raise InputError(
+                f"Classes must have whole numbers from 0; {path!r} has {number}."
+            )
+    return {number: name for number, name in names.items() if name}
+
+
+def is_names(path: str) -> bool:
+    """Whether a text has the names of classes, one a line."""
+    return _IS_NAMES.search(path) is not None
+
+
+def _is_data(start: bytes) -> bool:
+    """Whether a YAML is one of a dataset, by its first bytes."""
+    keys = _NAMES_KEY.search(start), _SPLIT_KEY.search(start)
+    return all(keys) and not _MASKS.search(start)
+
+
+def recognise(
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns files that say that a source is YOLO's, else None.
+
+    Those are the YAML of a dataset, or texts with the names of images, all of which
+    look like labels.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    suffixes = (".yaml", ".yml", ".txt")
+    named = [path for path, _ in files if path.lower().endswith(suffixes)]
+    yamls = [path for path in named if _IS_YAML.search(path)]
+    if stated := [path for path in yamls if _is_data(head(path))]:
+        return tuple(stated)
+    texts = [path for path in named if path not in yamls and not _IS_NAMES.search(path)]
+    image = next((path for path, _ in files if is_image_name(path)), "")
+    found: list[str] = []
+    for place in even_rows(len(texts), _LOOKED_AT).tolist() if image else ():
+        text = texts[place]
+        start = head(text)
+        if not start.strip() or not _has_image(
+            text, posixpath.splitext(image)[1], head
+        ):
+            continue
+        # The last line may be cut.
+        lines = start.strip().split(b"\n")[:20]
+        if not all(map(_LINE.fullmatch, lines[:-1] or lines[:1])):
+            return None
+        found.append(text)
+        if len(found) == _LABELS:
+            break
+    return tuple(found) or None
+
+
+def _has_image(text: str, image: str, head: Callable[[str], bytes]) -> bool:
+    """Whether there is an image of which a text would be the label.
+
+    Args:
+      text: the path of the text.
+      image: any image of the source, whose suffix is tried first.
+      head: see `recognise`.
+    """
+    parts = posixpath.splitext(text)[0].split("/")
+    folders = [place for place, part in enumerate(parts[:-1]) if part == "labels"]
+    stems = [[*parts[:at], "images", *parts[at + 1 :]] for at in folders] + [parts]
+    for suffix in (posixpath.splitext(image)[1], *IMAGE_SUFFIXES[:6]):
+        for stem in stems:
+            try:
+                head("/".join(stem) + suffix)
+            except (OSError, BeamTFRecordError):
+                continue
+            return True
+    return False
