@@ -270,8 +270,8 @@ def _box_notes(schema: Schema) -> list[str]:
             return [
                 f"{shown} look like columns of boxes: each row becomes a record of its "
                 f"own with plain values, also rows that name the same image. For a "
-                f"record an image, with its boxes, convert the table to COCO JSON or "
-                f"Pascal VOC first"
+                f"record an image, with its boxes, call the columns filename, xmin, "
+                f"ymin, xmax, ymax and class: see --format boxes_csv"
             ]
     return []
 

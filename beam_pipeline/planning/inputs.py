@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -606,8 +606,9 @@ def _beside(
 ) -> tuple[FileEntry, ...]:
     """Returns the files beside the given ones that are read with them."""
     given = {entry.path for entry in entries}
+    around: Iterable[FileEntry] = _neighbours(entries, root)
+    if source_format.below:
+        around = storage(root).list_tree()
     return tuple(
-        e
-        for e in _neighbours(entries, root)
-        if source_format.is_companion(e.path) and e.path not in given
+        e for e in around if source_format.is_companion(e.path) and e.path not in given
     )

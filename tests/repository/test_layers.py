@@ -30,7 +30,7 @@ LIBRARY = {
     "transforms.formats.columnar": "errors storage core core.rows formats",
     "transforms.formats.csv": "errors storage core core.rows core.infer formats",
     "transforms.formats.detection": (
-        "errors storage core core.image core.placing formats"
+        "errors storage core core.image core.placing formats formats.csv"
     ),
     "transforms.formats.json_lines": (
         "errors storage core core.rows formats formats.columnar"

@@ -22,7 +22,7 @@ from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.boxed_rows import BOXES
 from transforms.formats.file_runs import RunReader, RunSource
 from transforms.formats.input_files import InputFiles
-from transforms.formats.source import InlineListing
+from transforms.formats.source import InlineListing, Source
 from transforms.formats.table import InputFile, TableReader
 from transforms.formats.table_source import RowSource, TableSource
 from transforms.storage.files import storage
@@ -34,6 +34,11 @@ POLICIES = [str(policy) for policy in BoxPolicy]
 def write_image(path: Folder, size: tuple[int, int] = (64, 48)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (len(path.name), 9, 99)).save(path)
+
+
+def float32(*values: float) -> list[float]:
+    """Returns numbers as float32 holds them."""
+    return [float(value) for value in np.array(values, np.float32)]
 
 
 def write_json(path: Folder, content: Any, **options: Any) -> Folder:
@@ -68,7 +73,7 @@ def source_of(
     return source
 
 
-def readings(source: RowSource) -> Iterator[Reading]:
+def readings(source: Source) -> Iterator[Reading]:
     for number in source.inputs():
         for block in source.blocks(number):
             for reading in source.read(block):
@@ -130,7 +135,7 @@ def read_planned(root: Folder, **settings: Any) -> Read:
     return read_all(pickle.loads(pickle.dumps(source)))
 
 
-def read_all(source: RowSource) -> Read:
+def read_all(source: Source) -> Read:
     out = Read([], [], {})
     for reading in readings(source):
         batch = reading.batch

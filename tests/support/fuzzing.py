@@ -25,7 +25,6 @@ from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import Batch
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
-from transforms.formats.detection.automl import AutomlReader
 from transforms.formats.source import Source
 from transforms.storage import entries
 
@@ -211,9 +210,7 @@ def read_planned(planned: PlannedSource, path: pathlib.Path) -> Outcome:
                     items = len(found) + len(refused)
                     assert batch.block.rows in (items, items + left_out)
     assert not seen or max(seen.values()) == 1, seen.most_common(3)
-    # Lines of an AutoML manifest that name one image are one row.
-    of_lines = isinstance(getattr(source, "reader", None), AutomlReader)
-    if not skipped and not source.many_origins and not of_lines:
+    if not skipped and not source.many_origins:
         # Every row up to the last one is there.
         for origin in {origin for origin, _ in seen}:
             numbers = sorted(row for found, row in seen if found == origin)

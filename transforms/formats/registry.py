@@ -34,6 +34,7 @@ class Format:
         does not identify; empty to go by `suffixes`.
       companions: a pattern of files that are read beside the inputs, and are no items
         themselves.
+      below: whether companions of a file that is named are in folders below it, too.
       content_check: module and function of (files, head), which returns None if the
         files belong to another format in spite of their names; empty for none.
       options: the settings that its reader knows and most formats do not. A setting
@@ -56,6 +57,7 @@ class Format:
     compressed: bool = False
     names: str = ""
     companions: str = ""
+    below: bool = False
     content_check: str = ""
     options: tuple[str, ...] = ()
     in_archives: bool = False
@@ -178,6 +180,16 @@ _FILES: Mapping[str, Format] = {
         names=rf"[^/]({_IMAGE})$",
         companions=r"[^/]\.(txt|ya?ml|names)$|(^|/)_darknet\.labels$",
         content_check="detection.yolo_files.recognise",
+        options=("bad_box",),
+    ),
+    "boxes_csv": Format(
+        "CSV with a row a box",
+        "detection.boxes_csv.BoxesCsvReader",
+        suffixes=(".csv",),
+        compressed=True,
+        companions=rf"({_IMAGE})$",
+        below=True,
+        content_check="detection.boxes_csv.recognise",
         options=("bad_box",),
     ),
     # Before images: a manifest says what they are.

@@ -6,7 +6,6 @@ conventions of tfrecorder, AutoML and Hugging Face; records are read by TensorFl
 
 import functools
 import gzip
-import os
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.detection import read_planned
 from tests.support.image_sources import (
     image_bytes,
     write_images,
@@ -27,13 +27,10 @@ from tests.support.manifest_sources import split_names, write_rows
 from tests.support.outputs import account, dataset, rejects, rows
 from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SourceError
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
-from transforms.formats.detection import automl as automl
 from transforms.formats.detection.automl_manifest import recognise
 from transforms.formats.file_names import split_of_table
-from transforms.formats.table import InputFile
 
 # The stages' own code: what is tested here is not up to Beam.
 Folder = pathlib.Path
@@ -118,13 +115,9 @@ def test_a_bad_box_may_cost_the_image(tmp_path: Folder) -> None:
     assert found["rejected"] == {"bad_box": 1}
     assert found["written"] == 1
     assert found["parts"]["boxes"]["gone"] == 2
-    file = InputFile("m.csv", str(source), source.stat().st_size)
-    reader = automl.AutomlReader(bad_box="clip").plan([file]).reader
-    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
-    (clipped,) = reader.read(file, block, ["image/object/bbox"])
-    assert not clipped.part_rejections
-    boxes = clipped.columns["image/object/bbox"].to_pylist()
-    assert boxes[0][0] == [0.5, 0.5, 1, 1]
+    clipped = read_planned(source, bad_box="clip")
+    assert not clipped.rejections
+    assert clipped.by_name["a.png"]["image/object/bbox"][0] == [0.5, 0.5, 1, 1]
 
 
 def test_rows_that_name_no_image_or_two_splits(tmp_path: Folder) -> None:
@@ -208,37 +201,6 @@ def test_recognised_among_files(tmp_path: Folder) -> None:
     assert format_of(source) == "automl"
     assert format_of(tmp_path / "d/other.csv") == "csv"
     assert format_of(tmp_path / "d") == "images"
-
-
-_BOX = "0.1,0.1,,,0.9,0.9,,"
-
-
-@pytest.mark.parametrize(
-    ("planned", "later"),
-    [
-        (f"TRAIN,a.png,cat,{_BOX}", f"TRAIN,a.png,dog,{_BOX}"),
-        ("TRAIN,a.png,cat", "TRAIN,a.png,c,t"),
-        ("TRAIN,a.png,c,t", "TRAIN,a.png,c,t,u"),
-        ("TRAIN,a.png", "TRAIN,a.png,cat"),
-    ],
-    ids=["class", "second label", "third label", "first label"],
-)
-def test_a_manifest_that_changes_after_planning(
-    planned: str, later: str, tmp_path: Folder
-) -> None:
-    """Values that planning did not find are reported as a change of the file."""
-    path = tmp_path / "m.csv"
-    path.write_text(planned + "\n")
-    file = InputFile("m.csv", str(path), path.stat().st_size)
-    reader = automl.AutomlReader().plan([file]).reader
-    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
-    (before,) = reader.read(file, block, [])
-    assert before.numbers.tolist() == [0]
-    path.write_text(later + "\n")
-    os.utime(path, ns=(0, 0))
-    with pytest.raises(SourceError, match="changed since the job was planned") as told:
-        list(reader.read(file, block, []))
-    assert repr(str(path)) in str(told.value)
 
 
 # Hugging Face

@@ -27,12 +27,11 @@ from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import InputError
 from transforms.formats.file_names import is_image_name
-from transforms.formats.whole_files import is_packed, kept_in_memory, open_unpacked
+from transforms.formats.whole_files import is_packed, open_unpacked
 from transforms.storage.files import storage
 
 # A million rows, about; their Python objects take sixteen times that.
 MAX_BYTES = 64 << 20
-_KEPT_FILES = 4
 # label, and four pairs of coordinates.
 _BOX_FIELDS = 9
 
@@ -151,7 +150,6 @@ def _first_line(head: bytes) -> str:
     return lines[0] if lines else ""
 
 
-@kept_in_memory(_KEPT_FILES)
 def load_manifest(path: str, stamp: int) -> Manifest:
     """Returns a file's content.
 

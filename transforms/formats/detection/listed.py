@@ -3,7 +3,7 @@
     path, size, position, stamp    of the image, as `InputFiles` draws them
     annotation  string   path of the file with its objects, null for none; where there
                          is no image, `path` is that of this file, too
-    stated      string   the image as the annotation calls it; null for its base name
+    stated      string   the image as the annotation calls it; null for nothing
     split       string   null for none
     reason, message      why there is no row; null where there is one
 
@@ -127,6 +127,11 @@ class ListedReader(BoxedReader, RunReader):
     """
 
     tolerance: ClassVar[float] = 1.0
+    # The column of splits, and whether it is the reader's own.
+    split_name: ClassVar[str] = SPLIT_COLUMN
+    says_split: ClassVar[bool] = True
+    # Whether images are called as the annotation states them; else by base names.
+    as_stated: ClassVar[bool] = False
 
     companions: tuple[FileEntry, ...] = ()
     whole: bool = True
@@ -148,6 +153,10 @@ class ListedReader(BoxedReader, RunReader):
           row: of the listing.
           root: the source's.
         """
+
+    def gone_parts(self, row: Mapping[str, Any]) -> int:
+        """Returns how many objects a row of the listing has that is no image's."""
+        return 0
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -181,6 +190,7 @@ class ListedReader(BoxedReader, RunReader):
         label_map: Mapping[int, str],
         notes: Sequence[str] = (),
         left_out: int = 0,
+        sampled: int = _SAMPLE_ROWS,
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
 
@@ -190,13 +200,14 @@ class ListedReader(BoxedReader, RunReader):
           label_map: class id -> name.
           notes: what a person should know.
           left_out: how many files are not in the listing.
+          sampled: how many rows the sample has at most.
         """
         if not table.num_rows:
             raise InputError(f"{self.title} must list images; those of {root!r} do not")
         reader = dataclasses.replace(self, companions=())
-        if table["split"].null_count < table.num_rows and not self.split_column:
-            reader = dataclasses.replace(reader, split_column=SPLIT_COLUMN)
-        chosen = even_rows(table.num_rows, _SAMPLE_ROWS)
+        if self.says_split and table["split"].null_count < table.num_rows:
+            reader = dataclasses.replace(reader, split_column=self.split_name)
+        chosen = even_rows(table.num_rows, sampled)
         rows = table.take(pa.array(chosen)).to_pylist()
         block = Block("", 0, len(rows), rows=len(rows))
         sample = sample_of(
@@ -205,8 +216,8 @@ class ListedReader(BoxedReader, RunReader):
             complete=len(rows) == table.num_rows,
         )
         columns = dict(sample.columns)
-        if columns[SPLIT_COLUMN].null_count == sample.rows:
-            del columns[SPLIT_COLUMN]
+        if columns[self.split_name].null_count == sample.rows:
+            del columns[self.split_name]
             reader = dataclasses.replace(reader, split_column="")
         return Planned(
             reader,
@@ -228,12 +239,7 @@ class ListedReader(BoxedReader, RunReader):
         """Returns images of the listing as rows."""
         discarded = sum(row["reason"] == DISCARDED for row in rows)
         kept = [i for i, row in enumerate(rows) if row["reason"] != DISCARDED]
-        found = {
-            i: (Fault(Reason(rows[i]["reason"]), rows[i]["message"]), None)
-            if rows[i]["reason"]
-            else self.objects_of(rows[i], root)
-            for i in kept
-        }
+        found = {i: _refused(rows[i]) or self.objects_of(rows[i], root) for i in kept}
         images = {
             i: image
             for i, (image, _) in found.items()
@@ -254,6 +260,8 @@ class ListedReader(BoxedReader, RunReader):
         raw = image_rows(block, annotated, self.bad_box)
         places = raw.numbers
         of_rows = [rows[i] for i in places.tolist()]
+        away = [row for i, row in enumerate(rows) if i not in images]
+        gone = sum(map(self.gone_parts, away))
         return dataclasses.replace(
             raw,
             # What complaints call a row is its place in the run.
@@ -262,6 +270,9 @@ class ListedReader(BoxedReader, RunReader):
             refused=[*refused, *raw.refused],
             origins=pa.array([_origin(row) for row in of_rows], pa.string()),
             stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
+            positions=np.array([row["position"] for row in of_rows], np.int64),
+            parts={BOXES: raw.parts[BOXES] + gone},
+            parts_gone={BOXES: raw.parts_gone[BOXES] + gone},
             skipped={str(Skipped.DISCARDED): discarded} if discarded else {},
         )
 
@@ -278,7 +289,10 @@ class ListedReader(BoxedReader, RunReader):
         read = [rows[i] for i in images]
         paths = pa.array([row["path"] for row in read], pa.string())
         names = pa.array(
-            [row["stated"] or posixpath.basename(row["path"]) for row in read],
+            [
+                row["stated"] if self.as_stated else posixpath.basename(row["path"])
+                for row in read
+            ],
             pa.string(),
         )
 
@@ -288,7 +302,10 @@ class ListedReader(BoxedReader, RunReader):
         def reject_object(index: int, fault: Fault) -> Rejection:
             item, row = objects[index], read[parents[index]]
             origin = row["annotation"] or row["path"]
-            complaint = item.row or 0, *fault
+            reason, message = fault
+            if row["stated"]:
+                message = f"{row['stated']!r}: {message}"
+            complaint = item.row or 0, reason, message
             return rejection_of(
                 origin,
                 complaint,
@@ -312,7 +329,7 @@ class ListedReader(BoxedReader, RunReader):
                 "image/encoded": paths,
                 "image/filename": names,
                 "image/source_id": names,
-                SPLIT_COLUMN: pa.array([row["split"] for row in read], pa.string()),
+                self.split_name: pa.array([row["split"] for row in read], pa.string()),
             },
             numbers=np.array(list(images), np.int64),
             reject=rejecter(_rejection, rows, found),
@@ -341,6 +358,13 @@ class ListedReader(BoxedReader, RunReader):
             else None,
             tolerance=self.tolerance,
         )
+
+
+def _refused(row: Mapping[str, Any]) -> Found | None:
+    """Returns why a row of the listing is no row, if it is none."""
+    if not row["reason"]:
+        return None
+    return Fault(Reason(row["reason"]), row["message"]), row.get("raw")
 
 
 def _origin(row: Mapping[str, Any]) -> str:

@@ -1,13 +1,14 @@
 """YOLO labels: lines, all styles of data.yaml, Darknet, splits, what is bad."""
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.detection import (
     Read,
+    float32,
     planned,
     read_all,
     read_planned,
@@ -22,7 +23,7 @@ SPLITS = "train: images/train\nval: images/val\n"
 BOX = "0 0.5 0.5 0.5 0.5\n"
 
 
-def write(root: Folder, labels: dict[str, str | bytes], **texts: str) -> Folder:
+def write(root: Folder, labels: Mapping[str, str | bytes], **texts: str) -> Folder:
     """Writes an image for each label, and texts by their names (__ for a point)."""
     for path, label in labels.items():
         write_image(root / path, (40, 20))
@@ -110,7 +111,7 @@ def test_boxes_at_the_edge(tmp_path: Folder) -> None:
     """Boxes that cross an edge by up to 0.01 are cut; lines may be twice there."""
     label = "0 0.95 0.5 0.11 0.2\n" * 2 + "0 0 0 1 0 1 1 0 1\n0 .25 .5 .5 .5 "
     found = one(tmp_path, label)
-    side = np.float32([0.895, 0.4, 1, 0.6]).tolist()
+    side = float32(0.895, 0.4, 1, 0.6)
     assert boxes(found) == [side, side, [0, 0, 1, 1], [0, 0.25, 0.5, 0.75]]
     assert found.rejections == []
 
@@ -123,7 +124,7 @@ def test_bad_box_settings(tmp_path: Folder) -> None:
     assert reasons(found) == [("labels/train/a.txt", None, "bad_box", "")]
     assert [row["image/filename"] for row in found.rows] == ["b.jpg"]
     clipped = read_planned(root, bad_box="clip")
-    assert boxes(clipped)[1] == np.float32([0.8, 0.4, 1, 0.6]).tolist()
+    assert boxes(clipped)[1] == float32(0.8, 0.4, 1, 0.6)
     with pytest.raises(SpecError, match="images_root"):
         planned(root, images_root="images")
 
@@ -273,7 +274,7 @@ def test_key_points(tmp_path: Folder) -> None:
     found = one(tmp_path, "0 .5 .5 .5 .5 .4 .4 2 .9 .9 0\n0 .5 .5 .5 .5\n", config)
     row = found.by_name["a.jpg"]
     at = "image/object/keypoint/"
-    expected = np.float32([0.4, 0, 0, 0]).tolist()
+    expected = float32(0.4, 0, 0, 0)
     assert row[f"{at}x"] == row[f"{at}y"] == expected
     assert row[f"{at}visibility"] == [2, 0, 0, 0]
     assert row[f"{at}num"] == [1, 0]

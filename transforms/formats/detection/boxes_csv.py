@@ -1,0 +1,485 @@
+"""Tables with a row for each box as rows of images.
+
+    filename,width,height,class,xmin,ymin,xmax,ymax    TensorFlow's tutorials, Roboflow
+    ImageID,Source,LabelName,Confidence,XMin,XMax,...  Open Images, in fractions
+    path,x1,y1,x2,y2,class                             keras-retinanet, no header
+
+Columns are known by their names, in any case and order. Rows of one image are one
+record, at the place of the first, wherever they are in the table; one without a box
+and a class says that the image has none. Numbers are fractions of the image where all
+are at most 1 and some are not whole, else pixels.
+
+An image is found by its path (see `source_paths`), else by its base name, else by its
+stem: Open Images writes ids. Class ids count from 1, by all names, sorted.
+"""
+
+import csv
+import dataclasses
+import posixpath
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.model import Rejection
+from transforms.core.placing.vocabulary import sorted_names
+from transforms.core.reasons import Fault, Reason
+from transforms.errors import InputError
+from transforms.formats.csv.reader import CsvReader
+from transforms.formats.detection.boxed_rows import root_of
+from transforms.formats.detection.listed import (
+    NO_BOX,
+    BoxedObject,
+    Found,
+    ImageObjects,
+    ListedReader,
+    listing_of,
+)
+from transforms.formats.detection.source_paths import SourcePaths
+from transforms.formats.file_names import (
+    is_image_name,
+    plain_name,
+    split_in_path,
+)
+from transforms.formats.table import InputFile, Planned, RawRows
+
+_IMAGE = "filename file_name image image_path image_name img path imageid".split()
+_CLASS = "class label name class_name classname category labelname".split()
+_BOX = tuple(
+    text.split()
+    for text in (
+        "xmin ymin xmax ymax",
+        "x_min y_min x_max y_max",
+        "x1 y1 x2 y2",
+        "left top right bottom",
+    )
+)
+# Columns of flags -> the feature that each is.
+_FLAGS = {
+    "isoccluded": "occluded",
+    "istruncated": "truncated",
+    "isgroupof": "group_of",
+    "isdepiction": "depiction",
+}
+_SIZE = ("width", "height")
+_KERAS = ("path", "x1", "y1", "x2", "y2", "class")
+# Numbers of a row: of its box, and of its image.
+_NUMBERS, _SIDES = slice(1, 5), slice(5, 7)
+_BLOCK_BYTES = 32 << 20
+# Tables whose first rows are looked at.
+_LOOKED_AT = 64
+# Of paths that are not relative.
+IS_PLACE = re.compile(r"^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
+# The columns of listings beside those of `listed`.
+TABLE_COLUMNS = {
+    "row": pa.int64(),
+    "line": pa.int64(),
+    "raw": pa.binary(),
+    "rows": pa.list_(pa.int64()),
+    "lines": pa.list_(pa.int64()),
+    "cells": pa.list_(pa.list_(pa.string())),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowsReader(ListedReader):
+    """Reads listings whose images have rows of tables for objects.
+
+    Beside the columns of `listed`, a row has those of its first row, `row`, `line` and
+    `raw`; and for each object `rows`, `lines` and `cells`, the texts of its row.
+    """
+
+    origins_name_rows: ClassVar[bool] = False
+
+    def gone_parts(self, row: Mapping[str, Any]) -> int:
+        """Returns how many boxes an image has that is no row."""
+        return sum(any(map(str.strip, cells)) for cells in row["cells"] or ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BoxesCsvReader(RowsReader):
+    """Reads tables with a row for each box; cells are class, box, size and flags."""
+
+    title: ClassVar[str] = "CSV with a row a box"
+
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Reads all tables, and finds the images, classes and the unit of the boxes.
+
+        Raises:
+          InputError: tables contradict each other, or an image has two places.
+        """
+        root = root_of(files[0])
+        paths = SourcePaths(
+            e.path for e in self.companions if not e.skipped and is_image_name(e.path)
+        )
+        tables, others = [], []
+        for file in files:
+            with file.open() as stream:
+                columns = _columns_of(_first_row(stream.read(1 << 16)))
+            if columns is None:
+                others.append(file.origin)
+            else:
+                tables.append(_Table.read(file, columns))
+        notes = []
+        if others:
+            notes.append(
+                f"{len(others):,} of {len(files):,} tables not read, such as "
+                f"{others[0]!r:.80}: they have no columns of images, boxes and classes"
+            )
+        units = {table.is_relative: table for table in tables}
+        units.pop(None, None)
+        if len(units) > 1:
+            raise InputError(
+                f"The boxes of all tables must have one unit; those of "
+                f"{units[True].file.origin!r} are fractions and those of "
+                f"{units[False].file.origin!r} pixels. Convert them one by one."
+            )
+        names: set[str] = set()
+        for table in tables:
+            names.update(filter(None, pc.unique(table.classes).to_pylist()))
+        flags = {flag for table in tables for flag in table.flags}
+        reader = dataclasses.replace(
+            self,
+            fractions=True in units,
+            values=tuple(flag for flag in _FLAGS.values() if flag in flags),
+            class_ids={n: i for i, n in enumerate(sorted_names(names), start=1)},
+        )
+        places = [reader._paths(table, paths) for table in tables]
+        named = [path for each in places for path in each.values()]
+        is_here = any(path in paths or IS_PLACE.match(path) for path in named)
+        if named and not (is_here or self.images_root):
+            raise InputError(
+                f"The images of a table must be below the source; none of "
+                f"{tables[0].file.path!r} is, such as {named[0]!r:.80}. Name their "
+                f"folder with --images-root; --format csv reads the rows as they are."
+            )
+        listings = [
+            table.listing(paths_of, reader.values)
+            for table, paths_of in zip(tables, places, strict=True)
+        ]
+        return reader.planned(
+            pa.concat_tables(listings),
+            root,
+            label_map={number: name for name, number in reader.class_ids.items()},
+            notes=notes,
+            left_out=len(others),
+        )
+
+    def _paths(self, table: "_Table", paths: SourcePaths) -> dict[str, str]:
+        """Returns the path of each image that a table names; of absent ones, too."""
+        found = {}
+        folder = posixpath.dirname(table.file.origin)
+        for name in pc.unique(table.images).to_pylist():
+            if IS_PLACE.match(name) and not self.images_root:
+                found[name] = paths.file(name, folder) or name
+            elif self.images_root:
+                found[name] = posixpath.join(self.images_root, name)
+            else:
+                found[name] = _image_path(name, table.file.origin, paths)
+        return found
+
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the objects of the rows of an image."""
+        raw = "\0".join(text for cells in row["cells"] for text in cells).encode()
+        sizes = {tuple(cells[_SIDES]) for cells in row["cells"]}
+        if len(sizes) > 1:
+            shown = ", ".join(" x ".join(size) for size in sorted(sizes)[:3])
+            message = f"all rows of an image must state one size; they state {shown}"
+            return Fault(Reason.SIZE_MISMATCH, message), raw
+        objects = [
+            self._object(number, cells)
+            for number, cells in zip(row["rows"], row["cells"], strict=True)
+            if any(cells[: _NUMBERS.stop])
+        ]
+        width, height = (_number(text) for text in next(iter(sizes)))
+        return ImageObjects(objects, width, height), raw
+
+    def _object(self, number: int, cells: Sequence[str]) -> BoxedObject:
+        name, raw = cells[0], "\0".join(cells).encode()
+        place = f"row {number + 1}: box of {name[:60]!r}"
+        box = [_number(text) for text in cells[_NUMBERS]]
+        values: dict[str, int] = {}
+        fault = None
+        if None in box:
+            shown = ",".join(cells[_NUMBERS])[:120]
+            message = f"{place}: [{shown}]: four numbers are needed"
+            fault = Fault(Reason.BAD_BOX, message)
+        for flag, text in zip(self.values, cells[_SIDES.stop :], strict=True):
+            value = _number(text or "0")
+            if value not in (-1, 0, 1):
+                message = f"{place}: {flag} must be 0, 1 or -1; found {text[:60]!r}"
+                fault = fault or Fault(Reason.NOT_A_BOOL, message)
+            values[flag] = int(value) if value in (-1, 0, 1) else 0
+        numbers = NO_BOX if fault else [n for n in box if n is not None]
+        return BoxedObject(name, numbers, place, raw, number, None, fault, values)
+
+
+def _image_path(name: str, origin: str, paths: SourcePaths) -> str:
+    """Returns the path of the image that a table at a path calls by a name."""
+    if found := paths.file(name, posixpath.dirname(origin)):
+        return found
+    called = paths.called(name)
+    if len(called) > 1 and (split := split_in_path(origin)):
+        called = [path for path in called if split_in_path(path) == split] or called
+    if len(called) > 1:
+        raise InputError(
+            f"An image must have one place; {name!r:.80} of {origin!r:.80} is "
+            f"{called[0]!r:.80} or {called[1]!r:.80}. Write paths into the table, or "
+            f"put it into the folder of its images."
+        )
+    return called[0] if called else posixpath.join(posixpath.dirname(origin), name)
+
+
+def _number(text: str) -> float | None:
+    """Returns a number; None where the text is none."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of a table: role -> name; whether the first row names them."""
+
+    names: Mapping[str, str]
+    in_header: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """The n rows of a table that name an image.
+
+    Attributes:
+      file: it.
+      texts: role -> column of texts.
+      numbers: of the rows, from 0.
+      refused: rejections of other rows.
+    """
+
+    file: InputFile
+    texts: Mapping[str, pa.StringArray]
+    numbers: npt.NDArray[np.int64]
+    refused: Sequence[Rejection]
+
+    @classmethod
+    def read(cls, file: InputFile, columns: _Columns) -> "_Table":
+        """Reads a table; raises InputError where it is none."""
+        form = CsvReader(header=True, trim=True)
+        if not columns.in_header:
+            form = CsvReader(header=False, columns=_KERAS, trim=True)
+        reader: Any = form.plan([file]).reader
+        wanted = [*columns.names.values()]
+        pieces: list[RawRows] = []
+        refused: list[Rejection] = []
+        for block in reader.blocks(file, block_bytes=_BLOCK_BYTES, limit_rows=None):
+            for raw in reader.read(file, block, wanted):
+                pieces.append(raw)
+                refused += raw.reject(raw.refused) if raw.refused else ()
+        texts = {
+            role: pc.fill_null(
+                pa.chunked_array(
+                    [raw.columns[name] for raw in pieces], pa.string()
+                ).combine_chunks(),
+                "",
+            )
+            for role, name in columns.names.items()
+        }
+        numbers = [raw.numbers for raw in pieces] or [np.zeros(0, np.int64)]
+        return cls(file, texts, np.concatenate(numbers), refused)
+
+    @property
+    def images(self) -> pa.StringArray:
+        """The names of the images, empty where a row has none."""
+        return self.texts["image"]
+
+    @property
+    def classes(self) -> pa.StringArray:
+        """The names of the classes."""
+        return self.texts["class"]
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags that the table has."""
+        return [flag for flag in _FLAGS.values() if flag in self.texts]
+
+    @property
+    def is_relative(self) -> bool | None:
+        """Whether boxes are fractions of images; None without a number."""
+        cells = pa.concat_arrays([self.texts[f"box{i}"] for i in range(4)])
+        plain = pc.match_substring_regex(cells, r"^[+-]?([0-9]+\.?|[0-9]*\.)[0-9]*$")
+        is_number = pc.and_(plain, pc.match_substring_regex(cells, "[0-9]"))
+        numbers = pc.cast(cells.filter(is_number), pa.float64()).to_numpy()
+        if not len(numbers):
+            return None
+        return bool(numbers.max() <= 1 and (numbers % 1 > 0).any())
+
+    def listing(self, paths: Mapping[str, str], flags: Sequence[str]) -> pa.Table:
+        """Returns the images of the table, each at the place of its first row.
+
+        Args:
+          paths: of the images, by their names.
+          flags: the features of flags; those that the table lacks are empty.
+        """
+        named = np.asarray(pc.not_equal(self.images, ""))
+        codes = self.images.filter(pa.array(named)).dictionary_encode()
+        kept = np.flatnonzero(named)
+        order = kept[np.argsort(codes.indices.to_numpy(), kind="stable")]
+        counts = np.bincount(codes.indices.to_numpy(), minlength=len(codes.dictionary))
+        ends = np.cumsum(counts)
+        first = order[ends - counts]
+        empty = pa.array([""] * len(order), pa.string())
+        roles = ["class", *(f"box{i}" for i in range(4)), *_SIZE, *flags]
+        taken = [
+            self.texts[role].take(pa.array(order)) if role in self.texts else empty
+            for role in roles
+        ]
+        width, count = len(roles), len(order)
+        flat = pa.concat_arrays(taken).take(
+            pa.array(np.arange(width * count).reshape(width, count).T.ravel())
+        )
+        cells = pa.ListArray.from_arrays(
+            pa.array(np.arange(count + 1) * width, pa.int32()), flat
+        )
+        starts = pa.array(np.concatenate(([0], ends)), pa.int32())
+        images = codes.dictionary
+        before = self.file.size * self.numbers[first] // max(len(self.numbers), 1)
+        said, faults = self._splits(order, ends - counts)
+        if said.null_count == len(said):
+            folders = [posixpath.dirname(paths[name]) for name in images.to_pylist()]
+            split = split_in_path(self.file.origin)
+            splits = [split or split_in_path(folder) or None for folder in folders]
+            said = pa.array(splits, pa.string())
+        columns = {
+            "path": pa.array([paths[name] for name in images.to_pylist()], pa.string()),
+            "position": pa.array(self.file.position + before),
+            "stated": images,
+            "split": said,
+            "reason": faults,
+            "message": pc.if_else(
+                faults.is_valid(), "all rows of an image must say one split", None
+            ),
+            "row": pa.array(self.numbers[first]),
+            "rows": pa.ListArray.from_arrays(starts, pa.array(self.numbers[order])),
+            "cells": pa.ListArray.from_arrays(starts, cells),
+        }
+        names = listing_of([], TABLE_COLUMNS).schema
+        alike = {"annotation": self.file.origin, "size": 0, "stamp": 0}
+        whole = [
+            columns[field.name].cast(field.type)
+            if field.name in columns
+            else pa.repeat(pa.scalar(alike.get(field.name), field.type), len(images))
+            for field in names
+        ]
+        return pa.concat_tables(
+            [
+                pa.Table.from_arrays(whole, schema=names),
+                listing_of([*self._nameless(named), *self._unread()], TABLE_COLUMNS),
+            ]
+        )
+
+    def _splits(
+        self, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
+    ) -> tuple[pa.Array, pa.Array]:
+        """Returns the split that rows say of each image, and why they say none.
+
+        Args:
+          order: the rows, image by image.
+          starts: where in `order` those of each image begin.
+        """
+        none = pa.nulls(len(starts), pa.string())
+        if "split" not in self.texts or not len(starts):
+            return none, none
+        words = self.texts["split"].take(pa.array(order)).dictionary_encode()
+        given = words.dictionary.to_pylist()
+        meant = [split_in_path(word) or word or None for word in given]
+        codes = words.indices.to_numpy()
+        differ = np.maximum.reduceat(codes, starts) != np.minimum.reduceat(
+            codes, starts
+        )
+        said = pa.array(meant, pa.string()).take(pa.array(codes[starts]))
+        bad = pa.scalar(str(Reason.BAD_SPLIT))
+        return said, pc.if_else(pa.array(differ), bad, pa.scalar(None, pa.string()))
+
+    def _nameless(self, named: npt.NDArray[np.bool_]) -> Iterator[dict[str, Any]]:
+        """Yields a row of the listing for each row without an image."""
+        for place in np.flatnonzero(~named).tolist():
+            cells = [column[place].as_py() for column in self.texts.values()]
+            yield {
+                **self._of_row(int(self.numbers[place])),
+                "raw": "\0".join(cells).encode(),
+                "reason": str(Reason.MISSING_VALUE),
+                "message": "the path of the image is empty",
+                "cells": [cells] if any(cells) else [],
+            }
+
+    def _unread(self) -> Iterator[dict[str, Any]]:
+        """Yields a row of the listing for each row that cannot be read."""
+        for rejection in self.refused:
+            yield {
+                **self._of_row((rejection.row or 1) - 1),
+                "line": rejection.line,
+                "raw": rejection.raw,
+                "reason": str(rejection.reason),
+                "message": rejection.message,
+            }
+
+    def _of_row(self, number: int) -> dict[str, Any]:
+        origin = self.file.origin
+        place = {"path": origin, "annotation": origin}
+        return {**place, "position": self.file.position, "row": number}
+
+
+def _first_row(head: bytes) -> list[str]:
+    """Returns the fields of a file's first row, by its first bytes."""
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
+        except zlib.error:
+            return []
+    text = head.decode("utf-8-sig", errors="replace").lstrip("\r\n")
+    lines = text.splitlines()[:1]
+    try:
+        return [cell.strip() for cell in next(csv.reader(lines, strict=True), [])]
+    except csv.Error:
+        return []
+
+
+def _columns_of(fields: Sequence[str]) -> _Columns | None:
+    """Returns what the columns of a table are by its first row; None for others."""
+    if len(fields) == len(_KERAS) and is_image_name(fields[0]):
+        numbers = [_number(text) for text in fields[1:5]]
+        if None not in numbers or not any(fields[1:]):
+            roles = ("image", *(f"box{i}" for i in range(4)), "class")
+            return _Columns(dict(zip(roles, _KERAS, strict=True)), in_header=False)
+        return None
+    given = {field.lower(): field for field in reversed(fields)}
+
+    def first(names: Iterable[str]) -> str:
+        return next((given[name] for name in names if name in given), "")
+
+    sides = next((names for names in _BOX if given.keys() >= {*names}), [])
+    box = [given[name] for name in sides]
+    image, kind = first(_IMAGE), first(_CLASS)
+    if not (image and kind and box):
+        return None
+    names = {"image": image, "class": kind}
+    names |= {f"box{i}": name for i, name in enumerate(box)}
+    beside = {**{name: name for name in (*_SIZE, "split")}, **_FLAGS}
+    names |= {role: given[name] for name, role in beside.items() if name in given}
+    return _Columns(names, in_header=True)
+
+
+def recognise(
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns the CSV files with a row a box, None if there is none; raises OSError."""
+    tables = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
+    looked_at = tables[:_LOOKED_AT]
+    found = [p for p in looked_at if _columns_of(_first_row(head(p))) is not None]
+    return tuple(found) or None
