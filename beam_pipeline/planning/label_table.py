@@ -13,8 +13,8 @@ import pyarrow as pa
 from beam_pipeline.planning.features import declare
 from beam_pipeline.planning.inputs import Inputs, head_in, named_entry
 from beam_pipeline.settings.spec import Spec
-from transforms.core.infer.columns import infer_columns
 from transforms.core.infer.evidence import Evidence
+from transforms.core.infer.texts import infer_columns
 from transforms.core.model import ReadFacts
 from transforms.core.outcome import rounding_remarks
 from transforms.core.rows.conform import conform

@@ -55,8 +55,8 @@ from beam_pipeline.planning.splits import (
 from beam_pipeline.planning.vocabularies import class_names
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
-from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.evidence import Evidence
+from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes, holds_images
 from transforms.core.rows.text_cells import with_nulls, with_points

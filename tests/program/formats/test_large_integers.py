@@ -22,7 +22,7 @@ from PIL import Image
 import beam_pipeline
 from tests.support.outputs import dataset, manifest, records, rejects
 from tests.support.runs import command, convert, refused
-from transforms.core.infer.columns import infer_batches, infer_columns
+from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.schema import InexactIntegers, Kind
 from transforms.errors import RejectLimitError
 from transforms.formats.csv import reader as csv_reader

@@ -16,20 +16,17 @@ import pyarrow as pa
 from transforms.core.arrays import offsets_of, raw_values
 from transforms.core.example.example_layout import (
     TAGS,
+    PaddedBytes,
     Spans,
     common_layout,
-    longest_key,
-    walk,
-)
-from transforms.core.example.example_values import (
-    Longs,
-    Mask,
-    PaddedBytes,
     gathered,
+    longest_key,
     read_values,
     split_bytes,
+    walk,
 )
 from transforms.core.example.messages import message
+from transforms.core.example.varint import Longs, Mask
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
 

@@ -23,12 +23,14 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from transforms.core.example.messages import (
+    RANKING,
+    SEQUENCE,
     classes_of,
     example_file,
     message,
+    other_kind,
     values_of,
 )
-from transforms.core.example.record_kind import RANKING, SEQUENCE, other_kind
 from transforms.core.schema import LISTS, STEPS
 from transforms.errors import ExampleError
 

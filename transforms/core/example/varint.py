@@ -21,8 +21,11 @@ import numpy.typing as npt
 MAX_VARINT_BYTES = 10
 
 Words = npt.NDArray[np.uint64]
+Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 _SIGN = 0x8080808080808080
+_SIGNS = np.uint64(_SIGN)
 # Continuation bits of the first eight bytes, indexed by the length of the varint.
 _CONTINUATION: Words = np.array(
     [_SIGN & ((1 << 8 * max(size - 1, 0)) - 1) for size in range(9)] + [_SIGN] * 2,
@@ -36,6 +39,28 @@ _SPREAD = tuple(
         (1 << 28, 0x000000000FFFFFFF, 0x00FFFFFFF0000000, 4),
         (1 << 14, 0x00003FFF00003FFF, 0x0FFFC0000FFFC000, 2),
         (1 << 7, 0x007F007F007F007F, 0x3F803F803F803F80, 1),
+    )
+)
+
+# By the size of a varint: its bytes among the first eight, and the top bits of those
+# that are not its last.
+_WITHIN = np.array(
+    [(1 << 8 * min(size, 8)) - 1 for size in range(MAX_VARINT_BYTES + 1)], np.uint64
+)
+_CONTINUED = np.array(
+    [
+        _SIGN & ((1 << 8 * min(max(size - 1, 0), 8)) - 1)
+        for size in range(MAX_VARINT_BYTES + 1)
+    ],
+    np.uint64,
+)
+# Groups of 7, 14 and 28 bits: (those that stay, those that move, by how many bits).
+_JOIN = tuple(
+    (np.uint64(stay), np.uint64(move), np.uint64(shift))
+    for stay, move, shift in (
+        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
+        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
 
@@ -120,3 +145,34 @@ class Varints:
         if self.high is not None:
             out[:, 1] |= self.high << np.uint64(32)
         return out
+
+
+def read_varints(
+    octets: npt.NDArray[np.uint8], words: Words, starts: Longs, sizes: Longs
+) -> tuple[Longs, Mask]:
+    """Reads n varints of 1 to 10 bytes; tells which have exactly the sizes given.
+
+    Args:
+      octets: uint8 at every byte.
+      words: uint64 (little-endian) at every byte.
+      starts, sizes: of the varints.
+    """
+    words = words[starts]
+    words &= _WITHIN[sizes]
+    right = words & _SIGNS == _CONTINUED[sizes]
+    words &= ~_SIGNS
+    for stay, move, shift in _JOIN:
+        moved = words & move
+        if moved.any():
+            words &= stay
+            words |= moved >> shift
+    long = np.flatnonzero(sizes > 8)
+    if len(long):
+        last = sizes[long] == MAX_VARINT_BYTES
+        low = octets[starts[long] + 8].astype(np.uint64)
+        high = octets[starts[long] + 9].astype(np.uint64)
+        # More bits than an int64 has are for protobuf to judge.
+        right[long] &= np.where(last, (low >= 0x80) & (high <= 1), low < 0x80)
+        low = (low & np.uint64(0x7F)) << np.uint64(56)
+        words[long] |= low | np.where(last, high << np.uint64(63), np.uint64(0))
+    return words.view(np.int64), right

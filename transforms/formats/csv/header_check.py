@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import offsets_of
-from transforms.core.infer.columns import infer_columns
+from transforms.core.infer.texts import infer_columns
 from transforms.core.rows.text_cells import (
     DECIMAL,
     MISSING_WORDS,

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.example.record_kind import check_kind
+from transforms.core.example.messages import check_kind
 from transforms.core.manifest import Manifest
 from transforms.core.model import Reason
 from transforms.core.schema import SEQUENCE_ENCODING, Feature, Kind

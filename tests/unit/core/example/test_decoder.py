@@ -23,9 +23,8 @@ from tests.support.examples import (
 from transforms.core.example import example_columns
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.example_columns import ExampleColumns, read_columns
-from transforms.core.example.example_values import gathered
-from transforms.core.example.messages import Example, parse_example
-from transforms.core.example.record_kind import other_message
+from transforms.core.example.example_layout import gathered
+from transforms.core.example.messages import Example, other_message, parse_example
 from transforms.core.example.varint import varint
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame

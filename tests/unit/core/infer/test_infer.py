@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from transforms.core.infer import texts as texts_of_columns
-from transforms.core.infer.columns import infer_columns
+from transforms.core.infer.texts import infer_columns
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from transforms.core.infer.columns import infer_columns
 from transforms.core.infer.evidence import example_text
+from transforms.core.infer.texts import infer_columns
 from transforms.core.infer.typed import _examples, looks_like_image_paths
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError, SpecError

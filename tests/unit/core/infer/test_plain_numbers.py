@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from transforms.core.infer import texts as exact
 from transforms.core.infer.evidence import Inference, inference
-from transforms.core.infer.plain_numbers import (
+from transforms.core.infer.texts import (
     PlainNumbers,
     plain_numbers,
 )

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from transforms.core.rows.column import reason_of
-from transforms.core.rows.conform import conform
-from transforms.core.rows.contract import contract_faults
+from transforms.core.rows.conform import conform, contract_faults
 from transforms.core.schema import Feature, Kind, Missing, Schema
 
 INTS = pa.array([1, 5, None, 9])

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.csv_samples import sample
-from transforms.core.infer.columns import infer_columns
+from transforms.core.infer.texts import infer_columns
 from transforms.core.model import Batch, Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (

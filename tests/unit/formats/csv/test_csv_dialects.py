@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from transforms.core.infer.columns import infer_batches, infer_columns
+from transforms.core.infer.texts import infer_batches, infer_columns
 from transforms.core.reasons import Reason
 from transforms.core.schema import Kind
 from transforms.errors import ConservationError, SourceError

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.csv_samples import sample
-from transforms.core.infer.columns import infer_columns
+from transforms.core.infer.texts import infer_columns
 from transforms.errors import SourceError
 from transforms.formats.csv import sample as csv_sample
 
