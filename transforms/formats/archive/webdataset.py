@@ -5,14 +5,16 @@
 
 The key is the path up to the first dot of the base name, the rest is the column, in
 lower case. By the column's last part: images stay as they are, `cls` and its like are
-integers, `txt` and its like texts, the fields of `json` columns of their own
-(`json/caption`), anything else bytes; nothing is ever unpickled. Where shards hold
-images of several suffixes and no sample two of them, they are one column, `image`.
+integers, `txt` and its like texts, the fields of `json` columns of their own, as those
+of JSON lines are (`json/caption`), anything else bytes; nothing is ever unpickled.
+Where shards hold images of several suffixes and no sample two of them, they are one
+column, `image`.
 
 Source: the manual of webdataset 1.0, "WebDataset Format".
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,15 +32,14 @@ from transforms.formats.archive.members import list_archive, read_member
 from transforms.formats.archive.model import Content, Member, MemberFault
 from transforms.formats.archive.webdataset_samples import (
     INTEGERS,
-    JSON,
     KEY_COLUMN,
     MERGED,
     TEXTS,
     Sample,
     SampleList,
     contents_of,
+    is_json,
     is_whole_number,
-    json_types,
     key_and_column,
     sample_row,
     samples_of,
@@ -46,6 +47,18 @@ from transforms.formats.archive.webdataset_samples import (
     type_of_column,
 )
 from transforms.formats.file_names import is_image_name
+from transforms.formats.json_lines.parse import (
+    check_names,
+    columns_in,
+    typed_members,
+)
+from transforms.formats.json_lines.types import (
+    NO_COLUMNS,
+    JsonType,
+    of_value,
+    unknown_member,
+)
+from transforms.formats.json_lines.types import merged as merged_types
 from transforms.formats.table import (
     Complaint,
     InputFile,
@@ -77,14 +90,14 @@ class WebDataset(RowArchive[_Read]):
 
     Attributes:
       merged: suffixes of images that share the column `image`.
-      json_columns: fields of json members, and their Arrow types.
+      json: the types of the fields of json members, by suffix.
     """
 
     title: ClassVar[str] = "WebDataset"
     is_numbered: ClassVar[bool] = True
 
     merged: tuple[str, ...] = ()
-    json_columns: tuple[tuple[str, pa.DataType], ...] = ()
+    json: JsonType = NO_COLUMNS
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Lists all shards; samples the first rows of some, spread evenly.
@@ -121,19 +134,31 @@ class WebDataset(RowArchive[_Read]):
         images = [s for s in suffixes if "." not in s and is_image_name(f"x.{s}")]
         alone = all(sum(s in has for s in images) < 2 for has in together)
         merged = tuple(images) if len(images) > 1 and alone else ()
-        rows = list(_rows_of(taken, merged))
+        reader = dataclasses.replace(self, merged=merged)
+        read = [row for row in map(reader._row_or_none, taken) if row is not None]
+        kinds = {
+            suffix: merged_types(of_value(row.get(suffix)) for row in read)
+            for suffix in suffixes
+            if is_json(suffix)
+        }
+        kinds = {suffix: kind for suffix, kind in kinds.items() if kind.members}
+        reader = dataclasses.replace(
+            reader, json=JsonType("object", tuple(kinds.items()))
+        )
+        check_names(reader.json)
         names = [KEY_COLUMN]
-        types: list[tuple[str, pa.DataType]] = []
         for suffix in suffixes:
-            if suffix.rpartition(".")[2] in JSON:
-                types += json_types(suffix, rows)
-                names += [name for name, _ in types if name not in names]
+            if suffix in kinds:
+                names += sorted(name for name, _ in kinds[suffix].leaves(suffix))
             elif suffix in merged:
                 names += [] if MERGED in names else [MERGED]
-            else:
+            elif not is_json(suffix):
                 names.append(suffix)
-        reader = dataclasses.replace(self, merged=merged, json_columns=tuple(types))
-        columns, _ = reader._arrays(rows, names)
+        rows = []
+        for row in read:
+            with contextlib.suppress(FaultError):
+                rows.append(reader._typed(row))
+        columns = reader._columns(rows, names)
         table = TableSample(
             columns, len(rows), total_rows=total, complete=len(rows) == total
         )
@@ -175,34 +200,15 @@ class WebDataset(RowArchive[_Read]):
         values: list[dict[str, Any]] = []
         numbers: list[int] = []
         refused: list[Complaint] = []
-        json_names = {name for name, _ in self.json_columns}
         for sample, contents in rows:
             try:
                 if sample.fault is not None:
                     raise FaultError(*sample.fault)
-                row = sample_row(sample, contents, self.merged)
-                unknown = sorted(k for k in row if "/" in k and k not in json_names)
-                if unknown:
-                    raise FaultError(
-                        Reason.MALFORMED,
-                        f"the fields of json must be those of the samples that were "
-                        f"looked at first; {unknown[0]!r} is none of them",
-                    )
+                values.append(self._typed(sample_row(sample, contents, self.merged)))
+                numbers.append(sample.number)
             except FaultError as error:
                 text = f"sample {sample.key!r}: {error.fault.message}"
                 refused.append((sample.number, error.fault.reason, bounded(text)))
-                continue
-            values.append(row)
-            numbers.append(sample.number)
-        arrays, wrong = self._arrays(values, columns)
-        for place, message in wrong.items():
-            text = f"sample {values[place][KEY_COLUMN]!r}: {message}"
-            refused.append((numbers[place], Reason.WRONG_TYPE, bounded(text)))
-        if wrong:
-            keep = np.ones(len(values), bool)
-            keep[list(wrong)] = False
-            arrays = {k: v.filter(pa.array(keep)) for k, v in arrays.items()}
-            numbers = [n for n, kept in zip(numbers, keep, strict=True) if kept]
 
         def rejection(complaint: Complaint) -> Rejection:
             raw = None
@@ -213,36 +219,43 @@ class WebDataset(RowArchive[_Read]):
 
         return RawRows(
             block,
-            arrays,
+            self._columns(values, columns),
             np.array(numbers, np.int64),
             refused,
             rejecter(rejection),
             skipped=skipped,
         )
 
-    def _arrays(
-        self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]
-    ) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Returns the columns, and by place why a row does not fit its json types."""
-        types = dict(self.json_columns)
-        wrong: dict[int, str] = {}
-        arrays = {}
-        for name in columns:
-            values = [row.get(name) for row in rows]
-            kind = types.get(name) or type_of_column(name)
-            try:
-                arrays[name] = pa.array(values, kind)
-            except (pa.ArrowException, OverflowError):
-                for place, value in enumerate(values):
-                    try:
-                        pa.array([value], kind)
-                    except (pa.ArrowException, OverflowError):
-                        shown = repr(value)[:60]
-                        found = f"{name} holds {shown}, which is no {kind}"
-                        wrong.setdefault(place, found)
-                        values[place] = None
-                arrays[name] = pa.array(values, kind)
-        return arrays, wrong
+    def _row_or_none(self, read: _Read) -> dict[str, Any] | None:
+        """Returns the row of a sample, if it can be one."""
+        sample, contents = read
+        with contextlib.suppress(FaultError):
+            if sample.fault is None:
+                return sample_row(sample, contents, self.merged)
+        return None
+
+    def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Returns a row whose json is as its types have it; raises FaultError."""
+        stated = {name: value for name, value in row.items() if is_json(name)}
+        if unknown := unknown_member(stated, self.json):
+            raise FaultError(
+                Reason.MALFORMED,
+                f"the fields of json must be those of the samples that were looked at "
+                f"first; {unknown!r} is none of them",
+            )
+        return row | typed_members(stated, self.json)
+
+    def _columns(
+        self, rows: Sequence[dict[str, Any]], names: Iterable[str]
+    ) -> dict[str, pa.Array]:
+        """Returns the columns of typed rows."""
+        fields = columns_in(rows, self.json)
+        return {
+            name: fields[name]
+            if name in fields
+            else pa.array([row.get(name) for row in rows], type_of_column(name))
+            for name in names
+        }
 
     def _first_of(
         self, file: SourceFile, samples: Sequence[Sample], shards: int
@@ -259,23 +272,12 @@ class WebDataset(RowArchive[_Read]):
         return list(self.rows_of(file, block, collections.Counter()))
 
 
-def _rows_of(taken: Sequence[_Read], merged: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of the samples that can be read."""
-    for sample, contents in taken:
-        if sample.fault is None:
-            try:
-                row = sample_row(sample, contents, merged)
-            except FaultError:
-                continue
-            yield row
-
-
 def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
     """Returns the features whose suffix says more than their values do."""
     out = [Feature("key", Kind.TEXT, column=KEY_COLUMN)]
     for name, column in columns.items():
         ending = name.rpartition(".")[2]
-        if name == KEY_COLUMN or name.partition("/")[0].rpartition(".")[2] in JSON:
+        if name == KEY_COLUMN or is_json(name.partition("/")[0]):
             continue
         if name == MERGED or is_image_name(f"x.{ending}"):
             out.append(Feature(name, Kind.IMAGE, inline=True))

@@ -4,9 +4,8 @@ import array
 import collections
 import dataclasses
 import itertools
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -14,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Reason, Skipped
-from transforms.core.nesting import parse_json
 from transforms.core.reasons import Fault, FaultError
 from transforms.formats.archive.member_list import MemberList, places_of_equals
 from transforms.formats.archive.model import (
@@ -23,6 +21,7 @@ from transforms.formats.archive.model import (
     Member,
     MemberFault,
 )
+from transforms.formats.json_lines.parse import parse_value
 
 KEY_COLUMN = "__key__"
 # The column of images of several suffixes.
@@ -232,7 +231,7 @@ def sample_row(
             )
         ending = name.rpartition(".")[2]
         if ending in JSON:
-            row |= _flat_json(name, content.data)
+            row[name] = _json_of(name, content.data)
         elif ending in INTEGERS or ending in TEXTS:
             row[name] = _text(name, content.data, strip=ending in INTEGERS)
         else:
@@ -255,74 +254,19 @@ def is_whole_number(text: str) -> bool:
     return re.fullmatch(r"[+-]?\d+", text) is not None
 
 
-def _flat_json(name: str, data: bytes) -> dict[str, Any]:
-    """Returns the fields of a json member: objects by path, all else by value."""
+def is_json(column: str) -> bool:
+    """Whether the members of a column are JSON."""
+    return column.rpartition(".")[2] in JSON
 
-    def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
 
-    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            raise ValueError("a key stands twice in an object")
-        return made
-
+def _json_of(name: str, data: bytes) -> dict[str, Any]:
+    """Returns the object of a json member; what is no object is its `value`."""
     try:
-        value = parse_json(data, object_pairs_hook=distinct, parse_constant=refuse)
-    except ValueError as error:
-        raise FaultError(
-            Reason.MALFORMED, f"{name} must be one JSON value; {error}"
-        ) from error
-    if b"\\u" in data or not data.isascii():
-        _check_texts(name, value)
-    out: dict[str, Any] = {}
-    pending = [(f"{name}/", value)]
-    if not isinstance(value, dict):
-        pending = [(f"{name}/value", value)]
-    while pending:
-        path, item = pending.pop()
-        if isinstance(item, dict):
-            start = path if path.endswith("/") else f"{path}/"
-            pending += [(start + key, inner) for key, inner in item.items()]
-        elif path in out:
-            raise FaultError(Reason.MALFORMED, f"{name} has two fields {path!r}")
-        else:
-            out[path] = item
-    return out
-
-
-def _check_texts(name: str, value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise FaultError(
-            Reason.INVALID_ENCODING,
-            f"{name} holds half a surrogate pair, which is no text",
-        ) from error
-
-
-def json_types(
-    suffix: str, rows: Sequence[Mapping[str, Any]]
-) -> list[tuple[str, pa.DataType]]:
-    """Returns the fields of a json column in the sample, and their types.
-
-    A field of mixed types (texts and numbers, objects in lists) is text, and its values
-    that are not texts are refused.
-    """
-    fields: dict[str, None] = {}
-    for row in rows:
-        fields |= dict.fromkeys(k for k in row if k.startswith(f"{suffix}/"))
-    out = []
-    for field in sorted(fields):
-        values = [row.get(field) for row in rows]
-        try:
-            kind = pa.array(values).type
-        except (pa.ArrowException, OverflowError):
-            kind = pa.string()
-        if pa.types.is_null(kind) or pa.types.is_struct(kind):
-            kind = pa.string()
-        out.append((field, kind))
-    return out
+        value = parse_value(data)
+    except FaultError as error:
+        reason, message = error.fault
+        raise FaultError(reason, f"{name} must be one JSON value; {message}") from error
+    return value if isinstance(value, dict) else {"value": value}
 
 
 def type_of_column(name: str) -> pa.DataType:

@@ -40,7 +40,7 @@ from transforms.core.nesting import (
     openings,
 )
 from transforms.core.reasons import FaultError
-from transforms.errors import shortened
+from transforms.errors import InputError, shortened
 from transforms.formats.columnar.arrow_batches import (
     flat_columns,
 )
@@ -132,13 +132,17 @@ def columns_of(
     if found is not None:
         return found, np.arange(len(lines)), ()
     rows, places, refused = typed_rows(_each(data, lines), kind)
+    return columns_in(rows, kind), np.array(places, np.int64), refused
+
+
+def columns_in(rows: Sequence[dict[str, Any]], kind: JsonType) -> dict[str, pa.Array]:
+    """Returns the flat columns of rows from `typed_members`."""
     arrays = [
         pa.array([row[name] for row in rows], inner.arrow)
         for name, inner in kind.members
     ]
     names = [name for name, _ in kind.members]
-    flat = flat_columns(pa.Table.from_arrays(arrays, names))
-    return flat, np.array(places, np.int64), refused
+    return flat_columns(pa.Table.from_arrays(arrays, names))
 
 
 def _fast(data: bytes, lines: Lines, kind: JsonType) -> dict[str, pa.Array] | None:
@@ -188,6 +192,18 @@ def leaves_of(kind: JsonType) -> list[tuple[str, JsonType]]:
     return [leaf for name, inner in kind.members for leaf in inner.leaves(name)]
 
 
+def check_names(kind: JsonType) -> None:
+    """Raises InputError where a flat column has no name, or that of another one."""
+    names = [name for name, _ in leaves_of(kind)]
+    for name in names:
+        if not name or names.count(name) > 1:
+            found = f"{name!r} occurs twice" if name else "one has none"
+            raise InputError(
+                f"every column must have a name of its own; {found}, once objects are "
+                f"flattened to outer/inner. Rename it where the file is written."
+            )
+
+
 class _Integer(Token):
     __slots__ = ()
     is_integer = True
@@ -222,29 +238,33 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def parse_line(line: bytes) -> dict[str, Any]:
-    """Returns the object of a line; its numbers are tokens.
+def parse_value(data: bytes) -> Any:
+    """Returns a value of JSON; its numbers are tokens.
 
     Raises:
-      FaultError: the line holds no object.
+      FaultError: the text holds no value, or more.
     """
     try:
-        text = line.decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise FaultError(
             Reason.INVALID_ENCODING,
-            f"byte {error.start + 1} of the line, {line[error.start]:#04x}, is not "
-            f"valid UTF-8",
+            f"byte {error.start + 1}, {data[error.start]:#04x}, is not valid UTF-8",
         ) from error
     try:
-        check_json_nesting(line, ROW_NESTING)
-        value = _DECODER.decode(text)
+        check_json_nesting(data, ROW_NESTING)
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise FaultError(
             Reason.MALFORMED, f"no JSON at character {error.pos + 1}: {error.msg}"
         ) from error
     except ValueError as error:
         raise FaultError(Reason.MALFORMED, str(error)) from error
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Returns the object of a line; raises FaultError where it holds none."""
+    value = parse_value(line)
     if not isinstance(value, dict):
         raise FaultError(
             Reason.MALFORMED, f"an object is needed; found {_shown(value)}"
@@ -275,14 +295,21 @@ def typed_rows(
     refused: list[tuple[int, Reason, str]] = []
     for index, line in enumerate(lines):
         try:
-            rows.append(_members(parse_line(line), kind, ""))
+            rows.append(typed_members(parse_line(line), kind))
             places.append(index)
         except FaultError as error:
             refused.append((index, *error.fault))
     return rows, places, refused
 
 
-def _members(found: dict[str, Any], kind: JsonType, path: str) -> dict[str, Any]:
+def typed_members(
+    found: dict[str, Any], kind: JsonType, path: str = ""
+) -> dict[str, Any]:
+    """Returns the members of an object as `kind.arrow` takes them.
+
+    Raises:
+      FaultError: one is of another type, or occurs twice.
+    """
     out = {}
     doubled = found.names if isinstance(found, _Doubled) else ()
     for name, inner in kind.members:
@@ -300,7 +327,7 @@ def _typed(value: Any, kind: JsonType, path: str) -> Any:
     if name == "object":
         if not isinstance(value, dict):
             _no(value, kind, path)
-        return _members(value, kind, path)
+        return typed_members(value, kind, path)
     if kind.item is not None:
         if not isinstance(value, list):
             _no(value, kind, path)

@@ -27,7 +27,12 @@ from transforms.formats.columnar.arrow_batches import (
     joined_sample,
 )
 from transforms.formats.json_lines.cut import Cut, Lines, cut, lines_of
-from transforms.formats.json_lines.parse import columns_of, learned, leaves_of
+from transforms.formats.json_lines.parse import (
+    check_names,
+    columns_of,
+    learned,
+    leaves_of,
+)
 from transforms.formats.json_lines.types import (
     NO_COLUMNS,
     JsonType,
@@ -380,14 +385,7 @@ def _agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
         if together != whole:
             seen.append((origin, kind))
         whole = together
-    names = [name for name, _ in leaves_of(whole)]
-    for name in names:
-        if not name or names.count(name) > 1:
-            found = f"{name!r} occurs twice" if name else "one has none"
-            raise InputError(
-                f"every column must have a name of its own; {found}, once objects are "
-                f"flattened to outer/inner. Rename it where the file is written."
-            )
+    check_names(whole)
     return whole if whole.name == "object" else NO_COLUMNS
 
 
