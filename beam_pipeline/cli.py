@@ -73,11 +73,19 @@ class _PipeClosed(BaseException):
 
 # The commands as the help lists them: in the order in which people need them.
 _COMMANDS = {
-    "Convert": ("convert", "plan", "schema"),
+    "Convert": ("convert", "plan", "spec"),
     "Look at a dataset": ("inspect", "head", "report", "verify", "rejects", "diff"),
-    "Make others of it": ("subset", "merge", "export", "index"),
+    "Use a dataset": ("code", "subset", "merge", "export", "index"),
     "Put in order": ("repair", "clean"),
 }
+_AS = click.option(
+    "--as",
+    "reader",
+    type=click.Choice(READERS),
+    default="tensorflow",
+    show_default=True,
+    help="Print a program for this library.",
+)
 
 
 class _Group(click.Group):
@@ -86,8 +94,7 @@ class _Group(click.Group):
     command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        listed = [name for names in _COMMANDS.values() for name in names]
-        return listed + [name for name in self.commands if name not in listed]
+        return [name for names in _COMMANDS.values() for name in names]
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
@@ -146,7 +153,7 @@ def cli() -> None:
 @click.option(
     "--report",
     is_flag=True,
-    help="Write OUTPUT.report.html, which shows the dataset.",
+    help="Write OUTPUT.report.html to show the dataset.",
 )
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
@@ -161,7 +168,7 @@ def convert(
     """Convert SOURCE into the TFRecord dataset OUTPUT.
 
     SOURCE is a folder of images, or a file, folder or quoted pattern of CSV, JSON
-    lines, Parquet and more; --format lists all. No option is needed:
+    lines, Parquet and more; --help-all lists all. No option is needed:
 
     \b
       beam-tfrecord convert photos out/photos
@@ -273,32 +280,56 @@ def head(
 
 
 @cli.command(cls=JobCommand)
-@click.option(
-    "--as",
-    "reader",
-    type=click.Choice(READERS),
-    default="tensorflow",
-    show_default=True,
-    help="Print a program that reads a dataset with this library.",
-)
-def schema(reader: str, **flags: Any) -> int:
-    """Print code that reads a dataset, or the features of SOURCE.
+def spec(**flags: Any) -> int:
+    """Print the inferred features of SOURCE as a --spec.
 
-    For a dataset: a program to be pasted. For anything else: a --spec to be edited,
-    with what speaks for each feature.
+    Comments say what each was inferred from. Edit it and give it to `convert`; what
+    is removed from it is inferred again.
+
+    \b
+      beam-tfrecord spec rows.csv > spec.yaml
+    """
+    from beam_pipeline.commands import spec as spec_command
+
+    return spec_command.show(_settings(flags, needs_output=False))
+
+
+@cli.command()
+@click.argument("dataset", metavar="DATASET", type=LOCATION)
+@_AS
+def code(dataset: str, reader: str) -> int:
+    """Print a program that reads DATASET with TensorFlow, PyTorch or others.
+
+    \b
+      beam-tfrecord code out/photos --as torch
+    """
+    return reader_programs.show(dataset, reader)
+
+
+@cli.command(cls=JobCommand, hidden=True)
+@_AS
+def schema(reader: str, **flags: Any) -> int:
+    """Print what `spec SOURCE` or `code DATASET` prints; goes with the next release.
 
     \b
       beam-tfrecord schema out/photos --as torch
-      beam-tfrecord schema rows.csv > spec.yaml
     """
-    from beam_pipeline.commands import schema as schema_command
+    from beam_pipeline.commands import spec as spec_command
     from beam_pipeline.datasets import dataset
 
     target = flags.pop("source")
     if not any(flags.values()) and dataset.is_dataset(target):
+        _note_rename(f"code DATASET --as {reader}")
         return reader_programs.show(target, reader)
-    flags["source"] = target
-    return schema_command.show(_settings(flags, needs_output=False))
+    _note_rename("spec SOURCE")
+    return spec_command.show(_settings({**flags, "source": target}, needs_output=False))
+
+
+def _note_rename(command: str) -> None:
+    printing.say(
+        f"note: 'schema' is 'beam-tfrecord {command}' now; the old name goes with the "
+        f"next release"
+    )
 
 
 @cli.command()

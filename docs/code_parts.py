@@ -134,7 +134,7 @@ def _attribute_docstrings(owner: type) -> dict[str, str]:
 def _commands() -> Iterator[click.Command]:
     from beam_pipeline.cli import cli
 
-    yield from cli.commands.values()
+    yield from (each for each in cli.commands.values() if not each.hidden)
 
 
 def commands() -> str:

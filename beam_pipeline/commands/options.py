@@ -1,4 +1,4 @@
-"""The flags of `convert`, `plan` and `schema`, in sections."""
+"""The flags of `convert`, `plan` and `spec`: the common ones, or all in sections."""
 
 import collections
 from collections.abc import Sequence
@@ -52,6 +52,27 @@ class _Location(click.ParamType[str]):
 LOCATION = _Location()
 
 
+# What `--help` shows, in this order; `--help-all` shows all by section.
+_COMMON = (
+    "label_column",
+    "splits",
+    "key_column",
+    "group_column",
+    "labels",
+    "vocabulary",
+    "drop",
+    "include",
+    "null_values",
+    "limit",
+    "resize",
+    "shard_size",
+    "compression",
+    "max_reject_rate",
+    "runner",
+    "overwrite",
+    "spec",
+)
+
 _SPEC = _Flag(
     ["--spec"],
     metavar="FILE",
@@ -86,6 +107,23 @@ def _flags() -> list[_Flag]:
     return [*flags[:often], _SPEC, *flags[often:]]
 
 
+def _show_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_SHOWS_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+# A key of a context's `meta`.
+_SHOWS_ALL = "beam_pipeline.help_all"
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options, by section, and exit.",
+)
 _SOURCE = click.Argument(["source"], required=False, type=LOCATION)
 _FLAGS = _flags()
 
@@ -127,7 +165,7 @@ class JobCommand(Command):
 
     def __init__(self, *, params: Sequence[click.Parameter] = (), **extra: Any) -> None:
         # Shared by all such commands, since making them takes its time.
-        super().__init__(params=[_SOURCE, *_FLAGS, *params], **extra)
+        super().__init__(params=[_SOURCE, *_FLAGS, *params, _HELP_ALL], **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the arguments.
@@ -142,14 +180,23 @@ class JobCommand(Command):
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Writes a section for each group of flags, in the order of `SECTIONS`."""
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+        """Writes the common options, or with --help-all a section for each group."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        common: dict[str, tuple[str, str]] = {}
+        if shows_all := bool(ctx.meta.get(_SHOWS_ALL)):
+            sections = {title: [] for title in SECTIONS} | sections
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is None or isinstance(param, click.Argument):
                 continue
-            section = getattr(param, "section", "") or "Options"
-            sections.setdefault(section, []).append(record)
+            section = getattr(param, "section", "")
+            if shows_all or not section:
+                sections[section or "Options"].append(record)
+            elif param.name in _COMMON:
+                names, text = record
+                common[param.name] = names.partition(" / ")[0], text
         for title, records in sections.items():
+            if not shows_all:
+                records = [common[name] for name in _COMMON] + records
             with formatter.section(title):
                 formatter.write_dl(records)

@@ -331,7 +331,7 @@ def _commands(source: str) -> str:
     """Returns the sentence that names commands for a source."""
     source = shlex.quote(source)
     return (
-        f"'beam-tfrecord schema {source}' shows its features, and 'beam-tfrecord "
+        f"'beam-tfrecord spec {source}' shows its features, and 'beam-tfrecord "
         f"convert {source} OUTPUT' makes a dataset of it."
     )
 

@@ -1,4 +1,4 @@
-"""Programs that read a dataset, which `schema --as LIBRARY` prints.
+"""Programs that read a dataset, which `code DATASET --as LIBRARY` prints.
 
 `tensorflow` has the longest of them, `libraries` the others, and `facts` what they say
 of a dataset.
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the command line needs the names alone, and is to answer at
 __all__ = ["READERS", "program", "show"]
 
 READERS = ("beam", "dali", "grain", "keras", "pandas", "tensorflow", "torch")
-"""The libraries, as `schema --as` names them."""
+"""The libraries, as `code --as` names them."""
 
 
 def program(reader: str, facts: "Facts") -> str:

@@ -198,7 +198,7 @@ class Facts:
             raise UsageError(
                 f"A program for {library} needs an image that every record has, or a "
                 f"feature of one shape; {self.manifest.name!r:.80} has none. "
-                f"'schema --as tensorflow' reads all of them, and so does open_dataset."
+                f"'code --as tensorflow' reads all of them, and so does open_dataset."
             )
 
     def choice(self, features: Sequence[FeatureFacts]) -> str:

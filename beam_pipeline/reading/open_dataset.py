@@ -51,7 +51,7 @@ def open_dataset(
       images: "bytes" gives the file, "array" its pixels.
       times: "datetime" gives timestamps as datetimes in UTC, "int" as stored.
       missing: feature -> what rows have that lack it; "schema" takes the values that
-        the programs of `schema` take, for what is given as it is stored. None gives
+        the programs of `code` take, for what is given as it is stored. None gives
         None.
       check: whether checksums of records are compared; those of lengths always are.
       features: of TFRecord files without metadata, what they hold, as `ReadDataset`

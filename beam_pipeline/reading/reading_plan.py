@@ -459,7 +459,7 @@ def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
                 f"features: {name!r} must be in the words of a spec, as in 'float' or "
                 f"{{'kind': 'float', 'shape': [None]}}; found "
                 f"{bounded(repr(said), 80)}. "
-                f"'schema --as tensorflow' prints the features of TensorFlow."
+                f"'code --as tensorflow' prints the features of TensorFlow."
             )
     # Only here: they take longer to import than a dataset to open.
     from beam_pipeline.planning.features import check_schema

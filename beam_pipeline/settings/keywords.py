@@ -31,7 +31,7 @@ class WriteKeywords(TypedDict, total=False):
     """Images: name one feature; an empty name drops it."""
 
     vocabulary: list[str] | tuple[str, ...] | str | None
-    """File with the class names in the order of their ids."""
+    """File with the class names in order of their ids."""
 
     vocabulary_lock: str | None
     """File that keeps class ids over runs; new names are appended."""
@@ -40,7 +40,7 @@ class WriteKeywords(TypedDict, total=False):
     """Names outside the vocabulary: reject, one id, or append [reject]."""
 
     group_column: str | None
-    """Tables: keep all rows with the same value in one split."""
+    """Tables: keep rows of one value in one split."""
 
     split_ids: str | None
     """Table that gives the split of each key."""
@@ -88,13 +88,13 @@ class WriteKeywords(TypedDict, total=False):
     """Prefix of the names of shards [the source's base name]."""
 
     shard_size: int | str | None
-    """Write shards of about this size, as in 150MB [100-200 MB]."""
+    """Size of a shard, as in 150MB [100-200 MB]."""
 
     seed: int
     """Seed of the order; it moves no row to another split [0]."""
 
     compression: Literal["none", "gzip"]
-    """Compress the shards; they are read in order only then [none]."""
+    """Compress shards, to be read in order only [none]."""
 
     index: bool
     """Index plain shards, of images as text too [index]."""
@@ -212,7 +212,7 @@ class Keywords(WriteKeywords, total=False):
     """Tables: column that names each row's split."""
 
     key_column: str | None
-    """Tables: column that identifies rows; it decides their split."""
+    """Tables: unique key of rows; it decides the split."""
 
     stratify_column: str | None
     """Keep the shares of the splits in each class of this column (images: label)."""

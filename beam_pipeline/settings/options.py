@@ -287,7 +287,7 @@ class Settings:
     # Labels
     vocabulary: Names | None = _label(
         None,
-        "File with the class names in the order of their ids.",
+        "File with the class names in order of their ids.",
         "FILE",
         decides_bytes=False,
     )
@@ -308,13 +308,13 @@ class Settings:
     )
     key_column: str | None = _split(
         None,
-        "Tables: column that identifies rows; it decides their split.",
+        "Tables: unique key of rows; it decides the split.",
         "COLUMN",
         sources=TABLES_AND_LABELS,
     )
     group_column: str | None = _split(
         None,
-        "Tables: keep all rows with the same value in one split.",
+        "Tables: keep rows of one value in one split.",
         "COLUMN",
         sources=TABLES_AND_LABELS,
     )
@@ -378,7 +378,7 @@ class Settings:
         None, "Write this number of shards for each split.", "N"
     )
     shard_size: Size | None = _output(
-        None, "Write shards of about this size, as in 150MB [100-200 MB].", "SIZE"
+        None, "Size of a shard, as in 150MB [100-200 MB].", "SIZE"
     )
     seed: Annotated[int, Limits(ge=0, strict=True)] = _output(
         0, "Seed of the order; it moves no row to another split [0]."
@@ -387,7 +387,7 @@ class Settings:
         True, "Shuffle records, or keep the source's order [shuffle]."
     )
     compression: Literal["none", "gzip"] = _output(
-        "none", "Compress the shards; they are read in order only then [none]."
+        "none", "Compress shards, to be read in order only [none]."
     )
     index: bool = _output(
         True, "Index plain shards, of images as text too [index].", decides_bytes=False

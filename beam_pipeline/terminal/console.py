@@ -126,5 +126,5 @@ def print_next(output: str) -> None:
     """Prints commands that show a dataset."""
     path = shlex.quote(output)
     print_line(f"next: beam-tfrecord inspect {path}", "dim")
-    program = f"beam-tfrecord schema {path} --as tensorflow  # or keras, torch, ..."
+    program = f"beam-tfrecord code {path} --as tensorflow  # or keras, torch, ..."
     print_line(f"      {program}", "dim")

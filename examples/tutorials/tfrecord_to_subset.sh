@@ -11,7 +11,7 @@ mkdir theirs
 cp made/*.tfrecord-* theirs
 
 echo "1. what the files hold"
-beam-tfrecord schema theirs
+beam-tfrecord spec theirs
 
 echo "2. a dataset, with splits and types; the bytes of the names are text"
 cat >theirs.yaml <<'YAML'

@@ -100,7 +100,7 @@ def test_dali_reads_shards_and_indexes(
     done = python_of("torch", "-c", _DALI, json.dumps(paths), variables=variables)
     assert done.returncode == 0, done.stderr[-2000:]
     assert _read(done.stdout) == _images(datasets)
-    program = command("schema", f"{server.url}/{dataset}", "--as", "dali").out
+    program = command("code", f"{server.url}/{dataset}", "--as", "dali").out
     done = python_of("torch", "-c", program, variables=variables)
     assert "24 records" in done.stdout, done.stderr[-2000:]
 

@@ -19,7 +19,7 @@ def test_it_runs_as_pasted(
 ) -> None:
     """It names the features that it read, and counts the records where it can."""
     folder = getattr(datasets, dataset)
-    command = ["-m", "beam_pipeline", "schema", folder, "--as", reader]
+    command = ["-m", "beam_pipeline", "code", folder, "--as", reader]
     printed = python_of("own", *command)
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "pasted.py").write_text(printed.stdout, encoding="utf-8")
@@ -38,7 +38,7 @@ def test_keras_runs_with_tensorflow_too(
     datasets: Datasets, tmp_path: pathlib.Path
 ) -> None:
     """The same program, on the other backend."""
-    command = ["-m", "beam_pipeline", "schema", datasets.photos, "--as", "keras"]
+    command = ["-m", "beam_pipeline", "code", datasets.photos, "--as", "keras"]
     (tmp_path / "pasted.py").write_text(python_of("own", *command).stdout)
     done = python_of(
         "tensorflow",

@@ -106,7 +106,7 @@ def test_no_command_prints_what_steers(hostile: Folder, kind: str) -> None:
     share = ("--max-reject-rate", "0.9")
     runs = [
         command("plan", source, out, *more),
-        command("schema", source, *more),
+        command("spec", source, *more),
         command("convert", source, out, *more),
         command("rejects", out),
         command("convert", source, out, *more, *share),
@@ -114,7 +114,7 @@ def test_no_command_prints_what_steers(hostile: Folder, kind: str) -> None:
         command("convert", source, out, *more, *share, "--seed", 3),
         command("inspect", out),
         command("head", out),
-        command("schema", out),
+        command("code", out),
         command("rejects", out),
         command("rejects", out, "--json"),
         command("rejects", out, "--reason", "malformed"),
@@ -153,7 +153,7 @@ def test_no_command_prints_what_steers(hostile: Folder, kind: str) -> None:
 def test_a_schema_of_hostile_names_is_a_spec(hostile: Folder) -> None:
     """The printed YAML has the exact columns and values."""
     source = hostile / "rows.jsonl"
-    (hostile / "spec.yaml").write_text(command("schema", source).out)
+    (hostile / "spec.yaml").write_text(command("spec", source).out)
     convert(
         *(source, hostile / "out", "--spec", hostile / "spec.yaml"),
         *("--max-reject-rate", "0.9"),

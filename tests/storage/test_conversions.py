@@ -64,7 +64,7 @@ def test_commands_that_read(
     """`verify`, `inspect`, `head`, `schema` say of a bucket what they say locally."""
     server.write_tree("measures", local_measures)
     program = Program(server, tmp_path)
-    for command in (["inspect"], ["head", "-n", "2"], ["schema"]):
+    for command in (["inspect"], ["head", "-n", "2"], ["code"]):
         local = program.run(*command, local_measures).out
         found = program.run(*command, f"{server.url}/measures").out
         shown = found.replace(f"{server.url}/measures", str(local_measures))

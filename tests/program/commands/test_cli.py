@@ -287,7 +287,7 @@ class TestSignals:
 
 class TestPipes:
     @pytest.mark.parametrize(
-        "arguments", sizes(["head", "-n", "2000"], ["inspect"], ["schema"], ["verify"])
+        "arguments", sizes(["head", "-n", "2000"], ["inspect"], ["code"], ["verify"])
     )
     def test_head_of_a_reading_command(
         self, arguments: list[str], table: Folder, tmp_path: Folder
@@ -498,7 +498,7 @@ class TestTerminal:
             ("plan", table, tmp_path / "other"),
             ("inspect", out),
             ("head", out),
-            ("schema", out),
+            ("code", out),
             ("verify", out),
             ("convert", table, out),
         ):

@@ -135,7 +135,7 @@ def test_a_program_for_each_reader(images: Folder) -> None:
     _, text = page_of(images)
     shown = html.unescape(text)
     for reader in READERS:
-        assert command("schema", images, "--as", reader).out.strip() in shown
+        assert command("code", images, "--as", reader).out.strip() in shown
 
 
 def test_two_runs_give_the_same_bytes(images: Folder, tmp_path: Folder) -> None:

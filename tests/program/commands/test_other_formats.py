@@ -63,7 +63,7 @@ def test_the_format_and_the_commands_are_named(
         message = read(reader, path)
         assert f"of another format: {title.strip('. ')}. " in message
         shown = "FOLDER" if path.suffix == ".jpg" else str(path)
-        assert f"'beam-tfrecord schema {shown}'" in message
+        assert f"'beam-tfrecord spec {shown}'" in message
         assert f"'beam-tfrecord convert {shown} OUTPUT'" in message
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.commands.schema import render
+from beam_pipeline.commands.spec import render
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.support.image_sources import png

@@ -376,10 +376,10 @@ def test_the_printed_schema_is_a_spec_of_the_same_dataset(
 ) -> None:
     """What `schema` prints converts to the same bytes and the same digest."""
     source, options = everything(tmp_path)[number]
-    run = command("schema", source, *options)
+    run = command("spec", source, *options)
     assert run.code == 0, run.err
     (tmp_path / "printed.yaml").write_text(run.out)
-    again = command("schema", source, "--spec", tmp_path / "printed.yaml")
+    again = command("spec", source, "--spec", tmp_path / "printed.yaml")
     assert again.out == run.out
     convert(source, tmp_path / "one", "--name", "n", *options)
     printed = ("--spec", tmp_path / "printed.yaml")

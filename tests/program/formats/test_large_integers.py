@@ -297,7 +297,7 @@ def test_seconds_that_float32_makes_one_are_a_warning(tmp_path: Folder) -> None:
     source = parquet(tmp_path, seconds)
     words = "float32 makes 1 of 1,000 distinct values of 'x'"
     assert words in command("plan", source, tmp_path / "out").out
-    assert words in command("schema", source).out
+    assert words in command("spec", source).out
     run = convert(source, tmp_path / "out", "--max-reject-rate", 0)
     assert words in run.out
     assert words in json.dumps(manifest(tmp_path / "out")["run"]["notes"])
@@ -310,7 +310,7 @@ def test_the_printed_spec_gives_the_same_dataset(
     """Unedited it rejects the same rows; without its line the floats are rounded."""
     source = write(tmp_path, [1.5] * 500 + [16_777_217.0, 16_777_219.0])
     convert(source, tmp_path / "plain")
-    text = command("schema", source).out
+    text = command("spec", source).out
     assert "inexact_integers: reject" in text
     spec = tmp_path / "spec.yaml"
     spec.write_text(text)
@@ -393,10 +393,10 @@ def test_full_inference_sees_every_row(tmp_path: Folder) -> None:
     path = tmp_path / "a.parquet"
     column = pa.array([*([0.0] * 1_000), *map(float, IDS), 1.5])
     pq.write_table(pa.table({"x": column}), path, row_group_size=100)
-    shown = command("schema", path, "--infer", "full").out
+    shown = command("spec", path, "--infer", "full").out
     assert f"{LOST:,} DO NOT FIT" in shown
     pq.write_table(pa.table({"x": column.slice(0, 2_000)}), path, row_group_size=100)
-    shown = command("schema", path, "--infer", "full").out
+    shown = command("spec", path, "--infer", "full").out
     assert "kind: int64" in shown
     assert "0 to 123,457,788" in shown
 

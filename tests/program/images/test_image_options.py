@@ -251,7 +251,7 @@ def test_declared_masks(folder: Folder) -> None:
         mask = opened(row["seg"])
         assert (mask.format, mask.mode) == ("PNG", "L")
         assert np.unique(np.asarray(mask)).tolist() == [0, 1, 2, 3]
-    written = command("schema", table, "--spec", spec).out
+    written = command("spec", table, "--spec", spec).out
     assert "    mask: true\n" in written
     spec.write_text("features: {n: {mask: true}}\n")
     assert "mask" in refused(2, table, folder / "no", "--spec", spec)

@@ -276,7 +276,7 @@ def test_the_only_other_column_is_the_label(
         tmp_path / "in", tmp_path / "c", labels=str(labels), id_column="id"
     )
     assert digests == {dataset_digest(tmp_path / "c")}
-    said = command("schema", tmp_path / "in", *options)
+    said = command("spec", tmp_path / "in", *options)
     assert "label: true" in said.out or "kind: label" in said.out
 
 

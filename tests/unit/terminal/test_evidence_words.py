@@ -107,7 +107,7 @@ def test_plan_and_schema_show_instants(tmp_path: Folder) -> None:
     ends = "2026-01-01T00:00:00Z to 2026-01-01T01:29:00Z"
     for run in (
         command("plan", tmp_path / "t.parquet", tmp_path / "out"),
-        command("schema", tmp_path / "t.parquet"),
+        command("spec", tmp_path / "t.parquet"),
     ):
         assert run.code == 0
         assert ends in run.out

@@ -1,4 +1,4 @@
-"""The command `schema`: the inferred features of a source, as a spec to edit."""
+"""The command `spec`: the inferred features of a source, as a spec to edit."""
 
 import dataclasses
 import re
