@@ -65,7 +65,11 @@ setup(
     ],
     # `include`, or the tests would be installed as a top-level package too.
     packages=find_packages(include=["beam_pipeline*", "beam_tfrecord*", "transforms*"]),
-    package_data={"": ["py.typed"], "beam_pipeline.page": ["*.jinja"]},
+    package_data={
+        "": ["py.typed"],
+        "beam_pipeline.page": ["*.jinja"],
+        "beam_pipeline.reader_programs": ["*.jinja"],
+    },
     python_requires=">=3.11",
     install_requires=[
         "apache-beam>=2.77,<3",

@@ -1,7 +1,7 @@
 """Programs that read a dataset, which `code DATASET --as LIBRARY` prints.
 
-`tensorflow` has the longest of them, `libraries` the others, and `facts` what they say
-of a dataset.
+The texts are templates beside this module, one for each library. `libraries` fills them
+in, `tensorflow` describes features, and `facts` has what they say of a dataset.
 """
 
 from typing import TYPE_CHECKING
@@ -28,9 +28,8 @@ def program(reader: str, facts: "Facts") -> str:
     from beam_pipeline.reader_programs import libraries
     from beam_pipeline.reader_programs.tensorflow import tensorflow
 
-    make = tensorflow if reader == "tensorflow" else getattr(libraries, reader)
-    text: str = make(facts)
-    return text
+    names = tensorflow(facts) if reader == "tensorflow" else libraries.of(reader, facts)
+    return libraries.rendered(reader, facts, names)
 
 
 def show(path: str, reader: str) -> int:

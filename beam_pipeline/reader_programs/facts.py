@@ -201,11 +201,12 @@ class Facts:
                 f"'code --as tensorflow' reads all of them, and so does open_dataset."
             )
 
-    def choice(self, features: Sequence[FeatureFacts]) -> str:
+    def choice(self, features: Sequence[FeatureFacts], *, fills: bool = True) -> str:
         """Returns the lines that define COLUMNS, and MISSING where values are missing.
 
         Args:
           features: those that a program reads.
+          fills: whether the program gives values in place of missing ones.
         """
         names = [facts.feature.name for facts in features]
         lines = assigned("COLUMNS", names)
@@ -219,7 +220,7 @@ class Facts:
             for facts in features
             if self.is_missing(facts)
         }
-        if missing:
+        if missing and fills:
             lines.append("# in place of missing values")
             lines += assigned("MISSING", missing)
         return "\n".join(lines)

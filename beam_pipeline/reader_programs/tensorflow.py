@@ -1,4 +1,4 @@
-"""TensorFlow: `tf.data` over the shards.
+"""What the program for TensorFlow says: `tf.data` over the shards.
 
 | feature                 | read with                                      | gives    |
 | ----------------------- | ---------------------------------------------- | -------- |
@@ -15,6 +15,7 @@ read as it is stored; a comment says how to decode it, and `prepare` decodes the
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from beam_pipeline.reader_programs.facts import (
     Facts,
@@ -53,138 +54,22 @@ _COMPRESSION_TYPES = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 _DECODING = "channels=3, expand_animations=False"
 
 
-def tensorflow(facts: Facts) -> str:
-    """Returns the program: `feature_description`, `parse`, `read` and `batches`."""
+def tensorflow(facts: Facts) -> dict[str, Any]:
+    """Returns what the template uses: sizes, classes and `feature_description`."""
     manifest = facts.manifest
     shards = {literal(s.name): str(len(s.shards)) for s in manifest.splits}
     records = {literal(s.name): str(s.records) for s in manifest.splits}
-    compression = _COMPRESSION_TYPES[manifest.compression]
-    option = f', compression_type="{compression}"' if compression else ""
-    suffix = COMPRESSION_SUFFIXES[manifest.compression]
-    definitions = [
-        f"DIRECTORY = {literal(facts.shard_folder)}",
-        f"NAME = {literal(manifest.name)}",
-        *assigned("SHARDS", shards),
-        *assigned("RECORDS", records),
-        *facts.class_lists(),
-        *([facts.size_line] if facts.image else []),
-        "",
-        "feature_description = {",
-        *(f"    {line}" for column in facts.features for line in _entry(column, facts)),
-        "}",
-    ]
-    mapped, batched = "", ".batch(size)"
-    if facts.image:
-        mapped = "\n        .map(prepare, num_parallel_calls=tf.data.AUTOTUNE)"
-    if any(varies(column.feature) for column in facts.features):
-        batched = ".ragged_batch(size)  # .batch takes no lists of any length"
-    return f"""\
-{facts.heading}
-import tensorflow as tf
-
-{chr(10).join(definitions)}
-
-
-def parse(record):
-    \"\"\"One serialised record -> feature name -> value.\"\"\"
-    return tf.io.parse_single_example(record, feature_description)
-
-
-def read(split):
-    \"\"\"All records of a split, parsed.\"\"\"
-    count = SHARDS[split]
-    files = [
-        f"{{DIRECTORY}}/{{NAME}}-{{split}}.tfrecord-{{i:05d}}-of-{{count:05d}}{suffix}"
-        for i in range(count)
-    ]
-    dataset = tf.data.TFRecordDataset(files{option}).map(parse)
-    # reading fails if a record is missing; Keras knows the number of steps
-    counted = tf.data.experimental.assert_cardinality(RECORDS[split])
-    return dataset.apply(counted)
-
-
-{_preparing(facts)}\
-def batches(split, size=32):
-    \"\"\"Batches for training, in another order each time.\"\"\"
-    return (
-        read(split)
-        .shuffle(1000)  # the files are shuffled; this varies the epochs{mapped}
-        {batched}
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
-if __name__ == "__main__":
-{_main(facts)}"""
-
-
-def _preparing(facts: Facts) -> str:
-    """Returns functions that decode the image; empty for none."""
-    if not facts.image:
-        return ""
-    name = literal(facts.image)
-    what = "Feature name -> value, with the decoded image."
-    returned = f"row | {{{name}: decode(row[{name}])}}"
-    if facts.classified is not None:
-        what = "The image and its class, which are all that a model needs."
-        returned = f"decode(row[{name}]), row[{literal(facts.label)}]"
-    return f"""\
-def decode(encoded):
-    \"\"\"Decodes the bytes of an image and resizes it: float32, 0 to 1.\"\"\"
-    # expand_animations=True would give images of no known rank
-    image = tf.io.decode_image(encoded, {_DECODING})
-    return tf.image.resize(image, [SIZE, SIZE]) / 255
-
-
-def prepare(row):
-    \"\"\"{what}\"\"\"
-    return {returned}
-
-
-"""
-
-
-def _main(facts: Facts) -> str:
-    """Returns what the program does: it prints a batch and trains a small model."""
-    split = literal(facts.split.name)
-    if facts.classified is None:
-        return f"""\
-    batch = next(iter(batches({split})))
-    for name, values in batch.items():
-        print(name, values.dtype.name, values.shape)
-"""
-    image, label = literal(facts.image), literal(facts.label)
-    validated = ""
-    if facts.validation:
-        validated = f", validation_data=batches({literal(facts.validation)})"
-    count = str(len(facts.classified.classes))
-    shown = 'int(label), "is taken for", guess'
-    if facts.is_listed(facts.classified):
-        names = f"CLASSES[{label}]"
-        count = f"len({names})"
-        shown = f'{names}[label], "is taken for", {names}[guess]'
-    return f"""\
-    values, target = next(iter(batches({split})))
-    print({image}, values.dtype.name, values.shape)
-    print({label}, target.dtype.name, target.shape)
-
-    # a small model, to be replaced by yours
-    model = tf.keras.Sequential(
-        [
-            tf.keras.layers.Conv2D(16, 3, strides=2, activation="relu"),
-            tf.keras.layers.Conv2D(32, 3, strides=2, activation="relu"),
-            tf.keras.layers.GlobalAveragePooling2D(),
-            tf.keras.layers.Dense({count}, activation="softmax"),
-        ]
-    )
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    model.fit(batches({split}){validated}, epochs=1)
-
-    # of a file: decode(tf.io.read_file("photo.jpg"))
-    image, label = next(iter(read({literal(facts.unseen)}).map(prepare)))
-    guess = model.predict(image[None], verbose=0)[0].argmax()
-    print({shown})
-"""
+    sizes = [*assigned("SHARDS", shards), *assigned("RECORDS", records)]
+    return {
+        "sizes": "\n".join([*sizes, *facts.class_lists()]),
+        "description": [
+            line for column in facts.features for line in _entry(column, facts)
+        ],
+        "suffix": COMPRESSION_SUFFIXES[manifest.compression],
+        "compression": _COMPRESSION_TYPES[manifest.compression],
+        "decoding": _DECODING,
+        "varies": any(varies(column.feature) for column in facts.features),
+    }
 
 
 def _entry(facts: FeatureFacts, of: Facts) -> Iterator[str]:
