@@ -26,12 +26,6 @@ def _polars(view: View) -> Counts:
     return {str(row["animal"]): row["len"] for row in frame.to_dicts()}
 
 
-def _duckdb(view: View) -> Counts:
-    duckdb = pytest.importorskip("duckdb")
-    found = duckdb.sql("select animal, count(*) from view group by 1").fetchall()
-    return dict(found)
-
-
 def _pandas(view: View) -> Counts:
     pandas = pytest.importorskip("pandas")
     if not hasattr(pandas.DataFrame, "from_arrow"):
@@ -40,7 +34,7 @@ def _pandas(view: View) -> Counts:
     return {str(name): int(n) for name, n in frame["animal"].value_counts().items()}
 
 
-@pytest.mark.parametrize("read", [_pyarrow, _polars, _duckdb, _pandas])
+@pytest.mark.parametrize("read", [_pyarrow, _polars, _pandas])
 def test_a_view_is_read_in_batches(
     tmp_path: pathlib.Path,
     read: Callable[[View], Counts],
@@ -59,7 +53,7 @@ def test_a_view_is_read_in_batches(
     assert read(view) == {name: names.count(name) for name in names}
 
 
-@pytest.mark.parametrize("read", [_pyarrow, _polars, _duckdb, _pandas])
+@pytest.mark.parametrize("read", [_pyarrow, _polars, _pandas])
 def test_a_record_that_is_none_of_the_features(
     tmp_path: pathlib.Path, read: Callable[[View], Counts]
 ) -> None:

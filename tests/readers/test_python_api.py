@@ -4,14 +4,13 @@ import pathlib
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import PIL.Image
 import pyarrow as pa
 import pytest
 
 import beam_pipeline
 from tests.support.outputs import rows
-from tests.support.python_sources import features, pixels, w1
+from tests.support.python_sources import pixels
 
 Folder = pathlib.Path
 
@@ -82,45 +81,3 @@ class TestImages:
             decoded = tf.io.decode_image(row["image"]).numpy()
             assert np.array_equal(decoded, pixels(row["label"]))
             assert (row["height"], row["width"]) == (6, 7)
-
-    def test_arrays_are_tensors_unless_declared(self, tmp_path: Folder) -> None:
-        """(n, h, w, c) is stored raw, with shape and dtype in the schema (W3)."""
-        tf = pytest.importorskip("tensorflow")
-        images = np.stack([pixels(i) for i in range(4)])
-        beam_pipeline.convert({"x": images, "n": range(4)}, tmp_path / "o")
-        assert features(tmp_path / "o")["x"]["shape"] == [6, 7, 3]
-        for row in rows(tmp_path / "o"):
-            decoded = tf.reshape(tf.io.decode_raw(row["x"], tf.uint8), (6, 7, 3))
-            assert np.array_equal(decoded.numpy(), images[row["n"]])
-
-    def test_serialized_tensors(self, tmp_path: Folder) -> None:
-        """`encoding: proto` gives what `tf.io.parse_tensor` reads, bools too (W3)."""
-        tf = pytest.importorskip("tensorflow")
-        flags = np.arange(24).reshape(2, 3, 4) % 3 == 0
-        beam_pipeline.convert(
-            {"x": flags},
-            tmp_path / "o",
-            shuffle=False,
-            features={"x": {"encoding": "proto"}},
-        )
-        found = [
-            tf.io.parse_tensor(r["x"], tf.bool).numpy() for r in rows(tmp_path / "o")
-        ]
-        assert np.array_equal(np.stack(found), flags)
-
-
-class TestResult:
-    def test_tfds_reads_it(self, tmp_path: Folder) -> None:
-        """`tfds.builder_from_directory` gives the rows of a DataFrame."""
-        tfds = pytest.importorskip("tensorflow_datasets")
-        frame = pd.DataFrame(w1(40))
-        out = tmp_path / "o"
-        beam_pipeline.convert(frame, out, name="rows", shuffle=False)
-        builder = tfds.builder_from_directory(str(out))
-        found = list(tfds.as_numpy(builder.as_dataset("train")))
-        assert len(found) == 40
-        for row, wanted in zip(found, frame.to_dict("records"), strict=True):
-            assert row["feature0"] == wanted["feature0"]
-            assert row["feature1"] == wanted["feature1"]
-            assert row["feature2"] == wanted["feature2"].encode()
-            assert row["feature3"] == np.float32(wanted["feature3"])

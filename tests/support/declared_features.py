@@ -1,7 +1,6 @@
 """Conversions under declared features, and what came out."""
 
 import csv
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,18 +36,7 @@ def facts(out: Folder, name: str) -> Row:
     return next(f for f in dataset(out)["features"] if f["name"] == name)
 
 
-def rejects(out: Folder) -> list[Row]:
-    path = out.parent / f"{out.name}.rejects.jsonl"
-    path = path if path.exists() else out / "rejects.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def table(path: Folder, *rows: Sequence[object]) -> Folder:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
-    return path
-
-
-def lines(path: Folder, *rows: Row) -> Folder:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -2,16 +2,10 @@
 
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import strategies as st
 
 from transforms.core.example.messages import (
-    BytesList,
     Example,
-    Feature,
-    Features,
-    FloatList,
-    Int64List,
 )
 
 Values = dict[str, tuple[str, list[Any]]]
@@ -53,18 +47,3 @@ def ints(**features: int | list[int]) -> bytes:
 def same(left: object, right: object) -> bool:
     """Equality under which NaN equals itself."""
     return repr(left) == repr(right)
-
-
-FLOAT_PAIR = pa.list_(pa.float32(), 2)
-
-
-MESSAGE = Example(
-    features=Features(
-        feature={
-            "이름": Feature(bytes_list=BytesList(value=[b"a", b""])),
-            "f": Feature(float_list=FloatList(value=[1.5, -2.0])),
-            "i": Feature(int64_list=Int64List(value=[-1, 300])),
-            "none": Feature(),
-        }
-    )
-)

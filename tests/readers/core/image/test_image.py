@@ -7,11 +7,10 @@ import pytest
 
 from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
-from tests.support.drawn_images import overflowing_jpeg, picture, real_images, saved
-from tests.support.images import check_image, fault_of
+from tests.support.drawn_images import overflowing_jpeg, real_images
+from tests.support.images import check_image
 from transforms.core.image.formats import ImageInfo
 from transforms.core.image.resize import Check
-from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 
 
@@ -82,12 +81,3 @@ def test_tensorflow_notices_the_overflow_too() -> None:
     pytest.importorskip("tensorflow")
     assert tensorflow_shape(overflowing_jpeg(2048, 2048)) == (2048, 2048, 1)
     assert tensorflow_shape(overflowing_jpeg(2048, 2056)) is None
-
-
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
-def test_animations_would_have_four_dimensions(mode: str) -> None:
-    """Why GIF and WebP are refused: TensorFlow gives them a dimension for frames."""
-    tf = pytest.importorskip("tensorflow")
-    data = saved(picture("RGB").convert(mode), "GIF")
-    assert len(tf.io.decode_image(data).shape) == 4
-    assert fault_of(data).reason is Reason.UNSUPPORTED_FORMAT
