@@ -137,16 +137,6 @@ def test_fault_111_every_dialect_is_read_when_it_is_named(tmp_path: Folder) -> N
     assert rows(tmp_path / "other") == AB
 
 
-def test_fault_112_comment_lines_are_records_like_any(tmp_path: Folder) -> None:
-    """No dialect has comments: what does not fit is a reject, what fits is a row."""
-    text = "n,w\n" + "1,a\n" * 300 + "# a comment\n# one, more\n"
-    assert len(converted(tmp_path, text)) == 300
-    assert [found["reason"] for found in rejects(tmp_path / "out")] == [
-        "field_count",
-        "not_an_integer",
-    ]
-
-
 def test_fault_112_a_repeated_header_is_skipped_and_counted(tmp_path: Folder) -> None:
     """The account and the summary count it; numbers of rows stay.
 

@@ -26,9 +26,6 @@ from tests.support.outputs import contents, manifest
 from tests.support.runs import command, convert
 from tests.support.sources import write_csv
 from transforms.errors import BeamTFRecordError
-from transforms.shards import together
-from transforms.shards.shard_job import ShardJob, ShardTask
-from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
 from transforms.stages import commit
 from transforms.storage import drafts
 from transforms.storage.drafts import Draft
@@ -75,21 +72,6 @@ def test_row_6_synced_before_it_is_named(table: Folder, tmp_path: Folder) -> Non
     )
     assert "fsync" in steps[named[-1] : published]
     assert "fsync" in steps[published:]
-
-
-def test_row_9_a_shard_written_twice_is_one(
-    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A bundle that is run again after it had written gives one copy."""
-    run_directly(settings(table, tmp_path / "once", shards=3))
-
-    def twice(task: ShardTask, job: ShardJob, *encoded: Any) -> ShardDraft:
-        write_shard(task, job)
-        return draft_shard(task, job, *encoded)
-
-    monkeypatch.setattr(together, "draft_shard", twice)
-    run_directly(settings(table, tmp_path / "twice", shards=3))
-    assert contents(tmp_path / "twice") == contents(tmp_path / "once")
 
 
 def test_row_10_an_attempt_that_ends_late_is_never_seen(

@@ -16,8 +16,7 @@ from tests.support.outputs import (
     split_sizes,
 )
 from tests.support.runs import command, convert, refused
-from tests.support.sources import write_csv, write_files
-from transforms.publishing import local
+from tests.support.sources import write_files
 
 Folder = pathlib.Path
 
@@ -179,21 +178,3 @@ class TestTwoRuns:
         with open_work_folder(plan):
             assert "another" in refused(5, small, out)
         convert(small, out)
-
-    def test_a_target_written_meanwhile_is_not_replaced(
-        self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A run that finds another dataset at its commit ends with 1 (row 25)."""
-        other = write_csv(tmp_path / "source" / "other.csv", "z", range(5))
-        convert(other, tmp_path / "other")
-        publish = local.publish
-
-        def late(folder: str, directory: str, *, seen: str) -> None:
-            os.rename(tmp_path / "other", directory)
-            publish(folder, directory, seen=seen)
-
-        monkeypatch.setattr(local, "publish", late)
-        refused(5, small, tmp_path / "out")
-        assert len(rows(tmp_path / "out")) == 5
-        # The finished work serves a next try, with --overwrite.
-        assert names(tmp_path) == [".out.beam-tfrecord", "out", "source"]

@@ -35,12 +35,6 @@ class TestSpec:
         convert(small, tmp_path / "flags", "--shards", 3)
         assert contents(tmp_path / "out") == contents(tmp_path / "flags")
 
-    def test_an_output_that_tfds_finds(self, small: Folder, tmp_path: Folder) -> None:
-        """The plan says the call that opens it by its name."""
-        plan = command("plan", small, tmp_path / "data/words/1.0.0")
-        call = f"tfds.load('words', data_dir='{tmp_path}/data')"
-        assert f"opens   {call}" in " ".join(plan.out.split("\n"))
-
     @pytest.mark.parametrize(
         "options",
         [
@@ -82,11 +76,6 @@ class TestOptions:
         run = convert(small, tmp_path / "out", "--quiet")
         assert (run.out, run.err) == ("", "")
 
-    def test_quiet_still_prints_errors(self, small: Folder, tmp_path: Folder) -> None:
-        """--quiet does not hide why a run failed."""
-        convert(small, tmp_path / "out", "--quiet")
-        refused(2, small, tmp_path / "out", "--quiet", "--seed", 1)
-
     def test_limit_takes_the_first_rows(self, tmp_path: Folder) -> None:
         """--limit reads the first rows in source order, across files."""
         write_csv(tmp_path / "t" / "a.csv", "n", range(3))
@@ -115,18 +104,6 @@ class TestOptions:
         assert len(split["shards"]) in (4, 5)
         assert all(150_000 < shard["bytes"] < 300_000 for shard in split["shards"])
 
-    def test_fewer_rows_than_shards_make_no_empty_file(
-        self, small: Folder, tmp_path: Folder
-    ) -> None:
-        """No shard is empty, and the names count those there are (row 30)."""
-        convert(small, tmp_path / "out", "--shards", 50)
-        (split,) = dataset(tmp_path / "out")["splits"]
-        assert all(shard["records"] for shard in split["shards"])
-        count = len(split["shards"])
-        assert [shard["file"] for shard in split["shards"]] == [
-            f"small-train.tfrecord-{i:05}-of-{count:05}" for i in range(count)
-        ]
-
     def test_no_shuffle_keeps_the_order_of_the_source(self, tmp_path: Folder) -> None:
         """Across files and shards, records are in the order of the rows."""
         for index, name in enumerate(("a.csv", "b.csv")):
@@ -136,26 +113,6 @@ class TestOptions:
         (split,) = dataset(tmp_path / "out")["splits"]
         assert len(split["shards"]) == 4
         assert [row["n"] for row in rows(tmp_path / "out")] == list(range(6000))
-
-    def test_no_shuffle_keeps_images_in_the_order_of_their_paths(
-        self, photos: Folder, tmp_path: Folder
-    ) -> None:
-        """Images are in the byte order of their paths."""
-        convert(photos, tmp_path / "out", "--no-shuffle", "--shards", 2)
-        for split in ("train", "test", "validation"):
-            found = [row["filename"] for row in rows(tmp_path / "out", split)]
-            assert len(found) == sample.IMAGES_PER_SPLIT[split]
-            assert found == sorted(found)
-
-    def test_shuffling_changes_the_order_and_no_row(
-        self, table: Folder, tmp_path: Folder
-    ) -> None:
-        """By default the order is another, of the same records."""
-        convert(table, tmp_path / "mixed")
-        convert(table, tmp_path / "plain", "--no-shuffle")
-        mixed, plain = payloads(tmp_path / "mixed"), payloads(tmp_path / "plain")
-        assert mixed != plain
-        assert sorted(mixed) == sorted(plain)
 
     def test_split_column_decides_the_split(self, tmp_path: Folder) -> None:
         """Each row goes where its cell says, and the cell is no feature."""

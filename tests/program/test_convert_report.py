@@ -3,14 +3,12 @@
 import json
 import pathlib
 import re
-from typing import BinaryIO
 
 import pytest
 
 from tests.support.outputs import dataset
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
-from transforms.storage.local import LocalPath
 
 # The stages' own code: what is tested here is not up to Beam.
 pytestmark = pytest.mark.usefixtures("without_runner")
@@ -47,20 +45,6 @@ class TestReport:
             "dropped_by_steps": 0,
             "added_by_steps": 0,
         }
-
-    def test_too_many_rejects(self, tmp_path: Folder) -> None:
-        """The report of a failure has its code, its type and its message."""
-        source = write_csv(
-            tmp_path / "source" / "t.csv", "n", [*range(99), "1,1", "2,2"]
-        )
-        report = tmp_path / "report.json"
-        message = refused(3, source, tmp_path / "out", "--report-json", report)
-        found = json.loads(report.read_text())
-        assert found["status"] == "failed"
-        assert found["exit_code"] == 3
-        assert found["error"] == "RejectLimitError"
-        assert found["message"] in message
-        assert found["output"] == str(tmp_path / "out")
 
     @pytest.mark.parametrize(
         ("code", "source", "options"),
@@ -102,24 +86,6 @@ class TestReport:
         run = command("convert", small, "s3://AK:hu/sh@b/x", "--report-json", report)
         assert run.code == 2
         assert "written %2F" in run.err
-
-    def test_an_unreadable_source_is_reported(
-        self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """An error of the operating system is reported like any other."""
-        real = LocalPath.open_input
-
-        def denied(path: LocalPath) -> BinaryIO:
-            if path.path == str(small):
-                raise PermissionError(13, "Permission denied", path.path)
-            return real(path)
-
-        monkeypatch.setattr(LocalPath, "open_input", denied)
-        report = tmp_path / "report.json"
-        run = command("convert", small, tmp_path / "out", "--report-json", report)
-        assert run.code == 4
-        assert "small.csv" in run.err
-        assert json.loads(report.read_text())["exit_code"] == run.code
 
 
 class TestNotes:

@@ -1,6 +1,5 @@
 """Tests of `unit/test_files.py` that start processes."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -28,21 +27,3 @@ def test_create_notices_a_short_write(tmp_path: Folder, attempts: Folder) -> Non
     done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path), str(attempts)])
     assert not path.exists() or path.stat().st_size == 1500
     assert done.returncode == 7
-
-
-def test_read_bytes_does_not_wait_for_a_writer(tmp_path: Folder) -> None:
-    """A named pipe among the files is an error, not a run that never ends."""
-    os.mkfifo(tmp_path / "a.jpg")
-    code = (
-        "import sys; from transforms.storage.files import storage; "
-        "storage(sys.argv[1]).read_bytes()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "a.jpg")], stderr=subprocess.PIPE
-    )
-    try:
-        _, errors = process.communicate(timeout=5)
-    finally:
-        process.kill()
-        process.communicate()
-    assert b"Error" in errors

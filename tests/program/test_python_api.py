@@ -23,7 +23,6 @@ import pytest
 import beam_pipeline
 from beam_pipeline import api
 from beam_pipeline.python_data.store import store_rows
-from beam_pipeline.settings.spec import Spec
 from tests.support.outputs import payloads, rows
 from tests.support.python_sources import features, pixels, w1
 from tests.support.runs import command
@@ -39,7 +38,6 @@ from transforms.errors import (
     SpecError,
     TargetError,
 )
-from transforms.storage import paths
 
 Folder = pathlib.Path
 
@@ -467,15 +465,6 @@ class TestResult:
         assert not (tmp_path / "o").exists()
 
 
-def test_polars(tmp_path: Folder) -> None:
-    """A Polars DataFrame gives the records of the same Arrow table."""
-    polars = pytest.importorskip("polars")
-    columns = {name: values.tolist() for name, values in w1(30).items()}
-    one = beam_pipeline.convert(polars.DataFrame(columns), tmp_path / "o", name="x")
-    two = beam_pipeline.convert(pa.table(columns), tmp_path / "p", name="x")
-    assert one.digest == two.digest
-
-
 @pytest.mark.parametrize("kind", sizes("Categorical", "Enum"))
 def test_categories_of_polars_are_their_texts(tmp_path: Folder, kind: str) -> None:
     """From memory and from its files, alone and nested, and as the label."""
@@ -543,28 +532,6 @@ def test_paths_of_images_are_those_of_the_program(
     monkeypatch.chdir(tmp_path)
     report = beam_pipeline.convert([{"image": "pictures/a.png", "n": 1}], "out")
     assert (report.written, report.rejected) == (1, {})
-
-
-def test_keys_of_a_store_may_be_corrected(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call with other keys than an earlier one's does not contradict it."""
-    monkeypatch.setattr(paths, "_parameters", {})
-    monkeypatch.setattr(paths, "_of_earlier_jobs", set())
-
-    class PreparedError(Exception):
-        pass
-
-    def prepare(spec: Spec, *, steps: bool) -> None:
-        raise PreparedError
-
-    monkeypatch.setattr(api, "prepare", prepare)
-    for key in ("wrong", "right"):
-        with pytest.raises(PreparedError):
-            beam_pipeline.convert(f"s3://b/in?secret_key={key}", tmp_path / "out")
-        assert paths.parameters_of("s3://b") == {"secret_key": key}
-    with pytest.raises(SpecError, match="'secret_key' must be the same"):
-        beam_pipeline.convert("s3://b/in?secret_key=a", "s3://b/out?secret_key=b")
 
 
 def test_errors_of_the_users_have_no_causes(tmp_path: Folder) -> None:

@@ -10,23 +10,20 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.portability.api import beam_provision_api_pb2
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.runners.worker import sdk_worker, sdk_worker_main
-from apache_beam.transforms import environments, userstate
+from apache_beam.transforms import userstate
 from apache_beam.transforms.userstate import CombiningValueStateSpec
-from apache_beam.typehints import typehints
-from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils import thread_pool_executor
 
 from beam_pipeline.beam_internals import local_runner
-from beam_pipeline.beam_internals.local_runner import plain_labels
 from beam_pipeline.engines.presets import ENGINES
 from tests.support.stress import sizes
 
@@ -36,33 +33,7 @@ def parameters(function: Any) -> list[str]:
     return [name for name in inspect.signature(function).parameters if name != "self"]
 
 
-def own_methods(kind: type) -> set[str]:
-    """Returns the methods that a class of ours overrides."""
-    return {name for name, value in vars(kind).items() if callable(value)}
-
-
 # local_runner.py, in notebooks
-
-
-def test_notebooks_of_alter_label_if_ipython(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beam asks for it at each stage; in a notebook it imports what needs pandas 2."""
-    module: Any = beam.pipeline
-    assert parameters(module.alter_label_if_ipython) == ["transform", "pvalueish"]
-    asked = []
-
-    def noted(transform: Any, pvalueish: Any) -> None:
-        asked.append(transform)
-
-    monkeypatch.setattr(module, "alter_label_if_ipython", noted)
-    first, second = plain_labels(), plain_labels()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    beam.Pipeline(runner="FnApiRunner") | beam.Create([1])
-    assert not asked
-    second.__exit__(None, None, None)
-    beam.Pipeline(runner="FnApiRunner") | beam.Create([1])
-    assert asked
 
 
 def test_notebooks_convert_without_beams_interactive_environment(
@@ -149,44 +120,6 @@ def test_local_runner_takes_the_place_of_grpc() -> None:
     assert source.count("grpc.server(") > 0
 
 
-def test_local_runner_starts_workers_by_a_handler() -> None:
-    """Handlers are found by URN, and have an id and an address for their worker."""
-    handler = worker_handlers.GrpcWorkerHandler
-    assert parameters(handler.__init__) == ["state", "provision_info", "grpc_server"]
-    assert parameters(worker_handlers.WorkerHandler.register_environment) == [
-        "urn",
-        "payload_type",
-    ]
-    known = worker_handlers.WorkerHandler._registered_environments
-    assert known[local_runner._URN][0] is local_runner._WaitingWorkerHandler
-    overridden = own_methods(local_runner._WaitingWorkerHandler) - {"__init__"}
-    assert overridden == {"start_worker", "stop_worker"}
-    for name in overridden:
-        assert not parameters(getattr(worker_handlers.WorkerHandler, name))
-    assert "self.control_address =" in inspect.getsource(handler)
-    assert "self.worker_id =" in inspect.getsource(worker_handlers.WorkerHandler)
-
-
-def test_local_runner_asks_for_workers_by_an_environment() -> None:
-    """An environment is a URN and a payload, and comes back from them."""
-    kind = environments.Environment
-    assert parameters(kind.__init__) == [
-        "capabilities",
-        "artifacts",
-        "resource_hints",
-    ]
-    assert parameters(kind.register_urn) == ["urn", "parameter_type", "constructor"]
-    assert parameters(kind.to_runner_api_parameter) == ["context"]
-    own = local_runner._WaitingEnvironment.of(b"of one job")
-    assert own.to_runner_api_parameter(None) == (local_runner._URN, b"of one job")
-    assert set(own.capabilities()) == set(environments.python_sdk_capabilities())
-    unused: Any = None
-    message = own.to_runner_api(unused)
-    back = kind.from_runner_api(message, unused)
-    assert isinstance(back, local_runner._WaitingEnvironment)
-    assert back.name == b"of one job"
-
-
 def test_local_runner_renews_the_threads_of_a_fork() -> None:
     """The runner takes its threads from one pool of the process."""
     assert local_runner  # What is imported renews them.
@@ -201,24 +134,6 @@ def test_local_runner_renews_the_threads_of_a_fork() -> None:
     assert thread_pool_executor.shared_unbounded_instance() is pool
     os.close(read_end)
     os.close(write_end)
-
-
-def test_local_runner_gives_the_runner_an_environment() -> None:
-    """The runner takes the environment of steps that name none."""
-    assert "default_environment" in parameters(FnApiRunner.__init__)
-
-
-def test_local_runner_runs_the_harness() -> None:
-    """The worker loop has these settings, and ends when the runner hangs up."""
-    assert set(parameters(sdk_worker.SdkHarness.__init__)) >= {
-        "control_address",
-        "worker_id",
-        "state_cache_size",
-        "data_buffer_time_limit_ms",
-        "runner_capabilities",
-    }
-    assert not parameters(sdk_worker.SdkHarness.run)
-    assert isinstance(worker_handlers.FNAPI_RUNNER_CAPABILITIES, frozenset)
 
 
 # engines/presets.py
@@ -267,65 +182,10 @@ def test_engine_worker_hears_of_failures_by_a_logger() -> None:
 # Of no file: three modules remove the folder of a pipeline that was stopped.
 
 
-def test_a_pipeline_has_a_folder_of_its_own() -> None:
-    """`local_tempdir` is made with the pipeline, and removed by a run."""
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    assert os.path.isdir(pipeline.local_tempdir)
-    pipeline.run()
-    assert not os.path.exists(pipeline.local_tempdir)
-
-
 # own_pipelines/given_schema.py
-
-
-class Fields(NamedTuple):
-    a: int
-    b: list[str]
-
-
-def test_given_schema_asks_types_of_rows() -> None:
-    """The type of a row names its fields, unions their members, lists their items."""
-    hint = RowTypeConstraint.from_user_type(Fields)
-    assert hint is not None
-    assert [name for name, _ in hint._fields] == ["a", "b"]
-    assert RowTypeConstraint.from_user_type(int) is None
-    union: Any = typehints.Optional[int]
-    assert isinstance(union, typehints.UnionConstraint)
-    assert set(union.union_types) == {int, type(None)}
-    listed: Any = typehints.List[int]
-    assert isinstance(listed, typehints.ListConstraint)
-    sequence: Any = typehints.Sequence[int]
-    assert isinstance(sequence, typehints.SequenceTypeConstraint)
-    assert listed.inner_type is sequence.inner_type is int
 
 
 # own_pipelines/write_dataset.py
 
 
-def test_plan_steps_ask_each_time_that_a_pipeline_runs() -> None:
-    """A ParDo is made into a message by each run, of `args` and `kwargs`."""
-    asked: list[Any] = []
-
-    class Noted(beam.ParDo):
-        def to_runner_api_parameter(self, *arguments: Any, **options: Any) -> Any:
-            asked.append((list(self.args), self.kwargs))
-            return super().to_runner_api_parameter(*arguments, **options)
-
-    step: Any = Noted
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    pipeline | beam.Create([1]) | step(beam.DoFn(), 2, word="x")
-    for count in (1, 2):
-        pipeline.to_runner_api()
-        assert len(asked) >= count
-    assert all(found == ([2], {"word": "x"}) for found in asked)
-
-
 # engines/beam_errors.py
-
-
-def test_beam_errors_name_the_stage() -> None:
-    """An error of a step ends with the name of its stage."""
-    pipeline = beam.Pipeline(runner="FnApiRunner")
-    pipeline | beam.Create([0]) | "Divide" >> beam.Map(lambda number: 1 / number)
-    with pytest.raises(Exception, match=r"\[while running 'Divide'\]"):
-        pipeline.run()

@@ -61,10 +61,3 @@ def test_an_image_in_two_splits_is_noted(how: str, tmp_path: Folder) -> None:
         f"1 image stands in more than one split: train and test: 1; for example test: "
         f"{last} = train: {first}"
     )
-
-
-def test_images_of_one_split_are_not_compared(tmp_path: Folder) -> None:
-    """Equal rows are allowed, and so are equal images where there is one split."""
-    rows = [{"id": number, "image": png(number % 3)} for number in range(9)]
-    write_rows(rows, tmp_path / "out", key="id")
-    assert notes_of(tmp_path / "out") == []

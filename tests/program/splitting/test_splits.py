@@ -89,19 +89,6 @@ def test_every_rule_gives_one_dataset(source: Folder, column: str) -> None:
     assert first.records == 600
 
 
-def test_keys_are_placed_the_same_in_every_position(source: Folder) -> None:
-    """Rows that move to other files and places keep their splits by their keys."""
-    settings = {"key_column": "id", "splits": "train=0.5,test=0.5"}
-    _, before = convert(source, **settings)
-    frames = [pandas.read_csv(path) for path in sorted(source.iterdir())]
-    for path in source.iterdir():
-        path.unlink()
-    rows = pandas.concat(frames[::-1]).sample(frac=1, random_state=1)
-    rows.to_csv(source / "c.csv", index=False)
-    _, after = convert(source, **settings)
-    assert after == before
-
-
 def test_groups_are_not_divided(source: Folder) -> None:
     """All rows of one site are in one split."""
     _, found = convert(source, group_column="site", splits="train=0.5,test=0.5")

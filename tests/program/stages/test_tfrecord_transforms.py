@@ -36,7 +36,6 @@ from transforms.errors import (
     DamageError,
     SourceError,
     SpecError,
-    TFRecordError,
 )
 from transforms.tfrecord import records as tfrecord_records
 from transforms.tfrecord import write as tfrecord
@@ -281,21 +280,6 @@ def test_wrong_parameters(options: dict[str, Any], word: str) -> None:
         WriteTFRecords(**({"file_path_prefix": "x"} | options))
 
 
-def test_parameters_are_where_beam_has_them(tmp_path: Folder) -> None:
-    """By position, each parameter means what it means in Beam."""
-    given_all = ("x", coders.StrUtf8Coder(), ".gz", 2, "-S", CompressionTypes.AUTO)
-    ours, stock = WriteTFRecords(*given_all), beam.io.WriteToTFRecord(*given_all)
-    sink = stock._sink
-    assert ours.file_path_prefix == sink.file_path_prefix.get()
-    assert ours.coder == sink.coder
-    assert ours.file_name_suffix == sink.file_name_suffix.get()
-    assert ours.num_shards == sink.num_shards
-    assert ours.shard_name_template == sink.shard_name_template
-    assert ours.compression_type == sink.compression_type
-    reading = (str(tmp_path), coders.BytesCoder(), CompressionTypes.GZIP, False)
-    assert ReadTFRecords(*reading).validate is False
-
-
 def test_types_are_checked(tmp_path: Folder) -> None:
     """A PCollection that the coder cannot take is refused before anything runs."""
     p = pipeline()
@@ -537,31 +521,3 @@ def test_patterns(tmp_path: Folder) -> None:
         "**/x-1": [b"[a]/x-1", b"a/x-1", b"b/x-1"],
     }.items():
         assert read(tmp_path / pattern) == names, pattern
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda data: data[:-1], "record 9 at byte 153: the file ends inside"),
-        (lambda data: data[:5], "record 0 at byte 0: the file ends inside"),
-        (
-            lambda data: data[:30] + b"?" + data[31:],
-            "record 1 at byte 17: the checksum of the payload",
-        ),
-        (
-            lambda data: b"?" + data[1:],
-            "record 0 at byte 0: the checksum of the length",
-        ),
-        (lambda data: gzip.compress(data)[:-9], "gzip: the stream ends early"),
-        (lambda data: b"BZh" + data, "unsupported compression: bz2"),
-    ],
-)
-def test_damage_is_named(
-    tmp_path: Folder, change: Callable[[bytes], bytes], message: str
-) -> None:
-    """A damaged file fails the read with its name, the record and the offset."""
-    path = tmp_path / "x"
-    path.write_bytes(change(b"".join(frame.frame(b"%d" % n) for n in range(10))))
-    with pytest.raises(TFRecordError, match=re.escape(f"{path}: {message}")):
-        read(path)
-    COLLECTED.clear()
