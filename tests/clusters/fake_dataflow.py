@@ -14,7 +14,6 @@ import subprocess
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
 from typing import Any
 
 _JOB = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs(?:/([^/?]+))?(/\w+)?")
@@ -53,7 +52,6 @@ class Service(http.server.ThreadingHTTPServer):
         *,
         python: str,
         storage: str,
-        by: Sequence[str] = (),
     ) -> None:
         """Makes the service.
 
@@ -61,13 +59,11 @@ class Service(http.server.ThreadingHTTPServer):
           folder: where jobs run.
           python: what runs them.
           storage: URL of the emulator of Google's store.
-          by: a command that starts that on another machine.
         """
         super().__init__(("127.0.0.1", 0), _Handler)
         self._folder = folder
         self._python = python
         self._storage = storage
-        self._by = by
         self.package = pathlib.Path()
         self.jobs: dict[str, dict[str, Any]] = {}
         self.messages: dict[str, list[dict[str, str]]] = {}
@@ -97,7 +93,7 @@ class Service(http.server.ThreadingHTTPServer):
         options = self.jobs[name]["environment"]["sdkPipelineOptions"]["options"]
         graph = fetched(self._storage, options["pipelineUrl"])
         process = subprocess.Popen(
-            [*self._by, self._python, "-c", _REPLAY],
+            [self._python, "-c", _REPLAY],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

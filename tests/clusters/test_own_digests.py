@@ -23,24 +23,20 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning",
 )
 ROWS = 200_000
+PARTS = 40
 
 
-def generated(
-    output: Folder, *, parts: int = 40, shuffled: int = 0, loss: Loss | None = None
-) -> AddStages:
+def generated(output: Folder, *, loss: Loss | None = None) -> AddStages:
     """A pipeline that generates rows and scores them.
 
     Args:
       output: the dataset's folder.
-      parts: into which the rows are divided.
-      shuffled: how many rows at a time go through a Reshuffle; 0 for none.
       loss: of a worker, when it stores its rows.
     """
-    size = shuffled or 1000
 
     def make(part: int) -> Iterator[list[dict[str, Any]]]:
-        numbers = range(part, ROWS, parts)
-        for start in range(0, len(numbers), size):
+        numbers = range(part, ROWS, PARTS)
+        for start in range(0, len(numbers), 1000):
             yield [
                 {
                     "id": number,
@@ -48,7 +44,7 @@ def generated(
                     "share": None if number % 17 == 0 else number / 8,
                     "species": f"species {number % 5}",
                 }
-                for number in numbers[start : start + size]
+                for number in numbers[start : start + 1000]
             ]
 
     def score(row: dict[str, Any]) -> dict[str, Any]:
@@ -59,11 +55,9 @@ def generated(
     def add(pipeline: beam.Pipeline) -> None:
         made = (
             pipeline
-            | "Parts" >> beam.Create(range(parts))
+            | "Parts" >> beam.Create(range(PARTS))
             | "Make" >> beam.FlatMap(make)
         )
-        if shuffled:
-            made |= "Shuffle" >> beam.Reshuffle()
         (
             made
             | "Give" >> beam.FlatMap(lambda rows: rows)
@@ -97,31 +91,6 @@ def check(output: Folder, expected: Folder, headline: Headline, where: str) -> N
     assert bytes_of(output) == bytes_of(expected)
     digest = digest_of(expected)
     headline("H7", f"{ROWS:,} rows of an own pipeline, {where}: {digest[:19]}")
-
-
-PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
-
-
-@pytest.mark.parametrize(
-    ("parts", "shuffled", "flags"),
-    [(40, 0, PROCESSES), (7, 300, ()), (3, 1000, PROCESSES)],
-)
-def test_on_this_machine(
-    parts: int,
-    shuffled: int,
-    flags: tuple[str, ...],
-    tmp_path: Folder,
-    expected: Folder,
-    request: pytest.FixtureRequest,
-    headline: Headline,
-) -> None:
-    """One or two processes, with and without a Reshuffle, in other bundles."""
-    output = tmp_path / "out"
-    add = generated(output, parts=parts, shuffled=shuffled)
-    run("local", add, tmp_path, request, *flags)
-    workers = 2 if flags else 1
-    where = f"{workers} local workers, {parts} parts, {shuffled} rows shuffled"
-    check(output, expected, headline, where)
 
 
 def test_on_prism(

@@ -1,9 +1,7 @@
 """Pipelines of one's own on real engines: what they read, and no row that travels."""
 
-import json
 import pathlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -18,10 +16,6 @@ from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.clusters.own_runs import asked, run
 from tests.support.own_pipelines import bytes_of
-from transforms.core.manifest import Manifest
-from transforms.stages.examples import DecodeExamples, EncodeExamples
-from transforms.tfrecord.read import ReadAllTFRecords
-from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 
@@ -104,66 +98,6 @@ def test_rows_of_a_source(
 
 
 @on_engines
-def test_batches_of_a_source(
-    engine: str, tmp_path: Folder, request: pytest.FixtureRequest
-) -> None:
-    """Arrow batches of a table, some rows dropped, and its rejects and account."""
-    table = tmp_path / "animals.csv"
-    lines = ["id,weight,animal,part"]
-    for i in range(3000):
-        weight = "heavy" if i % 500 == 7 else f"{i / 4}"
-        part = "test" if i % 10 == 0 else "train"
-        lines.append(f"{i},{weight},{('cat', 'dog')[i % 2]},{part}")
-    table.write_text("\n".join([*lines, ""]))
-
-    def keep(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        yield batch.filter(pc.less(batch["id"], 2500))
-
-    def to(output: Folder) -> AddStages:
-        def note(rejects: list[dict[str, Any]]) -> None:
-            found = sorted((each["row"], each["reason"]) for each in rejects)
-            output.with_name(f"{output.name}.rejected").write_text(json.dumps(found))
-
-        def add(pipeline: beam.Pipeline) -> None:
-            read = pipeline | ReadRows(
-                table,
-                batches=True,
-                features={"weight": "float"},
-                shared_output=True,
-            )
-            (
-                read.rows
-                | "Keep" >> beam.FlatMap(keep).with_output_types(pa.RecordBatch)
-                | WriteDataset(
-                    output,
-                    label="animal",
-                    splits="column:part",
-                    accounts=read.accounts,
-                    max_reject_rate=0.01,
-                    shared_output=True,
-                )
-            )
-            read.rejects | beam.combiners.ToList() | "Note" >> beam.Map(note)
-
-        return add
-
-    run("local", to(tmp_path / "here"), tmp_path, request)
-    run(engine, to(tmp_path / "there"), tmp_path, request)
-    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
-    manifest = Manifest.from_bytes((tmp_path / "there/manifest.json").read_bytes())
-    account = manifest.account
-    assert (account.read, account.written, account.dropped_by_steps) == (
-        3000,
-        2495,
-        499,
-    )
-    rejected = json.loads((tmp_path / "there.rejected").read_text())
-    assert rejected == json.loads((tmp_path / "here.rejected").read_text())
-    assert [row for row, _ in rejected] == [8 + 500 * n for n in range(6)]
-    assert sum(account.rejected.values()) == len(rejected)
-
-
-@on_engines
 def test_rows_of_a_dataset(
     engine: str, tmp_path: Folder, request: pytest.FixtureRequest
 ) -> None:
@@ -229,34 +163,3 @@ def test_no_row_leaves_its_stage(
     assert all(step in steps for step in ("Make", "Score", "Write"))
     # Of each bundle one element with its runs and one with its counts.
     assert 0 < task["metrics"]["write-records"] < 100
-
-
-@on_engines
-def test_examples_of_own_files(
-    engine: str, tmp_path: Folder, request: pytest.FixtureRequest
-) -> None:
-    """Rows become Examples in files, and come back from the files that are named."""
-    schema, files = {"id": "int64", "name": "text"}, tmp_path / "files"
-    rows = [{"id": n, "name": f"n{n}" if n % 3 else None} for n in range(5000)]
-    seen = tmp_path / "seen"
-
-    def note(found: list[dict[str, Any]]) -> None:
-        seen.write_text(json.dumps(sorted(found, key=lambda row: row["id"])))
-
-    def write(pipeline: beam.Pipeline) -> None:
-        records = pipeline | beam.Create(rows) | EncodeExamples(schema)
-        records | WriteTFRecords(f"{files}/x", num_shards=3)
-
-    def read(pipeline: beam.Pipeline) -> None:
-        (
-            pipeline
-            | beam.Create([f"{files}/x*"])
-            | ReadAllTFRecords()
-            | DecodeExamples(schema)
-            | beam.combiners.ToList()
-            | beam.Map(note)
-        )
-
-    run(engine, write, tmp_path, request)
-    run(engine, read, tmp_path, request)
-    assert json.loads(seen.read_text()) == rows

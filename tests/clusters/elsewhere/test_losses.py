@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import signal
 import subprocess
 import time
 import urllib.request
@@ -176,23 +175,3 @@ def test_a_job_that_nobody_works_for(
     assert jobs.pop(left["jid"]) in ("RUNNING", "RESTARTING", "FAILING")
     assert [*jobs.values()] == ["FINISHED"]
     cancel(site, left["jid"])
-
-
-def test_stopped_runs_go_on(
-    site: Site,
-    lossy: Machine,
-    flink_elsewhere: None,
-    long_source: str,
-    expected: Folder,
-) -> None:
-    """After Ctrl-C the next run reuses what the workers have left in the store."""
-    with site.running_pool(_POOL, machine=lossy):
-        process = begun(site, long_source, "stopped", "flink")
-        process.send_signal(signal.SIGINT)
-        assert site.submitter().ended(process).code == 130
-        assert kept(site, "stopped", "segments")
-        site.submitter().run(
-            *("convert", long_source, f"{site.store.url}/out/stopped", *_FLAGS),
-            *flags_of("flink", site, _POOL),
-        )
-    assert_same(site.store, "out/stopped", expected)

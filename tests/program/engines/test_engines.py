@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 import stat
 import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
@@ -14,7 +13,6 @@ from beam_pipeline.engines.presets import ENGINES, FLINK
 from beam_pipeline.engines.worker import write_worker
 from tests.support.engines import choose, put_jar, spec, write_java
 from transforms.errors import (
-    TargetError,
     UsageError,
 )
 
@@ -86,20 +84,6 @@ def test_flink_that_is_not_there(cache: Folder, java: Folder) -> None:
         choose(spec(runner="flink", flink_master="localhost:1"), [])
 
 
-def test_local_paths_are_refused_for_remote_workers(
-    cache: Folder, java: Folder
-) -> None:
-    """Workers elsewhere do not see this machine's folders, unless the user says so."""
-    put_jar("spark")
-    far = {"runner": "spark", "spark_master": "spark://far.example:7077"}
-    with pytest.raises(
-        TargetError, match=r"'far.example'.* must see .*--shared-output"
-    ):
-        choose(spec(**far), [])
-    assert choose(spec(**far, shared_output=True), []) is not None
-    assert choose(spec(runner="spark", spark_master="local[2]"), []) is not None
-
-
 def test_remote_workers_must_see_what_starts_them(
     cache: Folder, java: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,18 +120,3 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     # It has come as far as its arguments.
     assert done.returncode == 2
     assert "required: --provision_endpoint" in done.stderr
-
-
-def test_cluster_script_answers_before_anything_is_installed(cache: Folder) -> None:
-    """It needs the standard library alone: -S and -I leave nothing else."""
-    script = Folder(__file__).parents[3] / "scripts" / "cluster"
-    command = [sys.executable, "-I", "-S", str(script)]
-    done = subprocess.run(
-        [*command, "flink", "status"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "flink 'default' is down\n")
-    done = subprocess.run(
-        [*command, "flimk", "up"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr

@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.cli import main
-from beam_pipeline.engines import masters, submit
+from beam_pipeline.engines import checks, masters, submit
 from beam_pipeline.engines.engine import Place, flag_given
 from beam_pipeline.engines.presets import ENGINES, engine_of
 from beam_pipeline.engines.watch import Failure, lasting
@@ -179,6 +179,19 @@ def test_missing_job_server_names_the_command(cache: Folder, java: Folder) -> No
         choose(spec(runner="spark"), [])
     with pytest.raises(UsageError, match=r"Prism .*scripts/cluster prism up"):
         choose(spec(runner="prism"), [])
+
+
+def test_the_published_job_server_comes_first(cache: Folder) -> None:
+    """One that was put together of Maven's parts serves where there is none."""
+    assert checks.find_jar("server", "9.9.9") is None
+    published = checks.jar_path("server", "9.9.9")
+    made = published.with_name("server-9.9.9-of-2.77.jar")
+    made.parent.mkdir(parents=True)
+    made.touch()
+    assert checks.find_jar("server", "9.9.9") == made
+    assert checks.find_jar("server", "9.9.10") is None
+    published.touch()
+    assert checks.find_jar("server", "9.9.9") == published
 
 
 def test_missing_java_is_refused(
