@@ -49,19 +49,6 @@ def test_a_dataset_in_a_bucket(
     assert rows_of(place) == expected
 
 
-def test_bare_files_in_a_bucket(
-    server: Server, local_measures: Folder, tmp_path: Folder
-) -> None:
-    """A folder and a pattern, without a manifest."""
-    for path in local_measures.glob("*.tfrecord*"):
-        server.write(f"bare/{path.name}", path.read_bytes())
-    features = {"id": "int64", "animal": "int64"}
-    expected = rows_of(local_measures, columns=["id", "animal"], labels="ids")
-    assert rows_of(server.place("bare"), features=features) == expected
-    pattern = server.place("bare/*-train*")
-    assert len(rows_of(pattern, features=features)) < len(expected)
-
-
 def test_views_of_a_bucket(
     server: Server,
     measures: Folder,

@@ -251,39 +251,3 @@ def test_patterns_without_files(server: Server, folder: Path, pattern: str) -> N
     source = f"{server.url}/{pattern}"
     done = program.run("convert", source, folder.parent / "out", code=2)
     assert f"The pattern '{source}' matches no file." in done.err
-
-
-def test_boxes(server: Server, folder: Path) -> None:
-    """A COCO file and its images."""
-    (folder / "images").mkdir()
-    images, boxes = [], []
-    for number in range(6):
-        (folder / "images" / f"{number}.jpg").write_bytes(_jpeg(number))
-        name = {"id": number, "file_name": f"{number}.jpg", "width": 8, "height": 8}
-        images.append(name)
-        box = {"id": number, "image_id": number, "category_id": 1, "bbox": [1, 1, 4, 4]}
-        boxes.append({**box, "area": 16, "iscrowd": 0})
-    kinds = [{"id": 1, "name": "cat"}]
-    coco = {"images": images, "annotations": boxes, "categories": kinds}
-    (folder / "boxes.json").write_text(json.dumps(coco))
-    server.write_tree("in", folder)
-    _assert_the_same(server, folder, "boxes.json")
-
-
-def test_a_large_object_is_not_read(server: Server, folder: Path) -> None:
-    """The store says its size; there is no digest of what was not fetched."""
-    out = io.BytesIO()
-    Image.effect_noise((99, 99), 50).save(out, "PNG")
-    server.write("in/label/few.jpg", _jpeg(1))
-    server.write("in/label/many.png", out.getvalue())
-    Program(server, folder.parent).run(
-        "convert",
-        f"{server.url}/in",
-        f"{server.url}/out",
-        *("--max-image-bytes", "1KB", "--max-reject-rate", "0.5"),
-    )
-    (key,) = (key for key in server.keys("out") if key.endswith("rejects.jsonl"))
-    found = json.loads(server.read(key))
-    assert found["reason"] == "too_many_bytes"
-    assert f"{len(out.getvalue()):,} bytes" in found["message"]
-    assert found["sha256"] is None

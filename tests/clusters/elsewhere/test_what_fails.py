@@ -10,16 +10,12 @@ from beam_pipeline.version import __version__
 from tests.clusters.elsewhere.engine_machines import flags_of
 from tests.clusters.elsewhere.images import AT, PATH, given, link, program_image
 from tests.clusters.elsewhere.machines import stop
-from tests.clusters.elsewhere.sites import POOL, Site
+from tests.clusters.elsewhere.sites import Site
 from tests.storage.program import Done, until
 
 Folder = pathlib.Path
 
 _POOL = "localhost:50020"
-_PRISM = (
-    *("--runner=prism", "--", "--environment_type=EXTERNAL"),
-    f"--environment_config={POOL}",
-)
 WITHOUT_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
 on_both = pytest.mark.parametrize("engine", ["prism", "flink_elsewhere"], indirect=True)
 
@@ -29,22 +25,6 @@ def engine(request: pytest.FixtureRequest) -> str:
     """An engine that runs, by its name."""
     request.getfixturevalue(request.param)
     return str(request.param).partition("_")[0]
-
-
-def test_local_images_in_a_table(site: Site) -> None:
-    """The row is named; nothing is lost within the tolerance of rejects."""
-    image = sorted((site.folder / "flat").iterdir())[0]
-    rows = site.store.read("raw/table.csv").decode().splitlines()
-    rows[7] = f"{image},circle"
-    site.store.write("raw/mixed.csv", ("\n".join(rows) + "\n").encode())
-    source, out = f"{site.store.url}/raw/mixed.csv", f"{site.store.url}/out/mixed"
-    columns = ("--image-columns", "image")
-    done = site.submitter(within=True).run(
-        "convert", source, out, *columns, *_PRISM, code=2
-    )
-    (said,) = done.err.strip().splitlines()
-    assert str(image) in said
-    assert "row 7 of" in said
 
 
 def failed(
