@@ -1,6 +1,5 @@
 """The files behind views: threads, processes, replaced and damaged ones."""
 
-import concurrent.futures
 import datetime
 import io
 import logging
@@ -17,7 +16,6 @@ import beam_tfrecord
 from tests.support.datasets import animals, write_dataset
 from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.schema import Feature, Kind
-from transforms.core.tfrecord.record_index import index_file
 from transforms.errors import (
     BeamTFRecordError,
     DamageError,
@@ -25,7 +23,6 @@ from transforms.errors import (
     SpecError,
     TFRecordError,
 )
-from transforms.reading import folder as open_files
 from transforms.reading.view import View
 
 Folder = pathlib.Path
@@ -37,24 +34,6 @@ def opened(folder: Folder, split: str = "train") -> View:
 
 def shards(folder: Folder) -> list[Folder]:
     return sorted(folder.glob("*.tfrecord-*"))
-
-
-def test_many_threads_and_few_files(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file is closed only when no read holds it: rows never change places."""
-    write_dataset(tmp_path / "d", {"train": animals(*[2] * 100)})
-    monkeypatch.setattr(open_files, "most_files", lambda: 2)
-    records = opened(tmp_path / "d").records
-    expected = [*records]
-
-    def work(seed: int) -> bool:
-        places = np.random.default_rng(seed).integers(0, 200, 400)
-        return all(records[int(place)] == expected[place] for place in places)
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(work, range(16)))
-    assert len(records._split.records._folder.open) <= 2
 
 
 def test_replaced_while_open(tmp_path: Folder) -> None:
@@ -71,54 +50,6 @@ def test_replaced_while_open(tmp_path: Folder) -> None:
     with pytest.raises(DamageError, match="replaced while open"):
         pickle.loads(other)
     assert opened(folder)[4]["id"] == 54
-
-
-@pytest.mark.parametrize("place", [0, 9, 14, -1])
-def test_damage(tmp_path: Folder, place: int) -> None:
-    """A changed byte of a length, a payload or a checksum is found, and named."""
-    folder = tmp_path / "d"
-    write_dataset(folder, {"train": animals(1, 2)})
-    path = shards(folder)[1]
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
-    view = opened(folder)
-    assert view[0]["id"] == 0
-    with pytest.raises(TFRecordError, match=path.name):
-        view.__getitems__([1, 2])
-    with pytest.raises(TFRecordError, match=path.name):
-        list(view)
-
-
-def test_a_shard_that_was_cut(tmp_path: Folder) -> None:
-    """It says how many bytes there must be."""
-    folder = tmp_path / "d"
-    write_dataset(folder, {"train": animals(4)})
-    (path,) = shards(folder)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(TFRecordError, match="must have"):
-        opened(folder)[0]
-
-
-def test_an_index(tmp_path: Folder) -> None:
-    """It is used where it is there; one of another file is damage."""
-    folder = tmp_path / "d"
-    write_dataset(folder, {"train": animals(3, 2)})
-    first, second = shards(folder)
-    offsets = []
-    for path in (first, second):
-        located = opened(folder)._split.records._locate(0 if path == first else 1)
-        offsets.append(bytes(located))
-        index = folder / index_file(path.name)
-        index.parent.mkdir(exist_ok=True)
-        index.write_bytes(offsets[-1])
-    assert [row["id"] for row in opened(folder)] == [*range(5)]
-    index.write_bytes(offsets[0])
-    with pytest.raises(TFRecordError, match="index"):
-        opened(folder)[4]
-    index.write_bytes(offsets[1][:-3])
-    with pytest.raises(TFRecordError, match="index"):
-        opened(folder)[4]
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])

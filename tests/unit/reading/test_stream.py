@@ -52,20 +52,6 @@ def test_labels_as_names_have_one_dictionary(folder: pathlib.Path) -> None:
     assert table.to_pylist() == [{"animal": row["animal"]} for row in train]
 
 
-def test_streams_come_in_the_order_of_the_view(folder: pathlib.Path) -> None:
-    """Shuffled, sliced, listed and chosen by a condition."""
-    train = view(folder)
-    for part in (
-        train.shuffled(seed=3),
-        train[::-2],
-        train[[3, 1, 3]],
-        train.where("id > 9").shuffled(seed=1)[1:4],
-        train[:0],
-    ):
-        rows = pa.table(part.select(["id"])).to_pylist()
-        assert rows == [*part.select(["id"])]
-
-
 def test_a_requested_schema_is_cast_to_or_refused(folder: pathlib.Path) -> None:
     """Other types of the same columns, or an error."""
     train = view(folder, labels="names").select(["id", "animal"])

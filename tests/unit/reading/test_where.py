@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import beam_tfrecord
 from tests.support.datasets import animal, animals, write_dataset
-from transforms.errors import ExampleError, SpecError, TFRecordError
+from transforms.errors import ExampleError, TFRecordError
 from transforms.reading.view import View
 
 ROWS = [animal(number) for number in range(17)]
@@ -81,31 +81,6 @@ def test_conditions_of_conditions(train: View) -> None:
     found = train.where("tame")[1:].where("id > 5")
     assert ids(found) == [6, 8, 10, 12, 14, 16]
     assert len(found.records) == 6
-
-
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        ("animal == 'hog'", "'dog'"),
-        ("animals == 'dog'", "'animal'"),
-        ("__import__('os')", "called"),
-        ("id > ", "Python cannot parse it"),
-    ],
-)
-def test_what_is_no_condition(train: View, condition: str, said: str) -> None:
-    """The error says what to write."""
-    with pytest.raises(SpecError, match=said):
-        train.where(condition)
-
-
-@pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_compressed_shards(tmp_path: pathlib.Path, compression: str) -> None:
-    """Shards that are read from start to end have conditions too."""
-    rows = {"train": animals(5, 0, 11, 1)}
-    write_dataset(tmp_path / "a", rows, compression=compression)
-    train = beam_tfrecord.open_dataset(tmp_path / "a")["train"]
-    assert len(train.where("id > 3")) == 13
-    assert len(train.where("note is None")) == 5
 
 
 def test_damage_is_no_missing_row(tmp_path: pathlib.Path) -> None:
