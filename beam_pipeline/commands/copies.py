@@ -49,6 +49,11 @@ def subset(
         raise UsageError(
             f"A subset is made of a dataset with a manifest; {path!r} is a single file."
         )
+    if dataset.parts:
+        raise UsageError(
+            f"A subset is made of one dataset, and {path!r} consists of parts. Join "
+            f"them first: beam-tfrecord merge {path} OUTPUT, which copies nothing."
+        )
     if key_feature and not drop_keys:
         raise UsageError("--key-feature needs --drop-keys, the file with the keys.")
     if relabel_feature and not relabel:
@@ -86,26 +91,31 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
 
     Errors are those of `join_datasets`.
     """
-    if len(paths) < 3:
-        raise UsageError(
-            "Two or more datasets are merged, and the output is named last, as in "
-            "'beam-tfrecord merge A B OUT'."
-        )
-    *sources, output = map(plain, paths)
-    datasets = []
+    *sources, output = map(plain, paths or [""])
+    datasets: list[Dataset] = []
+    optional: set[str] = set()
+    has_parts = False
     for path in sources:
         target = open_target(path)
         if not isinstance(target, Dataset):
             raise UsageError(
                 f"Datasets with manifests are merged; {path!r} is a single file."
             )
-        datasets.append(target)
+        datasets += target.parts or (target,)
+        optional |= target.optional
+        has_parts = has_parts or bool(target.parts)
+    if len(sources) < 2 and not has_parts:
+        raise UsageError(
+            "Two or more datasets are merged, or the parts of one, and the output is "
+            "named last, as in 'beam-tfrecord merge A B OUT'."
+        )
     total = sum(split.bytes for source in datasets for split in source.manifest.splits)
     with shown_reading(total, "reading", quiet=quiet) as bar:
         made = join_datasets(
             datasets,
             output,
             overwrite=overwrite,
+            optional=optional,
             opened=bar.watched,
             read=bar.add,
         )

@@ -165,6 +165,11 @@ def run(
       TFRecordError: a file is damaged.
     """
     source = find_records(path, {})
+    if source.parts:
+        raise UsageError(
+            f"Parts of a dataset have indexes of their own, and {path!r} consists of "
+            f"parts. Name one of them: {os.path.join(path, source.parts[0])!r}."
+        )
     features, left_out = catalogue_features(source.features if catalogue else ())
     if source.edition.manifest and not output:
         with _deriving(

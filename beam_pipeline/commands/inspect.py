@@ -15,6 +15,7 @@ from beam_pipeline.datasets.dataset import (
     Dataset,
     SingleFile,
     find_bare_files,
+    has_manifest,
     is_numbered_shard,
     open_target,
 )
@@ -41,7 +42,6 @@ from beam_pipeline.terminal.words import (
     size_text,
 )
 from transforms.core.manifest import (
-    MANIFEST_NAME,
     Account,
     FeatureFacts,
     Manifest,
@@ -50,7 +50,6 @@ from transforms.core.manifest import (
 from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
-from transforms.storage.files import storage
 
 # More classes than this are not listed.
 _MAX_CLASSES = 20
@@ -74,8 +73,8 @@ def show(path: str, *, as_json: bool = False) -> int:
         files without a manifest.
       DamageError: the manifest or the file is damaged.
     """
-    has_manifest = storage(os.path.join(path, MANIFEST_NAME)).exists()
-    if not as_json and not has_manifest and (bare := find_bare_files(path)) is not None:
+    is_dataset = has_manifest(path)
+    if not as_json and not is_dataset and (bare := find_bare_files(path)) is not None:
         _print_bare(path, bare.paths)
         return 0
     target = open_target(path)
@@ -117,7 +116,11 @@ def _print_dataset(manifest: Manifest) -> None:
         if counts:
             _print_classes(facts, counts)
     print_table(_account_table(manifest.account))
-    if manifest.beside:
+    if parts := manifest.settings.get("parts"):
+        print_line()
+        ends = _spread(min(parts), max(parts))
+        print_line(f"{count_text(len(parts), 'part')}: {ends}")
+    elif manifest.beside:
         print_line()
         print_line(f"beside the shards: {_beside(manifest)}")
     for note in manifest.run.get("notes", []):

@@ -18,6 +18,7 @@ from beam_pipeline.datasets.dataset import (
     Dataset,
     SingleFile,
     find_bare_files,
+    has_manifest,
     missing_shards,
     open_target,
 )
@@ -28,6 +29,7 @@ from beam_pipeline.terminal.words import count_text, size_text
 from transforms.core.manifest import (
     DERIVED_FOLDERS,
     MANIFEST_NAME,
+    PARTS_NAME,
     FileFacts,
     Manifest,
     ShardFacts,
@@ -54,8 +56,8 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     Raises:
       UsageError: there is neither a dataset nor a TFRecord file.
     """
-    has_manifest = storage(os.path.join(path, MANIFEST_NAME)).exists()
-    if not has_manifest and (bare := find_bare_files(path)) is not None:
+    is_dataset = has_manifest(path)
+    if not is_dataset and (bare := find_bare_files(path)) is not None:
         report = verify_bare_files(bare)
         verdict = _bare_verdict(path, report)
     else:
@@ -88,6 +90,8 @@ def _verify_target(path: str) -> tuple[Report, str]:
 
 def verify_dataset(dataset: Dataset) -> Report:
     """Checks every file that the manifest names, and looks for files it does not."""
+    if dataset.parts:
+        return _verify_parts(dataset)
     manifest = dataset.manifest
     shards = [shard for split in manifest.splits for shard in split.shards]
     contents: dict[tuple[int, int], str] = {}
@@ -122,6 +126,45 @@ def verify_dataset(dataset: Dataset) -> Report:
     findings += _unnamed(dataset.directory, manifest)
     findings += _misleading(dataset.directory, manifest)
     return Report(tuple(findings), len(shards) + len(manifest.beside), records, size)
+
+
+def _verify_parts(dataset: Dataset) -> Report:
+    """Checks each part by itself, what is beside them, and for keys in several."""
+    reports = [verify_dataset(part) for part in dataset.parts]
+    folders = [os.path.basename(part.directory) for part in dataset.parts]
+    findings = [
+        dataclasses.replace(finding, file=f"{folder}/{finding.file}")
+        for folder, report in zip(folders, reports, strict=True)
+        for finding in report.findings
+    ]
+    names = storage(dataset.directory).names_in()
+    findings += [
+        Finding(
+            name, "unnamed", "is no part: it was put there by others.", is_damage=False
+        )
+        for name in sorted(
+            {name.rstrip("/") for name in names} - {*folders, PARTS_NAME}
+        )
+        if not name.startswith(".")
+    ]
+    if not any(finding.is_damage for finding in findings):
+        # Loaded where there are parts; damaged ones are not read once more.
+        from beam_pipeline.commands.part_keys import shared_keys
+
+        if (shared := shared_keys(dataset)) is not None:
+            parts = " and ".join(map(repr, shared.parts))
+            what = (
+                f"{count_text(shared.count, 'key')} of {shared.feature!r} in several "
+                f"parts, as {shared.example!r:.80} in {parts}: if a key has one row, "
+                f"a day was converted twice."
+            )
+            findings.append(Finding(PARTS_NAME, "keys", what, is_damage=False))
+    return Report(
+        tuple(findings),
+        sum(report.files for report in reports),
+        sum(report.records for report in reports),
+        sum(report.bytes for report in reports),
+    )
 
 
 def verify_single_file(file: SingleFile) -> Report:

@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from beam_pipeline.copies.publication import (
@@ -49,6 +49,7 @@ def join_datasets(
     directory: str,
     *,
     overwrite: bool = False,
+    optional: Collection[str] = (),
     opened: Callable[[str], BinaryIO],
     read: Callable[[int], None] = lambda _bytes: None,
 ) -> Made:
@@ -58,6 +59,7 @@ def join_datasets(
       datasets: two or more, with the same features.
       directory: where the new one goes.
       overwrite: whether a dataset there is replaced.
+      optional: features that some of them may lack.
       opened: opens a file of one of the datasets for reading.
       read: called with the size of what is read in another way.
 
@@ -67,7 +69,7 @@ def join_datasets(
       TargetError: the output holds a dataset, or something else.
       DamageError: a dataset is damaged. Nothing was published.
     """
-    _check(datasets)
+    _check(datasets, optional)
     output = look_at(directory, datasets, overwrite=overwrite)
     classes = _classes(datasets)
     leaks = leak_notes(datasets, read)
@@ -111,7 +113,7 @@ class _Part:
         return out
 
 
-def _check(datasets: Sequence[Dataset]) -> None:
+def _check(datasets: Sequence[Dataset], optional: Collection[str]) -> None:
     """Raises where datasets do not fit together."""
     first = datasets[0]
     features = {feature.name: feature for feature in _features(first)}
@@ -130,7 +132,10 @@ def _check(datasets: Sequence[Dataset]) -> None:
             )
         others = {feature.name: feature for feature in _features(other)}
         for name in dict.fromkeys((*features, *others)):
-            if features.get(name) != others.get(name):
+            both = features.get(name), others.get(name)
+            if None in both and name in optional:
+                continue
+            if both[0] != both[1]:
                 raise InputError(
                     f"Datasets that are merged must have the same features; {name!r} "
                     f"is {_said(features.get(name))} in {first.directory!r} and "
@@ -292,13 +297,14 @@ def _manifest(
         settings["key_column"] = keys.pop()
     files = {facts.file for manifest in manifests for facts in manifest.files}
     unnamed = [f"{LABEL_MAP_NAME} was left out: ids of several may differ"]
+    stored = {f.feature.name: f for m in reversed(manifests) for f in m.features}
+    order = dict.fromkeys(f.feature.name for m in manifests for f in m.features)
     unnamed = unnamed if LABEL_MAP_NAME in files else []
     return Manifest(
         name=first.name,
         compression=first.compression,
         features=tuple(
-            _facts(facts, manifests, splits, classes, records)
-            for facts in first.features
+            _facts(stored[name], manifests, splits, classes, records) for name in order
         ),
         splits=tuple(splits),
         files=(),

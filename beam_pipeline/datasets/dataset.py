@@ -21,7 +21,12 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
+from transforms.core.manifest import (
+    MANIFEST_NAME,
+    PARTS_NAME,
+    Manifest,
+    ShardFacts,
+)
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import DamageError, UsageError, first_few
@@ -52,14 +57,31 @@ _SHOWN_FILES = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dataset:
-    """A directory and what its manifest says."""
+    """A directory and what its manifest says.
+
+    Attributes:
+      directory: of the dataset.
+      manifest: of the dataset; of parts, what theirs add up to.
+      parts: datasets that it consists of, in order; see `beam_pipeline.datasets.parts`.
+    """
 
     directory: str
     manifest: Manifest
+    parts: "tuple[Dataset, ...]" = ()
 
     def path(self, file: str) -> str:
         """Returns where a file of the dataset is."""
         return self.manifest.path(self.directory, file)
+
+    @property
+    def optional(self) -> set[str]:
+        """The features that some of its parts lack."""
+        names = {facts.feature.name for facts in self.manifest.features}
+        return {
+            name
+            for part in self.parts
+            for name in names - {facts.feature.name for facts in part.manifest.features}
+        }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,10 +143,13 @@ def is_dataset(path: str | None) -> bool:
         return False
     if os.path.basename(path) == MANIFEST_NAME:
         return True
-    return (
-        not storage(path).exists()
-        or storage(os.path.join(path, MANIFEST_NAME)).exists()
-    )
+    return not storage(path).exists() or has_manifest(path)
+
+
+def has_manifest(path: str) -> bool:
+    """Whether a folder is a dataset of this program, or one of parts."""
+    names = (MANIFEST_NAME, PARTS_NAME)
+    return any(storage(os.path.join(path, name)).exists() for name in names)
 
 
 def _open_directory(directory: str) -> Dataset:
@@ -132,6 +157,11 @@ def _open_directory(directory: str) -> Dataset:
     try:
         return Dataset(directory, _read_manifest(path))
     except FileNotFoundError:
+        if storage(os.path.join(directory, PARTS_NAME)).exists():
+            # Loaded where there are parts: they are few among datasets.
+            from beam_pipeline.datasets.parts import open_parts
+
+            return open_parts(directory)
         raise UsageError(_no_dataset(directory)) from None
     except OSError as error:
         raise UsageError(

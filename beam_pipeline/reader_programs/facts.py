@@ -63,6 +63,11 @@ class Facts:
         return folder or self.directory or "."
 
     @property
+    def has_parts(self) -> bool:
+        """Whether the dataset is one of parts, to which others may be added."""
+        return "parts" in self.manifest.settings
+
+    @property
     def split(self) -> SplitFacts:
         """The split that a program reads: train, or the largest."""
         return max(self.manifest.splits, key=lambda s: (s.name == "train", s.records))

@@ -78,6 +78,11 @@ def _dali(facts: Facts) -> dict[str, Any]:
             f"DALI reads no compressed shards, and these are "
             f"{facts.manifest.compression}. Convert again with --compression none."
         )
+    if facts.has_parts:
+        raise UsageError(
+            "A program for DALI needs one folder, and the dataset consists of parts. "
+            "Join them first: beam-tfrecord merge DATASET OUTPUT, which copies nothing."
+        )
     # DALI gives the bytes of a tensor, not its numbers.
     arrays = [f for f in facts.arrays if f.feature.kind is not Kind.TENSOR]
     features = [column for column in arrays if not facts.is_missing(column)]

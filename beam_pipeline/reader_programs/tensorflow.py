@@ -59,9 +59,14 @@ def tensorflow(facts: Facts) -> dict[str, Any]:
     manifest = facts.manifest
     shards = {literal(s.name): str(len(s.shards)) for s in manifest.splits}
     records = {literal(s.name): str(s.records) for s in manifest.splits}
-    sizes = [*assigned("SHARDS", shards), *assigned("RECORDS", records)]
+    sizes = [
+        f"NAME = {literal(manifest.name)}",
+        *assigned("SHARDS", shards),
+        *assigned("RECORDS", records),
+    ]
+    known = [] if facts.has_parts else sizes
     return {
-        "sizes": "\n".join([*sizes, *facts.class_lists()]),
+        "sizes": [*known, *facts.class_lists()],
         "description": [
             line for column in facts.features for line in _entry(column, facts)
         ],

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from beam_pipeline.reading.reading_plan import Found, Said, find_records
+from transforms.core.naming import PART_PREFIX
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
     DamageError,
@@ -120,6 +121,27 @@ class OpenDataset:
             for feature in self._found.features
             if feature.kind is Kind.LABEL
         }
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts that it consists of; empty for a dataset of none."""
+        return tuple(each.removeprefix(PART_PREFIX) for each in self._found.parts)
+
+    def part(self, name: str) -> "OpenDataset":
+        """Returns one part, opened in the same way.
+
+            events = open_dataset("sets/events")
+            events.part("2026-11-03")["train"]
+
+        Raises:
+          SpecError: there is no such part.
+        """
+        if name not in self.parts:
+            raise SpecError(
+                f"{self.path} has no part {name!r:.80}{nearest(str(name), self.parts)}."
+            )
+        path = os.path.join(self._again, f"{PART_PREFIX}{name}")
+        return OpenDataset(path, find_records(path, {}), self._looks, self._check, None)
 
     def __getitem__(self, split: str) -> View:
         """Returns all rows of a split.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from beam_pipeline.datasets.dataset import (
     Dataset,
     find_bare_files,
+    has_manifest,
     missing_shards,
     open_target,
 )
@@ -84,6 +85,7 @@ class Found:
       catalogues: by split, where there are any. They repeat what the records hold.
       absent: feature -> what a program takes for records that lack it; see
         `FeatureFacts.absent`. Without a manifest nothing is known of it.
+      parts: the folders of the parts that it consists of, in order.
     """
 
     shards: tuple[tuple[str, Shard], ...]
@@ -94,6 +96,7 @@ class Found:
         default_factory=dict, repr=False
     )
     absent: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    parts: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -191,7 +194,7 @@ def _described_beside(
     directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
 ) -> Found | None:
     """Returns what metadata in a folder states of files there; None for nothing."""
-    if storage(os.path.join(directory, MANIFEST_NAME)).exists():
+    if has_manifest(directory):
         target = open_target(directory)
         assert isinstance(target, Dataset), "a folder with a manifest is a dataset"
         found = _of_dataset(target, names)
@@ -309,7 +312,10 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
         for facts in manifest.features
         if not facts.feature.internal
     ]
-    edition = Edition(os.path.join(dataset.directory, MANIFEST_NAME), manifest.digest)
+    edition = Edition()
+    if not dataset.parts:
+        path = os.path.join(dataset.directory, MANIFEST_NAME)
+        edition = Edition(path, manifest.digest)
     return Found(
         tuple(shards[name] for name in (shards if names is None else names)),
         tuple(split.name for split in manifest.splits),
@@ -317,6 +323,7 @@ def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> Found | None:
         edition,
         _catalogues(dataset, edition) if names is None else {},
         {facts.feature.name: facts.absent for facts in manifest.features},
+        tuple(os.path.basename(part.directory) for part in dataset.parts),
     )
 
 

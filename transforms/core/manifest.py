@@ -29,6 +29,8 @@ from transforms.errors import DamageError, bounded
 
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
+PARTS_NAME = "parts.json"
+"""What the parts of a dataset share; see `transforms.publishing.parts`."""
 REJECTS_NAME = "rejects.jsonl"
 DERIVED_FOLDERS = ("catalogue", "index")
 """The folders below that of a dataset that may hold derived files."""

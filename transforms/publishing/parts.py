@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.manifest import MANIFEST_NAME, PARTS_NAME, Manifest
 from transforms.core.naming import PART_PREFIX
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BusyError, DamageError, RaceError
@@ -23,7 +23,6 @@ from transforms.storage.files import storage
 from transforms.storage.local import exclusive_lock
 from transforms.storage.paths import is_remote
 
-PARTS_NAME = "parts.json"
 FORMAT = "beam-tfrecord-parts/1"
 _LOCK = ".parts.beam-tfrecord"
 # How often a part is announced again where others are at that moment.

@@ -405,9 +405,10 @@ class Records:
 
     def _indexed(self, name: str, size: int) -> memoryview | None:
         """Returns the offsets of an index beside the shards; None for none."""
-        if not self._folder.path:
+        folder, own = os.path.split(name)
+        if not self._folder.path and not folder:
             return None
-        index = index_file(name)
+        index = os.path.join(folder, index_file(own))
         try:
             data = self._folder.mapped(index)
         except SourceError as error:

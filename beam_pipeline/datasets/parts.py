@@ -1,0 +1,170 @@
+"""A folder of parts as one dataset: what their manifests say, added up.
+
+    sets/events/parts.json           features, and the longest list of each class
+    sets/events/part=2026-11-01/     a dataset
+    sets/events/part=2026-11-02/     another one
+
+The files of a part keep their names, below the part's folder.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from beam_pipeline.datasets.dataset import Dataset
+from transforms.core.manifest import (
+    Account,
+    FeatureFacts,
+    FileFacts,
+    Manifest,
+    SplitFacts,
+)
+from transforms.core.naming import PART_PREFIX
+from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Statistics
+from transforms.errors import UsageError
+from transforms.publishing.parts import Model, part_names, read_model
+from transforms.publishing.published import read_manifest
+from transforms.storage.paths import is_remote
+from transforms.storage.read_ahead import read_ahead
+
+_File = TypeVar("_File", bound=FileFacts)
+
+
+def open_parts(folder: str) -> Dataset:
+    """Returns the parts in a folder as one dataset.
+
+    Raises:
+      UsageError: there are none.
+      DamageError: a manifest, or what parts share, is damaged.
+      OSError: one cannot be read.
+    """
+    shared = read_model(folder)
+    names = part_names(folder)
+    if shared is None or not names:
+        raise UsageError(
+            f"A dataset of parts must have a part; {folder!r} has none yet. Write one "
+            f"with 'convert SOURCE {folder} --part NAME'."
+        )
+    paths = [os.path.join(folder, f"{PART_PREFIX}{name}") for name in names]
+    manifests = read_ahead(read_manifest, paths, far=is_remote(folder))
+    parts = tuple(
+        Dataset(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
+    )
+    return Dataset(folder, _joined(shared, parts), parts)
+
+
+def _joined(shared: Model, parts: Sequence[Dataset]) -> Manifest:
+    manifests = [part.manifest for part in parts]
+    first = manifests[0]
+    splits = _splits(parts)
+    inputs = hashlib.sha256("".join(m.digest for m in manifests).encode()).hexdigest()
+    return Manifest(
+        name=first.name,
+        compression=first.compression,
+        features=tuple(
+            _facts(feature, manifests, tuple(shared.classes.get(feature.name, ())))
+            for feature in shared.features
+        ),
+        splits=splits,
+        files=_beside(parts, lambda manifest: manifest.files),
+        account=_account([manifest.account for manifest in manifests]),
+        inputs={
+            "files": sum(manifest.inputs.get("files", 0) for manifest in manifests),
+            "bytes": sum(manifest.inputs.get("bytes", 0) for manifest in manifests),
+            "sha256": inputs,
+        },
+        settings={
+            **shared.settings,
+            "parts": {name_of(part): part.manifest.digest for part in parts},
+        },
+        image_notes=_summed(manifest.image_notes for manifest in manifests),
+        derived=_beside(parts, lambda manifest: manifest.derived),
+    )
+
+
+def name_of(part: Dataset) -> str:
+    """Returns the name of a part."""
+    return os.path.basename(part.directory).removeprefix(PART_PREFIX)
+
+
+def _beside(
+    parts: Sequence[Dataset], files: Callable[[Manifest], Sequence[_File]]
+) -> tuple[_File, ...]:
+    return tuple(_below(part, f) for part in parts for f in files(part.manifest))
+
+
+def _below(part: Dataset, facts: _File) -> _File:
+    """Returns a file of a part by its path below the folder of the parts."""
+    folder = os.path.dirname(part.directory)
+    path = os.path.relpath(part.path(facts.file), folder)
+    if is_remote(folder):
+        path = part.path(facts.file).removeprefix(folder).lstrip("/")
+    return dataclasses.replace(facts, file=path)
+
+
+def _splits(parts: Sequence[Dataset]) -> tuple[SplitFacts, ...]:
+    by_name: dict[str, list[tuple[Dataset, SplitFacts]]] = {}
+    for part in parts:
+        for split in part.manifest.splits:
+            by_name.setdefault(split.name, []).append((part, split))
+    return tuple(
+        SplitFacts(
+            name,
+            tuple(
+                _below(part, shard) for part, split in found for shard in split.shards
+            ),
+            _class_counts([split for _, split in found]),
+        )
+        for name, found in by_name.items()
+    )
+
+
+def _class_counts(splits: Sequence[SplitFacts]) -> dict[str, dict[str, int]]:
+    """Returns feature -> class -> records; of features that are counted everywhere."""
+    out = {}
+    for name in dict.fromkeys(name for split in splits for name in split.classes):
+        if all(name in split.classes for split in splits if split.records):
+            out[name] = _summed(split.classes.get(name, {}) for split in splits)
+    return out
+
+
+def _facts(
+    feature: Feature, manifests: Sequence[Manifest], classes: tuple[str, ...]
+) -> FeatureFacts:
+    """Returns what is true of a feature in all parts; some may lack it."""
+    alike = [f for m in manifests for f in m.features if f.feature.name == feature.name]
+    merged = functools.reduce(
+        Statistics.merge, (facts.statistics for facts in alike), Statistics()
+    )
+    statistics = dataclasses.replace(merged, classes={})
+    records = sum(manifest.records for manifest in manifests)
+    if feature.kind is Kind.LABEL:
+        # Beyond them is the class of all other names, where there is one.
+        longest = max((facts.classes for facts in alike), key=len, default=())
+        classes = max(classes, longest, key=len)
+    return FeatureFacts(feature, statistics, classes, statistics.present == records)
+
+
+def _account(accounts: Sequence[Account]) -> Account:
+    kinds = sorted({kind for account in accounts for kind in account.parts})
+    return Account(
+        read=sum(account.read for account in accounts),
+        written=sum(account.written for account in accounts),
+        rejected=_summed(account.rejected for account in accounts),
+        skipped=_summed(account.skipped for account in accounts),
+        parts={k: _summed(a.parts.get(k, {}) for a in accounts) for k in kinds},
+        dropped_by_steps=sum(account.dropped_by_steps for account in accounts),
+        added_by_steps=sum(account.added_by_steps for account in accounts),
+    )
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    out: collections.Counter[str] = collections.Counter()
+    for each in counts:
+        out.update(each)
+    return dict(out)
