@@ -1,6 +1,7 @@
 """Keys that rows of several parts have: a day that was converted twice, perhaps."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_pipeline.datasets.dataset import Dataset
-from beam_pipeline.datasets.parts import name_of
 from beam_pipeline.reading.open_dataset import open_dataset
+from transforms.core.naming import PART_PREFIX
 from transforms.core.placing.content import content_hashes
 
 _ROWS_AT_ONCE = 1 << 16
@@ -60,7 +61,7 @@ def shared_keys(dataset: Dataset) -> SharedKeys | None:
         feature,
         len(np.unique(hashes[again])),
         _text_of(one, feature, hashes[first]),
-        (name_of(one), name_of(other)),
+        (_name_of(one), _name_of(other)),
     )
 
 
@@ -102,3 +103,7 @@ def _text_of(part: Dataset, feature: str, wanted: np.uint64) -> str:
         if len(at := np.flatnonzero(hashes == wanted)):
             return str(keys[int(at[0])].as_py())
     return ""
+
+
+def _name_of(part: Dataset) -> str:
+    return os.path.basename(part.directory).removeprefix(PART_PREFIX)

@@ -159,9 +159,11 @@ def _open_directory(directory: str) -> Dataset:
     except FileNotFoundError:
         if storage(os.path.join(directory, PARTS_NAME)).exists():
             # Loaded where there are parts: they are few among datasets.
-            from beam_pipeline.datasets.parts import open_parts
+            from beam_pipeline.datasets.parts import read_parts
 
-            return open_parts(directory)
+            manifest, parts = read_parts(directory)
+            each = tuple(Dataset(part.directory, part.manifest) for part in parts)
+            return Dataset(directory, manifest, each)
         raise UsageError(_no_dataset(directory)) from None
     except OSError as error:
         raise UsageError(

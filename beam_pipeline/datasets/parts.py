@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from beam_pipeline.datasets.dataset import Dataset
 from transforms.core.manifest import (
     Account,
     FeatureFacts,
@@ -35,8 +34,21 @@ from transforms.storage.read_ahead import read_ahead
 _File = TypeVar("_File", bound=FileFacts)
 
 
-def open_parts(folder: str) -> Dataset:
-    """Returns the parts in a folder as one dataset.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """The folder of a part, and its manifest."""
+
+    directory: str
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """Its name, without the beginning that folders of parts share."""
+        return os.path.basename(self.directory).removeprefix(PART_PREFIX)
+
+
+def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:
+    """Returns what the parts in a folder are as one dataset, and each of them.
 
     Raises:
       UsageError: there are none.
@@ -53,12 +65,12 @@ def open_parts(folder: str) -> Dataset:
     paths = [os.path.join(folder, f"{PART_PREFIX}{name}") for name in names]
     manifests = read_ahead(read_manifest, paths, far=is_remote(folder))
     parts = tuple(
-        Dataset(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
+        Part(path, manifest) for path, manifest in zip(paths, manifests, strict=True)
     )
-    return Dataset(folder, _joined(shared, parts), parts)
+    return _joined(shared, parts), parts
 
 
-def _joined(shared: Model, parts: Sequence[Dataset]) -> Manifest:
+def _joined(shared: Model, parts: Sequence[Part]) -> Manifest:
     manifests = [part.manifest for part in parts]
     first = manifests[0]
     splits = _splits(parts)
@@ -80,35 +92,29 @@ def _joined(shared: Model, parts: Sequence[Dataset]) -> Manifest:
         },
         settings={
             **shared.settings,
-            "parts": {name_of(part): part.manifest.digest for part in parts},
+            "parts": {part.name: part.manifest.digest for part in parts},
         },
         image_notes=_summed(manifest.image_notes for manifest in manifests),
         derived=_beside(parts, lambda manifest: manifest.derived),
     )
 
 
-def name_of(part: Dataset) -> str:
-    """Returns the name of a part."""
-    return os.path.basename(part.directory).removeprefix(PART_PREFIX)
-
-
 def _beside(
-    parts: Sequence[Dataset], files: Callable[[Manifest], Sequence[_File]]
+    parts: Sequence[Part], files: Callable[[Manifest], Sequence[_File]]
 ) -> tuple[_File, ...]:
     return tuple(_below(part, f) for part in parts for f in files(part.manifest))
 
 
-def _below(part: Dataset, facts: _File) -> _File:
+def _below(part: Part, facts: _File) -> _File:
     """Returns a file of a part by its path below the folder of the parts."""
     folder = os.path.dirname(part.directory)
-    path = os.path.relpath(part.path(facts.file), folder)
-    if is_remote(folder):
-        path = part.path(facts.file).removeprefix(folder).lstrip("/")
+    whole = part.manifest.path(part.directory, facts.file)
+    path = whole.removeprefix(folder).lstrip("/") if folder else whole
     return dataclasses.replace(facts, file=path)
 
 
-def _splits(parts: Sequence[Dataset]) -> tuple[SplitFacts, ...]:
-    by_name: dict[str, list[tuple[Dataset, SplitFacts]]] = {}
+def _splits(parts: Sequence[Part]) -> tuple[SplitFacts, ...]:
+    by_name: dict[str, list[tuple[Part, SplitFacts]]] = {}
     for part in parts:
         for split in part.manifest.splits:
             by_name.setdefault(split.name, []).append((part, split))
