@@ -18,7 +18,6 @@ from transforms.core.schema import Feature
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError
-from transforms.formats.tfrecord_files.cut import joined
 from transforms.formats.tfrecord_files.typed_rows import Shard
 from transforms.reading.catalogue import Catalogue
 from transforms.reading.rows import by_id, class_names
@@ -141,10 +140,10 @@ def _together(batches: Iterable[PayloadBatch]) -> Iterator[PayloadBatch]:
         waiting.append(batch)
         rows, size = rows + len(batch), size + len(batch.data)
         if rows >= _ROWS_TOGETHER or size >= _BYTES_TOGETHER:
-            yield joined(waiting)
+            yield PayloadBatch.joined(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield joined(waiting)
+        yield PayloadBatch.joined(waiting)
 
 
 class CatalogueCheck:

@@ -80,6 +80,24 @@ class PayloadBatch:
         starts = np.cumsum(lengths) - lengths
         return cls(b"".join(payloads), starts, lengths, 0, starts)
 
+    @classmethod
+    def joined(cls, batches: "Sequence[PayloadBatch]") -> "PayloadBatch":
+        """Returns the payloads of one or several of a reader's batches as one."""
+        if len(batches) == 1:
+            return batches[0]
+        begins = np.cumsum([0, *(len(batch.data) for batch in batches[:-1])])
+        return cls(
+            b"".join(batch.data for batch in batches),
+            np.concatenate(
+                [b.starts + at for b, at in zip(batches, begins, strict=True)]
+            ),
+            np.concatenate([batch.lengths for batch in batches]),
+            batches[0].first_record,
+            np.concatenate([batch.offsets for batch in batches]),
+            # Those of long records are not in the data.
+            np.concatenate([batch.payload_crcs() for batch in batches]),
+        )
+
     def __len__(self) -> int:
         return len(self.starts)
 

@@ -8,7 +8,7 @@ A reader gets record i from the bytes [i] to [i + 1]. Arrow's offsets have this 
 too, so the file can be mapped and used as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,18 @@ def scan_records(
 ) -> npt.NDArray[np.uint64]:
     """Returns the n + 1 offsets of a file, from the headers of its records.
 
-    Memory is that of the offsets. Payloads are not checked.
+    Memory is that of the offsets. Arguments and errors are those of `record_ends`.
+    """
+    pieces = [np.zeros(1, np.int64), *record_ends(read, size, path=path)]
+    return np.concatenate(pieces).view(np.uint64)
+
+
+def record_ends(
+    read: Callable[[int, int], bytes], size: int, *, path: str
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yields where the records of a file end, from their headers, some at a time.
+
+    Payloads are not checked.
 
     Args:
       read: returns the bytes from one offset to another.
@@ -127,7 +138,6 @@ def scan_records(
     Raises:
       TFRecordError: a header is damaged, or the last record is not whole.
     """
-    pieces = [np.zeros(1, np.int64)]
     position = count = 0
     step = _STEP_BYTES
     while position < size:
@@ -161,8 +171,7 @@ def scan_records(
                 offset=at,
                 kind=kind,
             )
-        pieces.append(ends + position)
+        yield ends + position
         count += len(starts)
         position += stop
         step = HEADER_BYTES if stop > _LONG_BYTES * len(starts) else _STEP_BYTES
-    return np.concatenate(pieces).view(np.uint64)

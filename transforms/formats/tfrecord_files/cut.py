@@ -8,7 +8,6 @@ is read. Of a compressed file nothing but the beginning can be found.
 import dataclasses
 import functools
 import io
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NoReturn
 
@@ -19,14 +18,11 @@ from transforms.core.model import Block
 from transforms.core.tfrecord.chunk import boundaries, first_damage
 from transforms.core.tfrecord.compression import Compression, detect, is_frame_header
 from transforms.core.tfrecord.frame import (
-    DAMAGE_KINDS,
     DEFAULT_MAX_RECORD_BYTES,
-    FOOTER_BYTES,
     HEADER_BYTES,
-    OVERHEAD_BYTES,
-    length_crcs,
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
+from transforms.core.tfrecord.record_index import record_ends
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.columnar.arrow_batches import PIECE_BYTES, grouped
 from transforms.formats.table import InputFile
@@ -34,8 +30,6 @@ from transforms.formats.tfrecord_files.columns import Learned, combined, learn
 
 _Longs = npt.NDArray[np.int64]
 
-_STEP_BYTES = 1 << 20
-_LENGTH = struct.Struct("<Q")
 # Search this far for a record from a place inside a file; a longer record there is
 # left out of the sample.
 _SEARCH_BYTES = 1 << 22
@@ -45,9 +39,7 @@ _MAX_TRIES = 1 << 14
 MAX_FILES = 64
 _PLACES = 8
 
-_NOTHING = PayloadBatch(
-    b"", np.empty(0, np.int64), np.empty(0, np.int64), 0, np.empty(0, np.int64)
-)
+_NOTHING = PayloadBatch.of([])
 
 
 def compression_of(stream: BinaryIO, path: str) -> Compression:
@@ -67,50 +59,21 @@ def cut(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[tuple[int, in
     Raises:
       TFRecordError: a header is damaged, or the file ends inside a record.
     """
+
+    def read(start: int, stop: int) -> bytes:
+        stream.seek(start)
+        return stream.read(stop - start)
+
     size = stream.seek(0, io.SEEK_END)
-    stream.seek(0)
-    offset = begin = records = 0
-    data = b""
-    while offset < size:
-        data += stream.read(_STEP_BYTES)
-        starts, lengths, stop = boundaries(data)
-        if not len(starts):
-            stop = _skip(stream, data, offset, size, path)
-            starts = np.array([HEADER_BYTES], np.int64)
-            data = b""
-        else:
-            _check_headers(data, starts, lengths, path)
-            data = data[stop:]
-        ends = np.append(starts[1:] - HEADER_BYTES, stop) + offset
+    begin = records = 0
+    for ends in record_ends(read, size, path=path):
         at = 0
-        while at < len(ends):
-            last = int(np.searchsorted(ends, begin + block_bytes))
-            if last >= len(ends):
-                break
+        while (last := int(np.searchsorted(ends, begin + block_bytes))) < len(ends):
             yield int(ends[last]), records + last + 1 - at
             begin, records, at = int(ends[last]), 0, last + 1
         records += len(ends) - at
-        offset += stop
     if records:
-        yield offset, records
-
-
-def _skip(stream: BinaryIO, data: bytes, offset: int, size: int, path: str) -> int:
-    """Seeks past a record longer than the data read; returns its framed length."""
-    if len(data) >= HEADER_BYTES:
-        (length,) = _LENGTH.unpack_from(data)
-        total = length + OVERHEAD_BYTES
-        if is_frame_header(data) and offset + total <= size:
-            stream.seek(offset + total)
-            return int(total)
-    raise damage_of(path)
-
-
-def _check_headers(data: bytes, starts: _Longs, lengths: _Longs, path: str) -> None:
-    words: npt.NDArray[np.uint32] = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-    distinct, inverse = np.unique(lengths, return_inverse=True)
-    if (words[starts - FOOTER_BYTES] != length_crcs(distinct)[inverse]).any():
-        raise damage_of(path)
+        yield size, records
 
 
 def damage_of(path: str) -> TFRecordError:
@@ -139,20 +102,9 @@ def payloads_between(data: bytes, path: str, offset: int, first: int) -> Payload
       TFRecordError: a record is damaged.
     """
     starts, lengths, stop = boundaries(data)
-    if not len(starts) or stop != len(data):
+    sound = len(starts) and stop == len(data)
+    if not sound or first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES):
         raise damage_of(path)
-    damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
-    if damage is not None:
-        index, kind = damage
-        at = offset + int(starts[index]) - HEADER_BYTES
-        raise TFRecordError(
-            f"{path}: record {first + index:,} at byte {at:,}: {DAMAGE_KINDS[kind]}. "
-            f"{first + index:,} records come before it. Fetch or write the file again.",
-            path=path,
-            record=first + index,
-            offset=at,
-            kind=kind,
-        )
     offsets = starts + (offset - HEADER_BYTES)
     return PayloadBatch(data, starts, lengths, first, offsets)
 
@@ -169,25 +121,8 @@ def in_pieces(
     batches: Iterable[PayloadBatch], piece_bytes: int
 ) -> Iterator[PayloadBatch]:
     """Yields the records of batches of one file, `piece_bytes` or more at a time."""
-    return map(joined, grouped(batches, lambda batch: len(batch.data), piece_bytes))
-
-
-def joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
-    """Returns the records of several batches as one."""
-    if len(batches) == 1:
-        return batches[0]
-    begins = np.cumsum([0, *(len(batch.data) for batch in batches[:-1])])
-    return PayloadBatch(
-        b"".join(batch.data for batch in batches),
-        np.concatenate([b.starts + at for b, at in zip(batches, begins, strict=True)]),
-        np.concatenate([batch.lengths for batch in batches]),
-        batches[0].first_record,
-        np.concatenate([batch.offsets for batch in batches]),
-        # Those of long records are not in the data.
-        None
-        if all(batch.crcs is None for batch in batches)
-        else np.concatenate([batch.payload_crcs() for batch in batches]),
-    )
+    pieces = grouped(batches, lambda batch: len(batch.data), piece_bytes)
+    return map(PayloadBatch.joined, pieces)
 
 
 def some_payloads(data: bytes) -> PayloadBatch | None:
@@ -261,7 +196,8 @@ def sampled(file: InputFile, budget: int) -> _Place:
                 if found is not None:
                     batches.append(found)
                     stored += int(found.lengths.sum()) + 16 * len(found)
-    return _Place(file.origin, joined(batches) if batches else _NOTHING, stored, ended)
+    payloads = PayloadBatch.joined(batches or [_NOTHING])
+    return _Place(file.origin, payloads, stored, ended)
 
 
 def learned_from(file: InputFile) -> Learned:

@@ -2,10 +2,11 @@
 
 record_types(feature)        -> the keys in the Examples, and their raw types
 composed(feature, columns)   -> one raw column, and the rows that do not fit
+read_features(records, ...)  -> both, for several features
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,13 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, lists_like, numpy_mask, rows_with
 from transforms.core.model import Reason
 from transforms.core.schema import BOX_SIDES, SEQUENCE_ENCODING, Feature, Kind
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.formats.tfrecord_files.columns import (
+    Decoded,
+    any_example,
+    decode,
+    example,
+)
 
 _VALUES = {
     Kind.INT64: pa.int64(),
@@ -79,6 +87,40 @@ def raw_type(feature: Feature) -> pa.DataType:
     """Returns the type of the column that `composed` gives."""
     empty = {key: pa.array([], kind) for key, kind in record_types(feature).items()}
     return composed(feature, empty).column.type
+
+
+def read_features(
+    payloads: PayloadBatch,
+    features: Sequence[Feature],
+    compose: "Callable[[Feature, Mapping[str, pa.Array]], Composed] | None" = None,
+) -> Decoded:
+    """Returns n records as a column for each feature; records that misfit are refused.
+
+    Args:
+      payloads: of the records.
+      features: to read; others are not decoded.
+      compose: makes the column of a feature; None: `composed`.
+    """
+    types: dict[str, pa.DataType] = {}
+    for feature in features:
+        types |= record_types(feature)
+    in_sequence = any(each.encoding == SEQUENCE_ENCODING for each in features)
+    decoded = decode(payloads, types, any_example if in_sequence else example)
+    places, columns = decoded.places, {}
+    refused = {place: (place, why, what) for place, why, what in decoded.refused}
+    bad = np.zeros(len(places), np.bool_)
+    for feature in features:
+        item = (compose or composed)(feature, decoded.columns)
+        columns[feature.name] = item.column
+        if item.bad is not None:
+            for place in places[item.bad & ~bad].tolist():
+                refused[place] = (place, item.reason, item.message)
+            bad |= item.bad
+    if bad.any():
+        fits = pa.array(~bad)
+        columns = {name: column.filter(fits) for name, column in columns.items()}
+        places = places[~bad]
+    return Decoded(columns, places, [refused[place] for place in sorted(refused)])
 
 
 def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:

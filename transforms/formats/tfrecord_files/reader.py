@@ -22,12 +22,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from transforms.core.infer.typed import are_images
 from transforms.core.model import Block, Rejection
-from transforms.core.schema import LISTS, Feature, Kind
+from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.formats.columnar.arrow_batches import (
@@ -49,10 +48,7 @@ from transforms.formats.table import (
 )
 from transforms.formats.tfrecord_files.columns import (
     Learned,
-    any_example,
     combined,
-    decode,
-    example,
     learn,
 )
 from transforms.formats.tfrecord_files.cut import (
@@ -79,8 +75,8 @@ from transforms.formats.tfrecord_files.dataset import (
     stated_splits,
 )
 from transforms.formats.tfrecord_files.features import (
-    composed,
     raw_type,
+    read_features,
     record_types,
     stored_feature,
 )
@@ -248,41 +244,18 @@ class TFRecordFiles(TableReader):
         own = [each for each in self.datasets if each.folder == folder]
         # Class names are those of the file's own dataset.
         known = known_features(self.datasets) | known_features(own)
-        if self.sequences:
-            known = {
-                name: stored_feature(name, kind, in_sequence=True)
-                for name, kind in kinds.items()
-                if name.startswith(LISTS)
-            } | known
-        types: dict[str, pa.DataType] = {}
-        for name, kind in kinds.items():
-            types |= record_types(known[name]) if name in known else {name: kind}
-        decoded = decode(payloads, types, any_example if self.sequences else example)
-        complaints = {place: (why, what) for place, why, what in decoded.refused}
-        found = {}
-        bad = np.zeros(len(decoded.places), np.bool_)
-        for name in wanted:
-            if name not in known:
-                found[name] = decoded.columns[name]
-                continue
-            item = composed(known[name], decoded.columns)
-            found[name] = item.column
-            if item.bad is not None:
-                for place in decoded.places[item.bad & ~bad].tolist():
-                    complaints[place] = (item.reason, item.message)
-                bad |= item.bad
-        places = decoded.places
-        if bad.any():
-            fits = pa.array(~bad)
-            found = {name: column.filter(fits) for name, column in found.items()}
-            places = places[~bad]
-        refused = [
-            (block.first_row + place, *complaint)
-            for place, complaint in sorted(complaints.items())
+        features = [
+            known.get(name) or stored_feature(name, kind, in_sequence=self.sequences)
+            for name, kind in kinds.items()
         ]
-        numbers = block.first_row + places
+        found = read_features(payloads, features)
+        first = block.first_row
         return RawRows(
-            block, found, numbers, refused, rejecter(_rejection, block, payloads)
+            block,
+            found.columns,
+            first + found.places,
+            [(first + place, why, what) for place, why, what in found.refused],
+            rejecter(_rejection, block, payloads),
         )
 
 

@@ -33,7 +33,7 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.example.messages import check_kind
 from transforms.core.manifest import Manifest
 from transforms.core.model import Reason
-from transforms.core.schema import SEQUENCE_ENCODING, Feature, Kind
+from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import (
@@ -44,10 +44,14 @@ from transforms.errors import (
     SourceError,
     TFRecordError,
 )
-from transforms.formats.tfrecord_files.columns import any_example, decode, example
 from transforms.formats.tfrecord_files.cut import in_pieces
 from transforms.formats.tfrecord_files.dataset import check_stated
-from transforms.formats.tfrecord_files.features import Composed, composed, record_types
+from transforms.formats.tfrecord_files.features import (
+    Composed,
+    composed,
+    read_features,
+    record_types,
+)
 from transforms.storage.files import storage
 
 _Longs = npt.NDArray[np.int64]
@@ -89,22 +93,10 @@ class TypedRows:
         Raises:
           ExampleError: a record is no Example, or does not hold what a feature must.
         """
-        types: dict[str, pa.DataType] = {}
-        for feature in self.features:
-            types |= record_types(feature)
-        is_any = any(each.encoding == SEQUENCE_ENCODING for each in self.features)
-        decoded = decode(payloads, types, any_example if is_any else example)
-        if decoded.refused:
-            place, _, message = min(decoded.refused)
+        found = read_features(payloads, self.features, _typed)
+        for place, _, message in found.refused:
             raise _misfit(payloads, path, place, message)
-        columns = {}
-        for feature in self.features:
-            found = _typed(feature, decoded.columns)
-            if found.bad is not None:
-                place = int(np.argmax(found.bad))
-                raise _misfit(payloads, path, place, found.message)
-            columns[feature.name] = found.column
-        return pa.RecordBatch.from_pydict(columns)
+        return pa.RecordBatch.from_pydict(found.columns)
 
     def dicts(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         """Yields the rows of a batch as dicts; every one has all columns.
