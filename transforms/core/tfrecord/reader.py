@@ -223,19 +223,23 @@ class TFRecordReader:
             payload_bytes=self.payload_bytes,
         )
 
-    def check_stated(self, *, records: int, stored_bytes: int, crc32c: int) -> None:
-        """Compares the file, once it is read, with what a manifest states of it.
+    def check_stated(
+        self, *, records: int | None, stored_bytes: int | None, crc32c: int | None
+    ) -> None:
+        """Compares the file, once it is read, with what is stated of it, if it is.
 
         Raises:
           TFRecordError: it is another file.
         """
-        stated = (records, stored_bytes, crc32c)
         found = (self.records, self.stored_bytes, self.crc32c)
+        known = zip((records, stored_bytes, crc32c), found, strict=True)
+        stated = tuple(there if said is None else said for said, there in known)
         if found != stated:
             raise TFRecordError(
-                f"{self.path}: the manifest states {stated[0]:,} records, "
-                f"{stated[1]:,} bytes, CRC32C {stated[2]:08x}; found {found[0]:,}, "
-                f"{found[1]:,}, {found[2]:08x}. Fetch or convert the dataset again.",
+                f"{self.path} must have {stated[0]:,} records in {stated[1]:,} bytes "
+                f"and the CRC32C {stated[2]:08x}, as stated beside it; found "
+                f"{found[0]:,} in {found[1]:,} bytes, CRC32C {found[2]:08x}. Fetch or "
+                f"convert the dataset again.",
                 path=self.path,
                 record=self.records,
                 kind="truncated" if found[0] < stated[0] else "data-crc",

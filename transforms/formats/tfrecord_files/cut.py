@@ -14,15 +14,15 @@ from typing import BinaryIO, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.model import Block
 from transforms.core.tfrecord.chunk import boundaries, first_damage
-from transforms.core.tfrecord.compression import Compression, detect, is_frame_header
+from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
     HEADER_BYTES,
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
 from transforms.core.tfrecord.record_index import record_ends
+from transforms.core.tfrecord.salvage import Kept, Salvage
 from transforms.errors import InputError, TFRecordError
 from transforms.formats.columnar.arrow_batches import PIECE_BYTES, grouped
 from transforms.formats.table import InputFile
@@ -30,10 +30,6 @@ from transforms.formats.tfrecord_files.columns import Learned, combined, learn
 
 _Longs = npt.NDArray[np.int64]
 
-# Search this far for a record from a place inside a file; a longer record there is
-# left out of the sample.
-_SEARCH_BYTES = 1 << 22
-_MAX_TRIES = 1 << 14
 # A sample reads at most this many files, and this many places in each, so that
 # planning takes no longer for a larger source.
 MAX_FILES = 64
@@ -127,28 +123,12 @@ def in_pieces(
 
 def some_payloads(data: bytes) -> PayloadBatch | None:
     """Returns the whole records of a piece from inside a file; damage ends them."""
-    data = data[_next_record(data) :]
-    starts, lengths, _ = boundaries(data)
-    if not len(starts):
-        return None
-    damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
-    good = len(starts) if damage is None else damage[0]
-    if not good:
-        return None
-    return PayloadBatch(data, starts[:good], lengths[:good], 0, starts[:good])
-
-
-def _next_record(data: bytes) -> int:
-    """Returns where the next record begins; the data's length where none is found."""
-    room = min(len(data), _SEARCH_BYTES) - HEADER_BYTES
-    if room <= 0:
-        return len(data)
-    words: npt.NDArray[np.uint64] = np.ndarray((room,), "<u8", data, 0, (1,))
-    # Few places hold a plausible length, and the checksum tells which of them is one.
-    for place in np.flatnonzero(words <= len(data))[:_MAX_TRIES].tolist():
-        if is_frame_header(data[place : place + HEADER_BYTES]):
-            return int(place)
-    return len(data)
+    for found in Salvage(lambda start, stop: data[start:stop], len(data)):
+        if isinstance(found, Kept):
+            sound = data[found.start : found.stop]
+            starts, lengths, _ = boundaries(sound)
+            return PayloadBatch(sound, starts, lengths, 0, starts)
+    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,10 +146,6 @@ class _Place:
     payloads: PayloadBatch
     stored_bytes: int
     ended: bool
-
-    def whole_block(self) -> Block:
-        """Returns a block of all the records."""
-        return Block(self.origin, 0, self.stored_bytes, rows=len(self.payloads))
 
 
 def sampled(file: InputFile, budget: int) -> _Place:

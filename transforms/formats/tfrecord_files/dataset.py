@@ -313,14 +313,6 @@ def check_all_known(
             )
 
 
-def stated_rows(
-    files: Sequence[InputFile], datasets: Mapping[str, Dataset]
-) -> int | None:
-    """Returns how many records the files hold, where that is stated of all."""
-    splits = stated_splits(files, datasets)
-    return None if splits is None else sum(splits.values())
-
-
 def stated_splits(
     files: Sequence[InputFile], datasets: Mapping[str, Dataset]
 ) -> dict[str, int] | None:

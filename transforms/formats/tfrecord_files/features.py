@@ -131,8 +131,7 @@ def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
     item = _values(feature, columns[keys[0]])
     if not feature.is_ragged and not feature.has_steps:
         return item
-    compose = _in_steps if feature.has_steps else _ragged
-    lists = compose(feature, item.column, columns[keys[1]])
+    lists = _ragged(feature, item.column, columns[keys[1]])
     if item.bad is None:
         return lists
     bad = item.bad if lists.bad is None else item.bad | lists.bad
@@ -212,64 +211,44 @@ def _boxes(name: str, sides: list[pa.Array]) -> Composed:
 
 
 def _ragged(feature: Feature, values: pa.Array, rows: pa.Array) -> Composed:
-    """Returns lists of lists from flat values and the lengths of their rows."""
-    totals = np.zeros(len(rows), np.int64)
-    each = np.asarray(rows.flatten().to_numpy(zero_copy_only=False), np.int64)
-    wrong = np.zeros(len(rows), np.bool_)
-    if len(each):
-        parents = np.asarray(pc.list_parent_indices(rows))
-        np.add.at(totals, parents, each)
-        wrong[parents[each < 0]] = True
-    bad = wrong | (totals != _lengths(values))
-    bad |= np.asarray(values.is_null()) != np.asarray(rows.is_null())
-    if bad.any():
-        none = pa.scalar(None)
-        fits = pa.array(~bad)
-        values = pc.if_else(fits, values, none.cast(values.type))
-        rows = pc.if_else(fits, rows, none.cast(rows.type))
-        each = np.asarray(rows.flatten().to_numpy(zero_copy_only=False), np.int64)
-    inner = pa.ListArray.from_arrays(
-        pa.array(np.concatenate(([0], np.cumsum(each))), pa.int32()), values.flatten()
-    )
-    column = lists_like(rows, inner)
-    message = (
-        f"feature {feature.name!r}: the lengths of its rows do not sum to its values"
-    )
-    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+    """Returns lists of lists from flat values and the lengths of their rows.
 
-
-def _in_steps(feature: Feature, values: pa.Array, steps: pa.Array) -> Composed:
-    """Returns a list for each record: of the values of its steps, one, k or any each.
-
-    Args:
-      feature: of the shape (None,), (None, k) or (None, None).
-      values: of all steps; null where no step has a type.
-      steps: how many values each has.
+    Of steps that have one value or k each, these are lists of one or of k.
     """
-    size = feature.shape[1] if len(feature.shape) > 1 else 1
-    # Only an Example has the name of a list, and no steps.
-    bad = numpy_mask(pc.and_(values.is_valid(), steps.is_null()))
-    message = f"feature {feature.name!r} has values and no steps"
-    if size is not None:
-        wrong = np.asarray(steps.flatten()) != size
-        misfits = rows_with(steps, wrong)
-        if misfits.any():
-            bad |= misfits
-            message = (
-                f"feature {feature.name!r} has a step of "
-                f"{int(np.asarray(steps.flatten())[np.argmax(wrong)]):,} values; the "
-                f"others have {size:,}"
-            )
+    size = None
+    if feature.has_steps:
+        size = (*feature.shape, 1)[1]
+        # Only an Example has the name of a list, and no steps.
+        bad = numpy_mask(pc.and_(values.is_valid(), rows.is_null()))
+        if size is not None:
+            bad |= rows_with(rows, np.asarray(rows.flatten()) != size)
+        message = f"feature {feature.name!r} must have steps of {size or 'all'} values"
+    else:
+        bad = _differs(values, rows)
+        message = (
+            f"feature {feature.name!r}: its rows' lengths do not sum to its values"
+        )
     if bad.any():
         fits = pa.array(~bad)
         values = pc.if_else(fits, values, pa.scalar(None, values.type))
-        steps = pc.if_else(fits, steps, pa.scalar(None, steps.type))
+        rows = pc.if_else(fits, rows, pa.scalar(None, rows.type))
     items = values.flatten()
     if size is None:
-        counts = np.asarray(steps.flatten())
-        bounds = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+        ends = np.cumsum(np.asarray(rows.flatten(), np.int64))
+        bounds = pa.array(np.concatenate(([0], ends)), pa.int32())
         items = pa.ListArray.from_arrays(bounds, items)
     elif len(feature.shape) > 1:
         items = pa.FixedSizeListArray.from_arrays(items, size)
-    column = lists_like(steps, items)
+    column = lists_like(rows, items)
     return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+
+
+def _differs(values: pa.Array, rows: pa.Array) -> npt.NDArray[np.bool_]:
+    """Tells which records have lengths that do not sum to the number of values."""
+    totals = np.zeros(len(rows), np.int64)
+    each = np.asarray(rows.flatten(), np.int64)
+    np.add.at(totals, np.asarray(pc.list_parent_indices(rows)), each)
+    bad = rows_with(rows, each < 0) | (totals != _lengths(values))
+    return np.asarray(
+        bad | (numpy_mask(values.is_null()) != numpy_mask(rows.is_null()))
+    )

@@ -47,6 +47,7 @@ from transforms.formats.table import (
     rejection_of,
 )
 from transforms.formats.tfrecord_files.columns import (
+    Decoded,
     Learned,
     combined,
     learn,
@@ -71,7 +72,6 @@ from transforms.formats.tfrecord_files.dataset import (
     known_features,
     label_maps_beside,
     stated,
-    stated_rows,
     stated_splits,
 )
 from transforms.formats.tfrecord_files.features import (
@@ -97,7 +97,7 @@ class TFRecordFiles(TableReader):
     title: ClassVar[str] = "TFRecord"
     images_named: ClassVar[bool] = True
 
-    types: pa.Schema | None = None
+    types: Columns = dataclasses.field(default_factory=dict)
     sequences: bool = False
     full: bool = False
     datasets: tuple[Dataset, ...] = ()
@@ -130,13 +130,15 @@ class TFRecordFiles(TableReader):
             datasets=tuple(each.without_shards() for each in datasets.values()),
         )
         records = sum(len(place.payloads) for place in places)
-        raws = [reader.raw(place.whole_block(), place.payloads) for place in places]
+        reads = [reader.decoded(place.payloads, place.origin) for place in places]
         complete = all(place.ended for place in places) and len(chosen) == len(files)
-        rows = sum(len(raw.numbers) for raw in raws)
+        rows = sum(len(each.places) for each in reads)
+        splits = stated_splits(files, datasets)
+        total = None if splits is None else sum(splits.values())
         sample = joined_sample(
             reader.columns(),
-            [raw.columns for raw in raws],
-            total_rows=records if complete else stated_rows(files, datasets),
+            [each.columns for each in reads],
+            total_rows=records if complete else total,
             sampled_bytes=sum(place.stored_bytes for place in places),
             complete=complete,
             unread=records - rows,
@@ -147,7 +149,7 @@ class TFRecordFiles(TableReader):
             _features_of(reader.datasets, sample.columns),
             label_maps_beside(files),
             files,
-            stated_splits(files, datasets),
+            splits,
         )
 
     def split_of(self, origin: str) -> str:
@@ -193,7 +195,7 @@ class TFRecordFiles(TableReader):
                 return
         data = storage(file.path).read_range(block.start, block.stop, stamp=block.stamp)
         payloads = payloads_between(data, file.path, block.start, block.first_row)
-        yield self.raw(block, payloads.part(0, block.rows), columns)
+        yield self._raw(block, payloads.part(0, block.rows), columns)
 
     def _unpacked(
         self, file: SourceFile, block: Block, stream: BinaryIO, columns: Sequence[str]
@@ -212,7 +214,7 @@ class TFRecordFiles(TableReader):
                 rows=len(payloads),
                 position=block.position + used,
             )
-            yield self.raw(piece, payloads, columns)
+            yield self._raw(piece, payloads, columns)
             rows, used = rows + len(payloads), now
             if block.rows and rows >= block.rows:
                 return
@@ -227,20 +229,15 @@ class TFRecordFiles(TableReader):
             for feature in dataset.features:
                 out.setdefault(feature.name, raw_type(feature))
                 keys.update(feature.record_keys)
-        types = {} if self.types is None else dict(_fields_of(self.types))
-        return out | {k: v for k, v in types.items() if k not in keys}
+        return out | {k: v for k, v in self.types.items() if k not in keys}
 
-    def raw(
-        self,
-        block: Block,
-        payloads: PayloadBatch,
-        columns: Sequence[str] | None = None,
-    ) -> RawRows:
-        """Returns records as raw columns: those wanted, or all."""
+    def decoded(
+        self, payloads: PayloadBatch, origin: str, columns: Sequence[str] | None = None
+    ) -> Decoded:
+        """Returns records of a file as raw columns: those wanted, or all."""
         there = self.columns()
-        wanted = list(there) if columns is None else columns
-        kinds = only(there, wanted, block.origin)
-        folder = os.path.dirname(block.origin)
+        kinds = there if columns is None else only(there, columns, origin)
+        folder = os.path.dirname(origin)
         own = [each for each in self.datasets if each.folder == folder]
         # Class names are those of the file's own dataset.
         known = known_features(self.datasets) | known_features(own)
@@ -248,7 +245,12 @@ class TFRecordFiles(TableReader):
             known.get(name) or stored_feature(name, kind, in_sequence=self.sequences)
             for name, kind in kinds.items()
         ]
-        found = read_features(payloads, features)
+        return read_features(payloads, features)
+
+    def _raw(
+        self, block: Block, payloads: PayloadBatch, columns: Sequence[str]
+    ) -> RawRows:
+        found = self.decoded(payloads, block.origin, columns)
         first = block.first_row
         return RawRows(
             block,
@@ -298,7 +300,7 @@ def _features_of(
 
 def _all_types(
     seen: Sequence[tuple[str, Learned]], datasets: Sequence[Dataset]
-) -> pa.Schema:
+) -> Columns:
     """Returns the types of all features; those of declared ones as declared."""
     known = known_features(datasets)
     declared = {
@@ -312,12 +314,7 @@ def _all_types(
         common.add(origin, {n: kind for n, kind in values if n not in declared})
     nothing = Learned({}, frozenset(), {}, 0, "")
     together = functools.reduce(combined, [learned for _, learned in seen], nothing)
-    fields = together.columns_of(dict(sorted(common.columns.items())))
-    return pa.schema(list((declared | fields).items()))
-
-
-def _fields_of(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    return list(zip(schema.names, schema.types, strict=True))
+    return declared | together.columns_of(dict(sorted(common.columns.items())))
 
 
 def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:

@@ -45,7 +45,6 @@ from transforms.errors import (
     TFRecordError,
 )
 from transforms.formats.tfrecord_files.cut import in_pieces
-from transforms.formats.tfrecord_files.dataset import check_stated
 from transforms.formats.tfrecord_files.features import (
     Composed,
     composed,
@@ -312,11 +311,6 @@ class Shard:
     bytes: int | None = None
     crc32c: int | None = None
 
-    @property
-    def stated(self) -> tuple[int, int | None] | None:
-        """Its records and bytes, as `check_stated` takes them."""
-        return None if self.records is None else (self.records, self.bytes)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Edition:
@@ -363,21 +357,15 @@ def read_shard(
             file.seek(0)
             if shard.bytes not in (None, size) and edition.replacement():
                 # Not one row of the other dataset is given.
-                check_stated(shard.path, size, -1, shard.stated)
+                raise TFRecordError(f"{shard.path} has {size:,} bytes", path=shard.path)
             reader = TFRecordReader(
                 file, compression=shard.compression, allow_empty=not shard.records
             )
             for payloads in in_pieces(reader.batches(), _PIECE_BYTES):
                 yield rows.batch(payloads, shard.path)
-        check_stated(shard.path, reader.stored_bytes, reader.records, shard.stated)
-        if shard.crc32c not in (None, reader.crc32c):
-            raise TFRecordError(
-                f"{shard.path} must have the CRC32C {shard.crc32c:08x}, as stated "
-                f"beside it; found {reader.crc32c:08x}. Fetch or convert the dataset "
-                f"again.",
-                path=shard.path,
-                kind="data-crc",
-            )
+        reader.check_stated(
+            records=shard.records, stored_bytes=shard.bytes, crc32c=shard.crc32c
+        )
     except (SourceError, TFRecordError) as error:
         change = edition.replacement()
         if not change:
