@@ -94,9 +94,20 @@ class Facts:
         """The image that every record holds, which programs decode; empty for none."""
         for facts in self.features:
             feature = facts.feature
-            if feature.kind is Kind.IMAGE and not feature.is_list:
+            if feature.kind is Kind.IMAGE and not (feature.is_list or feature.mask):
                 return "" if self.is_missing(facts) else feature.name
         return ""
+
+    @functools.cached_property
+    def masks(self) -> list[str]:
+        """The masks of the image that every record holds."""
+        return [
+            facts.feature.name
+            for facts in self.features
+            if facts.feature.mask
+            and facts.feature.derived_from == self.image
+            and not self.is_missing(facts)
+        ]
 
     @functools.cached_property
     def size(self) -> int:

@@ -73,6 +73,7 @@ def tensorflow(facts: Facts) -> dict[str, Any]:
         "suffix": COMPRESSION_SUFFIXES[manifest.compression],
         "compression": _COMPRESSION_TYPES[manifest.compression],
         "decoding": _DECODING,
+        "masks": facts.masks if facts.image and facts.classified is None else [],
         "varies": any(varies(column.feature) for column in facts.features),
     }
 
@@ -141,6 +142,10 @@ def _comments(facts: FeatureFacts, of: Facts) -> Iterator[str]:
             yield from _label_comments(facts, of)
         case Kind.BOOL:
             yield "0 or 1"
+        case Kind.IMAGE if feature.mask and feature.derived_from:
+            what = "masks of objects" if feature.is_list else "a mask of classes"
+            value = "value[i]" if feature.is_list else "value"
+            yield f"{what}: tf.io.decode_png({value}, channels=1)"
         case Kind.IMAGE:
             if feature.is_list:
                 yield f"encoded images: tf.io.decode_image(value[i], {_DECODING})"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.coco import box, coco, image, tree
 from tests.support.masks import numbers, write_mask, write_pairs, write_photo
 from tests.support.outputs import payloads
-from tests.support.runs import convert
+from tests.support.runs import command, convert
 
 Folder = pathlib.Path
 MASK = "image/segmentation/class/encoded"
@@ -98,3 +98,33 @@ def test_object_masks(tmp_path: Folder, tf: Any) -> None:
         box_of = api.toBbox(runs)
         ys, xs = np.nonzero(mask)
         assert [xs.min(), ys.min()] == box_of[:2].tolist()
+
+
+@pytest.mark.parametrize("values", [(0, 1, 15), (0, 1000)])
+def test_the_printed_program(
+    tmp_path: Folder, values: tuple[int, ...], tf: Any
+) -> None:
+    """It gives batches of images and of class numbers, resized without new ones."""
+    root = write_pairs(tmp_path / "in", a=numbers(*values), b=numbers(0, 1))
+    convert(root, tmp_path / "out")
+    program = command("schema", tmp_path / "out", "--as", "tensorflow").out
+    names: dict[str, Any] = {"__name__": "printed"}
+    exec(program, names)
+    (batch,) = names["batches"]("train")
+    assert batch["image/encoded"].shape == (2, 40, 40, 3)
+    assert batch[MASK].shape == (2, 40, 40, 1)
+    assert {*np.unique(batch[MASK])} == {1, *values}
+
+
+def test_the_printed_program_of_objects(tmp_path: Folder, tf: Any) -> None:
+    """Images have any number of masks, also none."""
+    outline = [[8, 12, 24, 12, 24, 36, 8, 36]]
+    boxes = [box(n, 1, segmentation=outline) for n in (1, 2)]
+    tree(tmp_path / "in", coco([image(1), image(2)], boxes))
+    convert(tmp_path / "in", tmp_path / "out", "--masks", "all")
+    program = command("schema", tmp_path / "out", "--as", "tensorflow").out
+    names: dict[str, Any] = {"__name__": "printed"}
+    exec(program, names)
+    (batch,) = names["batches"]("train")
+    counts = batch["image/object/mask"].row_lengths().numpy().tolist()
+    assert sorted(counts) == [0, 2]
