@@ -165,6 +165,15 @@ _FILES: Mapping[str, Format] = {
         content_check="detection.coco_text.recognise",
         options=("bad_box", "masks"),
     ),
+    "labelme": Format(
+        "LabelMe JSON",
+        "detection.labelme.LabelmeReader",
+        suffixes=(".json",),
+        companions=rf"({_IMAGE})$",
+        below=True,
+        content_check="detection.labelme.recognise",
+        options=("bad_box",),
+    ),
     "voc": Format(
         "Pascal VOC XML",
         "detection.voc.VocReader",

@@ -95,6 +95,7 @@ class RowsReader(ListedReader):
     """
 
     origins_name_rows: ClassVar[bool] = False
+    by_annotation: ClassVar[bool] = True
 
     def gone_parts(self, row: Mapping[str, Any]) -> int:
         """Returns how many boxes an image has that is no row."""

@@ -132,6 +132,8 @@ class ListedReader(BoxedReader, RunReader):
     says_split: ClassVar[bool] = True
     # Whether images are called as the annotation states them; else by base names.
     as_stated: ClassVar[bool] = False
+    # Whether a row is known by its annotation; else by its image.
+    by_annotation: ClassVar[bool] = False
 
     companions: tuple[FileEntry, ...] = ()
     whole: bool = True
@@ -260,6 +262,7 @@ class ListedReader(BoxedReader, RunReader):
         raw = image_rows(block, annotated, self.bad_box)
         places = raw.numbers
         of_rows = [rows[i] for i in places.tolist()]
+        known_by = "annotation" if self.by_annotation else "path"
         away = [row for i, row in enumerate(rows) if i not in images]
         gone = sum(map(self.gone_parts, away))
         return dataclasses.replace(
@@ -268,7 +271,7 @@ class ListedReader(BoxedReader, RunReader):
             numbers=np.array([row.get("row") or 0 for row in of_rows], np.int64),
             places=places,
             refused=[*refused, *raw.refused],
-            origins=pa.array([_origin(row) for row in of_rows], pa.string()),
+            origins=pa.array([row[known_by] for row in of_rows], pa.string()),
             stamps=pa.array([row["stamp"] for row in of_rows], pa.int64()),
             positions=np.array([row["position"] for row in of_rows], np.int64),
             parts={BOXES: raw.parts[BOXES] + gone},
@@ -367,11 +370,6 @@ def _refused(row: Mapping[str, Any]) -> Found | None:
     return Fault(Reason(row["reason"]), row["message"]), row.get("raw")
 
 
-def _origin(row: Mapping[str, Any]) -> str:
-    """Returns what a row is known by: its file, where that has one row."""
-    return str(row["annotation"] if row.get("row") is not None else row["path"])
-
-
 def _rejection(
     rows: Sequence[Mapping[str, Any]],
     found: Mapping[int, Found],
@@ -423,6 +421,7 @@ def load_annotation(
     *,
     what: str,
     empty: _Parsed | None = None,
+    most_bytes: int = MAX_BYTES,
 ) -> tuple[_Parsed | Fault, bytes | None]:
     """Returns what a file of one image says, or why it cannot be read; its bytes.
 
@@ -431,18 +430,19 @@ def load_annotation(
       parse: raises ValueError for what is no such file.
       what: the file should be, in words.
       empty: what an empty file says; None for a fault.
+      most_bytes: of a file that is read.
 
     Raises:
       WorkerError: the file is on the disk of another machine.
     """
     try:
-        data, stamp = storage(file.path).read_stamped(MAX_BYTES)
+        data, stamp = storage(file.path).read_stamped(most_bytes)
     except FileNotFoundError:
         if never_seen := unseen(file.path):
             raise never_seen from None
         return Fault(Reason.CHANGED_DURING_RUN, "there is no such file"), None
     except TooLargeError as large:
-        words = f"it has {large.size:,} bytes; at most {MAX_BYTES:,} are read"
+        words = f"it has {large.size:,} bytes; at most {most_bytes:,} are read"
         return Fault(Reason.MALFORMED, f"not {what}: {words}"), None
     except OSError as error:
         return Fault(Reason.UNREADABLE, str(error.strerror)), None

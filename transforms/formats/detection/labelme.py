@@ -1,0 +1,249 @@
+"""LabelMe's JSON as rows of images: a file an image, with its shapes.
+
+    {"imagePath": "../images/a.jpg", "imageWidth": 640, "imageHeight": 480,
+     "shapes": [{"label": "cat", "shape_type": "polygon", "group_id": null,
+                 "points": [[x, y], [x, y], [x, y]]}]}
+
+The box around a polygon, a rectangle, a circle (its centre and a point of it) or a mask
+is an object; shapes of one label and one `group_id` are one object together, as in
+LabelMe's own export to COCO. Points and lines are no objects. Where a path leads
+nowhere, the image is the one beside the file that has its stem. Class ids count from 1,
+by all names, sorted.
+
+Source: wkentaro/labelme, `label_file.py` and `examples/instance_segmentation`.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from transforms.core.placing.vocabulary import sorted_names
+from transforms.core.reasons import Fault, Reason
+from transforms.errors import InputError
+from transforms.formats.detection.boxed_rows import root_of
+from transforms.formats.detection.listed import (
+    NO_BOX,
+    BoxedObject,
+    Found,
+    ImageObjects,
+    ListedReader,
+    annotation_file,
+    listing_of,
+    load_annotation,
+)
+from transforms.formats.detection.source_paths import SourcePaths
+from transforms.formats.file_names import is_image_name, split_in_path
+from transforms.formats.table import InputFile, Planned
+
+# A file may hold its image.
+_MOST_BYTES = 64 << 20
+# Kinds of shapes -> the least number of their points.
+_KINDS = {"polygon": 3, "rectangle": 2, "circle": 2, "mask": 2}
+_SHAPES = re.compile(rb'"shapes"\s*:\s*\[')
+_OTHER_KEYS = re.compile(rb'"(imagePath|shape_type)"\s*:')
+_LOOKED_AT = 64
+
+
+class _File(NamedTuple):
+    """What a file says: the path of its image, its objects, how many are outlines."""
+
+    image: str
+    objects: ImageObjects
+    outlines: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LabelmeReader(ListedReader):
+    """Reads LabelMe's files."""
+
+    title: ClassVar[str] = "LabelMe JSON"
+    by_annotation: ClassVar[bool] = True
+
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Parses all files for their images and classes.
+
+        Raises:
+          InputError: none is LabelMe's.
+        """
+        root = root_of(files[0])
+        paths = SourcePaths(
+            e.path for e in self.companions if not e.skipped and is_image_name(e.path)
+        )
+        rows: list[dict[str, Any]] = []
+        names: set[str] = set()
+        others: list[str] = []
+        outlines = 0
+        for file in files:
+            found, _ = load_annotation(
+                file, _parsed, what="LabelMe's", most_bytes=_MOST_BYTES
+            )
+            if found is None:
+                others.append(file.origin)
+                continue
+            stated = ""
+            if isinstance(found, _File):
+                stated, outlines = found.image, outlines + found.outlines
+                names.update(item.name for item in found.objects.objects)
+            image = self._image_path(stated, file.origin, paths)
+            split = split_in_path(posixpath.dirname(file.origin))
+            rows.append(
+                {
+                    "path": image,
+                    "position": file.position,
+                    "annotation": file.origin,
+                    "label_stamp": file.stamp,
+                    "split": split or split_in_path(posixpath.dirname(image)) or None,
+                }
+            )
+        if not rows:
+            raise InputError(
+                f"LabelMe's files must have shapes; none of {len(files):,} below "
+                f"{root!r} has, such as {files[0].origin!r:.80}. Name another format."
+            )
+        notes = []
+        if others:
+            notes.append(
+                f"{len(others):,} of {len(files):,} JSON files not read, such as "
+                f"{others[0]!r:.80}: they have no shapes"
+            )
+        if outlines:
+            notes.append(
+                f"outlines of {outlines:,} shapes left out: only the box around each "
+                f"is read"
+            )
+        classes = sorted_names(names - {""})
+        reader = dataclasses.replace(
+            self, class_ids={name: i for i, name in enumerate(classes, start=1)}
+        )
+        return reader.planned(
+            listing_of(rows, {"label_stamp": pa.int64()}),
+            root,
+            label_map=dict(enumerate(classes, start=1)),
+            notes=notes,
+            left_out=len(others),
+        )
+
+    def _image_path(self, stated: str, origin: str, paths: SourcePaths) -> str:
+        """Returns the path of the image of a file; a likely one where there is none."""
+        folder, name = posixpath.split(origin)
+        if self.images_root:
+            base = posixpath.basename(stated.replace("\\", "/"))
+            return posixpath.join(self.images_root, base)
+        found = paths.file(stated, folder) if stated else None
+        stem = posixpath.splitext(name)[0]
+        beside = [p for p in paths.called(stem) if posixpath.dirname(p) == folder]
+        likely = posixpath.join(folder, stated or f"{stem}.jpg")
+        return found or next(iter(beside), likely)
+
+    def objects_of(self, row: Mapping[str, Any], root: str) -> Found:
+        """Returns the objects of a file."""
+        file = annotation_file(root, row["annotation"], row["label_stamp"])
+        found, data = load_annotation(
+            file, _parsed, what="LabelMe's", most_bytes=_MOST_BYTES
+        )
+        if isinstance(found, _File):
+            return found.objects, None
+        if found is None:
+            found = Fault(Reason.CHANGED_DURING_RUN, "it has no shapes any more")
+        return found, data
+
+
+def _parsed(data: bytes) -> _File | None:
+    """Returns what a file says; None for other JSON; raises ValueError."""
+    content = json.loads(data.decode("utf-8-sig"))
+    shapes = content.get("shapes") if isinstance(content, dict) else None
+    if shapes is None:
+        return None
+    if not isinstance(shapes, list):
+        raise ValueError("shapes must be a list")
+    objects: list[BoxedObject] = []
+    groups: dict[tuple[str, str], int] = {}
+    outlines = 0
+    for number, shape in enumerate(shapes, start=1):
+        item, group, is_outline = _object(number, shape)
+        outlines += is_outline
+        place = groups.setdefault((item.name, group), len(objects))
+        if group and item.fault is None and place < len(objects):
+            objects[place] = _joined(objects[place], item)
+            continue
+        if item.fault is not None:
+            groups.pop((item.name, group), None)
+        objects.append(item)
+    image = content.get("imagePath")
+    return _File(
+        image if isinstance(image, str) else "",
+        ImageObjects(
+            objects, _side(content.get("imageWidth")), _side(content.get("imageHeight"))
+        ),
+        outlines,
+    )
+
+
+def _object(number: int, shape: Any) -> tuple[BoxedObject, str, bool]:
+    """Returns a shape as an object, its group, and whether it is an outline."""
+    place = f"shape {number}"
+    shape = shape if isinstance(shape, dict) else {}
+    shown = {key: value for key, value in shape.items() if key != "mask"}
+    raw = json.dumps(shown, ensure_ascii=False).encode("utf-8", "replace")
+    label, kind = shape.get("label"), shape.get("shape_type") or "polygon"
+    name = label if isinstance(label, str) else ""
+    group = shape.get("group_id")
+    fault = None
+    box: Sequence[float] = NO_BOX
+    if kind not in _KINDS:
+        message = f"{place}: {str(kind)[:60]!r} is no {', '.join(_KINDS)}"
+        fault = Fault(Reason.UNSUPPORTED_FORMAT, message)
+    else:
+        try:
+            box = _box(kind, shape.get("points"))
+        except (TypeError, ValueError, OverflowError):
+            rule = f"a {kind} needs {_KINDS[kind]} points of two finite numbers"
+            fault = Fault(Reason.BAD_BOX, f"{place}, {name[:60]!r}: {rule}")
+    if name:
+        place += f", {name[:60]!r}"
+    item = BoxedObject(name, box, place, raw, None, None, fault)
+    is_outline = fault is None and kind != "rectangle"
+    return item, "" if group is None else json.dumps(group), is_outline
+
+
+def _box(kind: str, points: Any) -> Sequence[float]:
+    """Returns the box around a shape; raises what `_object` catches."""
+    pairs = [(float(x), float(y)) for x, y in points]
+    is_finite = all(map(math.isfinite, itertools.chain(*pairs)))
+    if len(pairs) < _KINDS[kind] or not is_finite:
+        raise ValueError
+    if kind == "circle":
+        (x, y), edge = pairs[:2]
+        radius = math.dist((x, y), edge)
+        return x - radius, y - radius, x + radius, y + radius
+    xs, ys = zip(*pairs, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def _joined(one: BoxedObject, other: BoxedObject) -> BoxedObject:
+    """Returns two shapes of a group as one object."""
+    low = [min(a, b) for a, b in zip(one.box[:2], other.box[:2], strict=True)]
+    high = [max(a, b) for a, b in zip(one.box[2:], other.box[2:], strict=True)]
+    return one._replace(box=(*low, *high), raw=one.raw + b"\n" + other.raw)
+
+
+def _side(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < 2**53 else None
+
+
+def recognise(
+    files: Iterable[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns JSON files that begin like LabelMe's, None if none do; raises OSError."""
+    named = [path for path, _ in files if path.lower().endswith(".json")]
+    starts = ((path, head(path)) for path in named[:_LOOKED_AT])
+    found = [p for p, s in starts if _SHAPES.search(s) and _OTHER_KEYS.search(s)]
+    return tuple(found) or None
