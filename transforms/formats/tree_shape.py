@@ -273,7 +273,10 @@ def _layout(
       has_masks: whether some of these are folders of masks.
     """
     words = head.partition(b"\n")[0].split()
-    boxes = "Boxes are read from COCO JSON and Pascal VOC XML: export one of these"
+    boxes = (
+        "Boxes are read from folders with COCO JSON, Pascal VOC XML, YOLO labels, "
+        "LabelMe JSON or CSV: export one of these, and unpack it"
+    )
     if text.lower().endswith(".json"):
         is_labelme = b'"shapes"' in head
         return "LabelMe" if is_labelme else "a JSON file for each image", boxes

@@ -46,12 +46,20 @@ def classes_of(out: Folder) -> list[str]:
 def test_parts_of_annotated_datasets(
     files: dict[str, bytes], seen: str, classes: list[str], name: str, tmp_path: Folder
 ) -> None:
-    """A folder and an archive of it are refused alike; --format takes the folders."""
+    """A folder and an archive of it are refused alike; --format takes the folders.
+
+    But a folder of YOLO's is read with its labels.
+    """
     path = source(tmp_path, name, files)
-    message = refused(4, path, tmp_path / "out")
-    assert seen in message
     said = "images" if name == "in" else "archive"
-    assert f"--format {said}" in message
+    if (name, seen) == ("in", "YOLO"):
+        convert(path, tmp_path / "boxes")
+        rows = first_values(tmp_path / "boxes")
+        assert [row["image/object/bbox/xmin"] for row in rows] == [0.375] * 6
+    else:
+        message = refused(4, path, tmp_path / "out")
+        assert seen in message
+        assert f"--format {said}" in message
     convert(path, tmp_path / "out", "--format", said)
     assert classes_of(tmp_path / "out") == classes
 

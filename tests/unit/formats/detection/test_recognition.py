@@ -1,0 +1,126 @@
+"""Each layout against the recogniser of each, and what is none of them."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+
+import pytest
+
+from beam_pipeline.planning.inputs import find_inputs, head_in
+from beam_pipeline.settings.spec import make_spec
+from tests.support.detection import planned, write_image
+from transforms.errors import InputError
+from transforms.formats.registry import FORMATS
+from transforms.storage.files import storage
+
+Folder = pathlib.Path
+BOX = "0 0.5 0.5 0.5 0.5\n"
+YAML = "names: [cat]\ntrain: images\n"
+COCO = json.dumps({"images": [], "annotations": [], "categories": []})
+LABELME = json.dumps({"shapes": [], "imagePath": "a.jpg"})
+VOC = "<annotation><filename>a.jpg</filename></annotation>"
+CSV = "filename,xmin,ymin,xmax,ymax,class\na.jpg,0,0,1,1,cat\n"
+DETECTION = ("coco", "labelme", "voc", "yolo", "boxes_csv", "automl")
+# Texts by path; every path that ends like an image is one.
+SAMPLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "COCO": ("coco", {"val2017/a.jpg": "", "annotations/instances_val.json": COCO}),
+    "Roboflow COCO": ("coco", {"train/a.jpg": "", "train/_annotations.json": COCO}),
+    "LabelMe": ("labelme", {"a.jpg": "", "a.json": LABELME}),
+    "VOC": ("voc", {"JPEGImages/a.jpg": "", "Annotations/a.xml": VOC}),
+    "Ultralytics": (
+        "yolo",
+        {"images/a.jpg": "", "labels/a.txt": BOX, "data.yaml": YAML},
+    ),
+    "Roboflow YOLO": (
+        "yolo",
+        {
+            "train/images/a.jpg": "",
+            "train/labels/a.txt": BOX,
+            "data.yaml": "train: ../train/images\nnc: 1\nnames: ['cat']\n",
+            "README.roboflow.txt": "A dataset of cats.\n",
+        },
+    ),
+    "CVAT": (
+        "yolo",
+        {
+            "obj_train_data/a.jpg": "",
+            "obj_train_data/a.txt": BOX,
+            "obj.names": "cat\n",
+            "train.txt": "data/obj_train_data/a.jpg\n",
+        },
+    ),
+    "labels without names": ("yolo", {"images/a.png": "", "labels/a.txt": BOX}),
+    "labels beside images": (
+        "yolo",
+        {"x/a.jpg": "", "x/a.txt": BOX, "x/b.jpg": "", "x/b.txt": ""},
+    ),
+    "outlines": ("yolo", {"images/a.jpg": "", "labels/a.txt": "0 0 0 1 0 1 1\n"}),
+    "tutorial": ("boxes_csv", {"images/a.jpg": "", "train_labels.csv": CSV}),
+    "keras-retinanet": ("boxes_csv", {"a.jpg": "", "l.csv": "a.jpg,0,0,9,9,cat\n"}),
+    "keras-retinanet, blank": ("boxes_csv", {"a.jpg": "", "l.csv": "a.jpg,,,,,\n"}),
+    "AutoML": ("automl", {"a.jpg": "", "m.csv": "TRAIN,a.jpg,cat,0,0,,,1,1,,\n"}),
+    "AutoML, one label": ("automl", {"a.jpg": "", "m.csv": "TRAIN,a.jpg,cat\n"}),
+    "tfrecorder": ("csv", {"m.csv": "split,image_uri,label\nTRAIN,a.jpg,cat\n"}),
+    "a table": ("csv", {"a.csv": "filename,width,height\na.jpg,4,4\n"}),
+    "boxes without a class": ("csv", {"a.csv": "image,xmin,ymin,xmax,ymax\na,0,0,1,1"}),
+    "metadata": ("csv", {"a.jpg": "", "metadata.csv": "file_name,text\na.jpg,x\n"}),
+    "class folders": ("images", {"cat/a.jpg": "", "dog/b.jpg": ""}),
+    "mask and no_mask": ("images", {"mask/a.jpg": "", "no_mask/a.jpg": ""}),
+    "captions": ("images", {"x/a.jpg": "", "x/a.txt": "A cat.\n", "x/b.jpg": ""}),
+    "captions of numbers": ("images", {"x/a.jpg": "", "x/a.txt": "1 2 3 4\n"}),
+    "KITTI": ("images", {"image_2/a.png": "", "label_2/a.txt": "Car 0 0 0 1 1 2 2\n"}),
+    "other stems": ("images", {"images_a/a.jpg": "", "labels/b.txt": BOX}),
+    "texts of classes": ("images", {"c/a.jpg": "", "c/classes.txt": "cat\n"}),
+    "another YAML": ("images", {"c/a.jpg": "", "conf.yaml": "names: [a]\nepochs: 3\n"}),
+    "masks of YOLO": (
+        "images",
+        {"c/a.jpg": "", "data.yaml": f"{YAML}masks_dir: masks\n"},
+    ),
+    "other JSON": ("images", {"c/a.jpg": "", "c/a.json": '{"shapes": 3}'}),
+}
+
+
+def write(root: Folder, texts: Mapping[str, str]) -> Folder:
+    for path, text in texts.items():
+        if path.endswith((".jpg", ".png")):
+            write_image(root / path, (40, 20))
+            continue
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> None:
+    """One format takes a layout, and its recogniser is the only one that does."""
+    expected, texts = SAMPLES[name]
+    root = write(tmp_path, texts)
+    spec = make_spec({"source": str(root), "output": "-"})
+    assert find_inputs(spec).format == expected
+    files = [(entry.path, entry.size) for entry in storage(str(root)).list_tree()]
+    taken = [f for f in DETECTION if FORMATS[f].recognised(files, head_in(str(root)))]
+    assert taken == [expected][: expected in DETECTION]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({"a.jpg": "", "a.xml": "<annotations><version/></annotations>"}, "CVAT"),
+        (
+            {
+                "a.jpg": "",
+                "panoptic.json": '{"images": [{"id": 1, "file_name": "a.jpg"}], '
+                '"annotations": [{"image_id": 1, "segments_info": []}], '
+                '"categories": []}',
+            },
+            "panoptic",
+        ),
+        ({"images/a.jpg": "", "images/b.jpg": ""}, "--unlabelled"),
+        ({"train/obj_train_data/a.jpg": "", "train/JPEGImages/b.jpg": ""}, "--format"),
+        (SAMPLES["captions"][1] | {"x/b.txt": "A dog.\n"}, "captions"),
+    ],
+)
+def test_what_is_refused(texts: Mapping[str, str], said: str, tmp_path: Folder) -> None:
+    """Parts of datasets whose annotations are not read are no classes."""
+    with pytest.raises(InputError, match=said):
+        planned(write(tmp_path, texts))
