@@ -7,7 +7,8 @@ A row is an image of the file's list, in its order, with lists that run parallel
 boxes, names and ids of classes, areas, crowd flags. An image without annotations has
 empty lists. Class ids are those of the file where they are all positive; otherwise they
 count from 1 in the order of the file's ids. Outlines become masks where these are asked
-for; else a note says how many there are, as of key points.
+for; else a note says how many there are. Key points are stored where any object has
+some that are labelled.
 
 A box that is bad (`transforms.core.boxes`), or of a class that is not there, or of no
 image, is a rejection of its own: part "boxes". The account of parts is read = in rows +
@@ -59,11 +60,13 @@ from transforms.formats.detection.boxed_rows import (
 )
 from transforms.formats.detection.coco_json import (
     OUTLINES,
+    POINTS,
     CocoFile,
     image_folder,
     load_coco,
     load_outlined,
 )
+from transforms.formats.detection.key_points import KeyPoints
 from transforms.formats.file_names import split_in_path
 from transforms.formats.table import (
     Complaint,
@@ -101,12 +104,14 @@ class CocoReader(BoxedReader):
       folders: by file, the folder of its images as `images_root` says it, once it is
         known.
       recognised: whether nobody has said that the files are COCO's.
+      points: the most key points of an object; 0 where none has any.
     """
 
     title: ClassVar[str] = "COCO JSON"
 
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     recognised: bool = False
+    points: int = 0
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples the images of all files evenly; finds the classes and the images.
@@ -117,13 +122,15 @@ class CocoReader(BoxedReader):
         """
         loaded = self._chosen(files)
         total = sum(len(coco.images) for _, coco in loaded)
+        points = max(coco.point_count for _, coco in loaded)
+        reader = dataclasses.replace(self, points=points)
         pieces = []
         sampled = _SAMPLE_ROWS if self.masks != "all" else _DRAWN_ROWS
         for file, coco in loaded:
             count = len(coco.images)
             wanted = max(-(-sampled * count // total), 1)
             pieces += [
-                self._piece(file, coco, rows)
+                reader._piece(file, coco, rows)
                 for rows in _runs(coco, even_rows(count, wanted))
             ]
         boxed = any(_has_boxes(coco) for _, coco in loaded)
@@ -144,7 +151,7 @@ class CocoReader(BoxedReader):
             columns.pop(OBJECT_MASK, None)
         notes = _notes(files, loaded, drawn=self.masks == "all")
         return Planned(
-            dataclasses.replace(self, folders=folders, recognised=False),
+            dataclasses.replace(reader, folders=folders, recognised=False),
             dataclasses.replace(sample, columns=columns, notes=notes),
             detection_features(columns),
             classes,
@@ -229,6 +236,10 @@ class CocoReader(BoxedReader):
         is_box = numpy_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null()))
         labels, names = _classes(coco, raw["category_id"])
         said, also = _faults(raw, is_box, four, areas, names)
+        key_points = None
+        if self.points:
+            key_points, wrong = _key_points(coco, raw, self.points)
+            also = wrong | also
 
         def rejected(index: int, fault: Fault) -> Rejection:
             row = int(rows[parents[index]])
@@ -258,6 +269,7 @@ class CocoReader(BoxedReader):
                 "image/object/is_crowd": pc.fill_null(raw["iscrowd"], 0),
                 "image/object/area": pa.array(areas),
             },
+            key_points=key_points,
             is_box=is_box,
             captions=raw["caption"],
             mask_of=_drawer(coco, chosen) if self.masks == "all" else None,
@@ -326,6 +338,7 @@ def _notes(
             f"others; name one as SOURCE to read it instead"
         )
     counts = sum((coco.left_out for _, coco in loaded), collections.Counter())
+    del counts[POINTS]
     if drawn and (outlined := counts.pop(OUTLINES, 0)):
         objects = sum(len(coco.annotations) for _, coco in loaded)
         if outlined < objects:
@@ -412,8 +425,9 @@ def _part_rejection(
     *,
     numbered: bool = True,
 ) -> Rejection:
-    # The text of an annotation is for messages: most have none.
-    item = annotations.drop_columns("written").slice(index, 1).to_pylist()[0]
+    # The text of an annotation is for messages, and key points are many.
+    plain = annotations.drop_columns(["written", "keypoints"])
+    item = plain.slice(index, 1).to_pylist()[0]
     raw = _as_json(item)
     return rejection_of(file.origin, complaint, raw, part=BOXES, numbered=numbered)
 
@@ -485,6 +499,24 @@ def _classes(coco: CocoFile, category_ids: pa.Array) -> tuple[Numbers, pa.String
     ranked = pa.array([ranks[number] for number, _ in coco.categories], pa.int64())
     labels = pc.fill_null(ranked.take(places), 0)
     return np.asarray(labels), names.take(places)
+
+
+def _key_points(
+    coco: CocoFile, annotations: pa.RecordBatch, k: int
+) -> tuple[KeyPoints, dict[int, Fault]]:
+    """Returns the key points of annotations, k each, and what is wrong with some."""
+    lists = annotations["keypoints"].to_pylist()
+    wrong: dict[int, Fault] = {}
+    for i, numbers in enumerate(lists):
+        if numbers and (len(numbers) % 3 or None in numbers):
+            words = "keypoints must hold three numbers of each point"
+            wrong[i] = Fault(Reason.BAD_BOX, _explained(annotations, i, words))
+            lists[i] = None
+    names: Sequence[Sequence[str]] = ()
+    if coco.point_names:
+        ids = annotations["category_id"].to_pylist()
+        names = [coco.point_names.get(number, ()) for number in ids]
+    return KeyPoints.of(lists, k, names), wrong
 
 
 def _corners(column: pa.ListArray) -> tuple[npt.NDArray[np.float64], Mask]:

@@ -38,6 +38,7 @@ from transforms.storage.files import storage
 from transforms.storage.paths import spellings
 
 _BOX = pa.list_(pa.float64())
+_TEXTS = pa.list_(pa.string())
 _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
     "images": {
         "id": pa.int64(),
@@ -53,10 +54,12 @@ _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
         "area": pa.float64(),
         "iscrowd": pa.int64(),
         "caption": pa.string(),
+        # x, y and visibility of each.
+        "keypoints": _BOX,
         # The text of an annotation without a box, or with values of other types.
         "written": pa.string(),
     },
-    "categories": {"id": pa.int64(), "name": pa.string()},
+    "categories": {"id": pa.int64(), "name": pa.string(), "keypoints": _TEXTS},
 }
 # Ids may be texts: some labelling tools write names there.
 _IDS = {("images", "id"), ("annotations", "id"), ("annotations", "image_id")}
@@ -70,6 +73,7 @@ _SHOWN = 300
 _KEPT_FILES = 2
 
 OUTLINES = "outlines (segmentation)"
+POINTS = "key points"
 _Numbers = npt.NDArray[np.int64]
 
 
@@ -87,6 +91,7 @@ class CocoFile:
       starts: int64 array of n + 1: where in `order` those of each image begin.
       left_out: what annotations have and is not read: how many have it.
       outlines: of the annotations, where they were asked for.
+      point_names: category id -> names of its key points; empty where none has any.
     """
 
     images: pa.RecordBatch
@@ -96,6 +101,16 @@ class CocoFile:
     starts: _Numbers
     left_out: collections.Counter[str]
     outlines: OutlineSpool | None = None
+    point_names: Mapping[int, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def point_count(self) -> int:
+        """The most key points of an object; 0 where none is labelled."""
+        if not self.left_out[POINTS]:
+            return 0
+        lengths = pc.max(pc.list_value_length(self.annotations["keypoints"])).as_py()
+        named = max(map(len, self.point_names.values()), default=0)
+        return max((lengths or 0) // 3, named)
 
     @property
     def strays(self) -> _Numbers:
@@ -153,6 +168,11 @@ def _load(path: str, stamp: int, outlines: OutlineSpool | None) -> CocoFile:
         *(images, annotations, _categories(categories, path), order, starts),
         left_out,
         outlines,
+        point_names={
+            row["id"]: [name or "" for name in row["keypoints"]]
+            for row in categories.to_pylist()
+            if row["keypoints"]
+        },
     )
 
 
@@ -244,7 +264,7 @@ def _count(items: Sequence[Any], left_out: collections.Counter[str]) -> None:
         points = item.get("keypoints")
         # Where an annotation says how many key points are labelled, that decides.
         labelled = item.get("num_keypoints", isinstance(points, list) and len(points))
-        left_out["key points"] += isinstance(labelled, int) and labelled > 0
+        left_out[POINTS] += isinstance(labelled, int) and labelled > 0
 
 
 def _columns(name: str, items: Sequence[Any]) -> dict[str, pa.Array]:
@@ -388,17 +408,23 @@ def _text(value: Any) -> str | None:
     return value
 
 
+def _texts(value: Any) -> list[str | None] | None:
+    return [_text(item) for item in value] if isinstance(value, list) else None
+
+
 _PLAIN: Mapping[pa.DataType, frozenset[type]] = {
     pa.int64(): frozenset({int}),
     pa.float64(): frozenset({int, float}),
     pa.string(): frozenset({str}),
     _BOX: frozenset({int, float}),
+    _TEXTS: frozenset(),
 }
 _READ: Mapping[pa.DataType, Callable[[Any], Any]] = {
     pa.int64(): _integer,
     pa.float64(): _number,
     pa.string(): _text,
     _BOX: _numbers,
+    _TEXTS: _texts,
 }
 
 

@@ -269,20 +269,21 @@ def test_the_files_of_cocos_own_folder(tmp_path: Folder) -> None:
     "name", ["annotations/person_keypoints_train.json", "x.json", "captions_1.json"]
 )
 def test_boxes_of_a_file_of_any_name(tmp_path: Folder, name: str) -> None:
-    """What a file holds says that it is COCO's; key points are counted in a note."""
+    """What a file holds says that it is COCO's; key points are stored."""
     path, text = _instances(name, 1, 2, 3, **KEY_POINTS)
     text = '{"note": {"images": "' + "x" * 9000 + '"}, ' + text[1:]
-    run = convert(_write(tmp_path / "in", (path, text)), tmp_path / "out")
+    convert(_write(tmp_path / "in", (path, text)), tmp_path / "out")
     for row in values(tmp_path / "out"):
         assert row[f"{OBJECT}/bbox/xmax"] == [0.375]
         assert row[f"{OBJECT}/class/text"] == [b"dog"]
-    assert "key points of 3 annotations" in run.out
+        assert row[f"{OBJECT}/keypoint/x"] == [9 / 64]
+        assert row[f"{OBJECT}/keypoint/num"] == [1]
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        {"shapes": [], "imagePath": "1.jpg", "flags": {"images": []}},
+        {"imagePath": "1.jpg", "flags": {"images": []}},
         {"title": "photos", "info": {"year": 1}, "licenses": [{"name": "CC0-1.0"}]},
         {"images": 3, "annotations": "none"},
         [{"images": []}],

@@ -345,8 +345,72 @@ def test_boxes_around_outlines(
     assert "[[8, 12, 24]]" in found.rejections[1].message
 
 
+PEOPLE = [
+    {"id": 1, "name": "person", "keypoints": ["nose", "eye"]},
+    {"id": 3, "name": "cat", "keypoints": ["ear"]},
+]
+POINT = "image/object/keypoint"
+
+
+def test_key_points(root: Folder) -> None:
+    """k is the largest number; the others are padded, and boxes alone have none."""
+    content = coco(
+        [image(1), image(2)],
+        [
+            box(1, 1, category_id=1, keypoints=[16, 12, 2, 64, 48, 1], num_keypoints=2),
+            box(2, 1, category_id=3, keypoints=[0, 0, 0]),
+            box(3, 1, category_id=3, bbox=[0, 0, 99, 99], keypoints=[1, 1, 2]),
+            box(4, 1, category_id=3),
+        ],
+        categories=PEOPLE,
+    )
+    found = read(tree(root, content))
+    row = found.rows[0]
+    assert row["image/object/class/text"] == ["person", "cat", "cat"]
+    assert row[f"{POINT}/x"] == [0.25, 1, 0, 0, 0, 0]
+    assert row[f"{POINT}/y"] == [0.25, 1, 0, 0, 0, 0]
+    assert row[f"{POINT}/visibility"] == [2, 1, 0, 0, 0, 0]
+    assert row[f"{POINT}/num"] == [2, 0, 0]
+    assert row[f"{POINT}/text"] == ["nose", "eye", "ear", "", "ear", ""]
+    assert found.rows[1][f"{POINT}/x"] == []
+    assert [r.reason for r in found.rejections] == ["bad_box"]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [[16, 12], [16, 12, "x"], [99, 12, 2], [16, 12, 3], [16, None, 2], [16, 12, 1.5]],
+)
+def test_bad_key_points(points: list[Any], root: Folder) -> None:
+    """They reject their object; `clip` leaves out those outside of the image."""
+    content = coco(
+        [image(1)],
+        [
+            box(1, 1, category_id=1, keypoints=[16, 12, 2]),
+            box(2, 1, category_id=1, keypoints=points, num_keypoints=1),
+        ],
+        categories=PEOPLE[:1],
+    )
+    found = read(tree(root, content))
+    assert [len(row[f"{POINT}/num"]) for row in found.rows] == [1]
+    (rejection,) = found.rejections
+    assert rejection.reason is Reason.BAD_BOX
+    assert "annotation 2" in rejection.message
+    clipped = read(root, bad_box="clip").rows[0]
+    assert clipped[f"{POINT}/num"] == ([1, 0] if points[0] == 99 else [1])
+
+
+def test_key_points_of_which_none_is_labelled(root: Folder) -> None:
+    """They are no features: the file's bytes stay what they were."""
+    content = coco(
+        [image(1)],
+        [box(1, 1, category_id=1, keypoints=[0, 0, 0], num_keypoints=0)],
+        categories=PEOPLE,
+    )
+    assert f"{POINT}/x" not in read(tree(root, content)).rows[0]
+
+
 def test_what_is_left_out_is_counted(root: Folder) -> None:
-    """Notes have the number of outlines and of annotations with key points."""
+    """A note has the number of outlines."""
     content = coco(
         [image(1)],
         [
@@ -358,7 +422,6 @@ def test_what_is_left_out_is_counted(root: Folder) -> None:
     )
     planned = CocoReader().plan(inputs(tree(root, content), ".json"))
     assert [note.partition(" left out")[0] for note in planned.sample.notes] == [
-        "key points of 1 annotation",
         "outlines (segmentation) of 2 annotations",
     ]
 
