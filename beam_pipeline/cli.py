@@ -14,7 +14,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -78,6 +78,24 @@ _COMMANDS = {
     "Use a dataset": ("code", "subset", "merge", "export", "index"),
     "Put in order": ("repair", "clean"),
 }
+
+
+def _choosing(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Returns a decorator that adds the options that choose records of a dataset."""
+
+    def add(command: Callable[..., int]) -> Callable[..., int]:
+        for option, text in (
+            ("--where", "that fulfil this, as in \"label in ('hat', 'shoe')\""),
+            ("--label", "of this class only"),
+            ("--split", "of this split only"),
+        ):
+            shown = f"{verb} records {text}."
+            command = click.option(option, default="", help=shown)(command)
+        return command
+
+    return add
+
+
 _AS = click.option(
     "--as",
     "reader",
@@ -255,13 +273,7 @@ def report(target: str, output: str, verify: bool, quiet: bool) -> int:
 @click.option(
     "-n", "count", default=3, show_default=True, help="Show this number of records."
 )
-@click.option("--split", default="", help="Show records of this split only.")
-@click.option("--label", default="", help="Show records of this class only.")
-@click.option(
-    "--where",
-    default="",
-    help="Show records that fulfil this, as in \"label in ('hat', 'shoe')\".",
-)
+@_choosing("Show")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a record a line.")
 def head(
     target: str, count: int, split: str, label: str, where: str, as_json: bool
@@ -398,13 +410,7 @@ def index(target: str, output: str, **options: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", shell_complete=complete_path)
-@click.option("--split", default="", help="Export this split only.")
-@click.option("--label", default="", help="Export this class only.")
-@click.option(
-    "--where",
-    default="",
-    help="Export rows that fulfil this, as in \"label in ('hat', 'shoe')\".",
-)
+@_choosing("Export")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -436,13 +442,7 @@ def export(target: str, output: str, **choice: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET", type=LOCATION)
 @click.argument("output", metavar="OUT", type=LOCATION)
-@click.option("--split", default="", help="Take this split only.")
-@click.option("--label", default="", help="Take this class only.")
-@click.option(
-    "--where",
-    default="",
-    help="Take records that fulfil this, as in \"label in ('hat', 'shoe')\".",
-)
+@_choosing("Take")
 @click.option(
     "--drop-keys",
     default="",

@@ -28,13 +28,12 @@ from beam_pipeline.reading.open_dataset import (
     number_to_predict,
     open_dataset,
 )
-from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms.core.image.formats import name_format
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.schema import Kind
-from transforms.errors import TargetError, UsageError, shortened
+from transforms.errors import TargetError, UsageError
 from transforms.reading.view import View
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
@@ -48,24 +47,17 @@ _SINGLE = (*_PLAIN, pa.types.is_string, pa.types.is_timestamp, pa.types.is_dicti
 # Features called "filename" of these kinds name images: other programs store texts as
 # bytes.
 _NAMES = frozenset([Kind.TEXT, Kind.BYTES, Kind.LABEL, Kind.INT64])
-# A file system refuses a name so: too long, of characters or bytes that it lacks.
+# A file system refuses a name with these: too long, or of characters that it lacks.
+# Such an image is named by its row.
 _NO_NAME = frozenset([errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ])
 
 
 @dataclasses.dataclass
 class _Written:
-    """How much was written of a split.
-
-    Attributes:
-      rows, bytes: how many.
-      refused: images whose name the file system refuses.
-      example: the first of those, and why.
-    """
+    """How much was written of a split."""
 
     rows: int = 0
     bytes: int = 0
-    refused: int = 0
-    example: str = ""
 
 
 def run(
@@ -81,9 +73,6 @@ def run(
 ) -> int:
     """Writes the chosen rows of a dataset into a new folder; returns 0.
 
-    Images whose name the file system refuses are counted on standard error, with the
-    first of them.
-
     Args:
       path: of the dataset.
       output: the folder, which must not exist.
@@ -95,7 +84,7 @@ def run(
     Raises:
       UsageError: the rows cannot be had in this form.
       SpecError: the choice names what is not there.
-      TargetError: the output exists, or cannot be made, or takes the name of no image.
+      TargetError: the output exists, or cannot be made.
       DamageError: a record is damaged; nothing is left at the output.
     """
     dataset = open_dataset(path, labels="names")
@@ -115,11 +104,6 @@ def run(
             else:
                 file = os.path.join(folder, f"{_safe(name or 'rows')}.{table_format}")
                 written[name] = _write_table(view, file, table_format)
-        refused = _refused(written)
-        if refused and not any(counts.rows for counts in written.values()):
-            raise TargetError(f"The output must take the names of images; {refused}")
-    if refused:
-        printing.say(refused)
     if not quiet:
         _print(output, written, "image" if image else "row")
     return 0
@@ -218,13 +202,7 @@ def _write_images(
         except OSError as error:
             if error.errno not in _NO_NAME:
                 raise
-            written.refused += 1
-            where = (
-                f"{printable(split)}, row {number:,}" if split else f"row {number:,}"
-            )
-            shown = f"{where}, {shortened(stem)!r}: {error.strerror}"
-            written.example = written.example or shown
-            continue
+            _write_new(os.path.join(*parts), f"{number:08d}", f"-{number:08d}", data)
         written.rows += 1
         written.bytes += len(data)
     return written
@@ -303,19 +281,6 @@ def _safe(name: str) -> str:
         for c in name
     )
     return f"%2E{out[1:]}" if out.startswith(".") else out or "%"
-
-
-def _refused(written: Mapping[str, _Written]) -> str:
-    """Returns how many images have no file, and why; empty for none."""
-    refused = sum(counts.refused for counts in written.values())
-    if not refused:
-        return ""
-    total = refused + sum(counts.rows for counts in written.values())
-    example = next(counts.example for counts in written.values() if counts.example)
-    return (
-        f"not exported: {refused:,} of {count_text(total, 'image')}, whose name the "
-        f"file system refuses, as {example}."
-    )
 
 
 def _print(output: str, written: Mapping[str, _Written], what: str) -> None:

@@ -56,7 +56,7 @@ def split_flags(
       UsageError: something is no flag, or a boolean is neither true nor false.
     """
     ours = _options(command)
-    named: dict[str, str] = {}
+    paths: dict[str, str] = {}
     out: list[str] = []
     rest: list[str] = []
     pending = list(arguments)
@@ -72,33 +72,32 @@ def split_flags(
             )
         name, equals, value = flag.partition("=")
         key = name.removeprefix("--").replace("_", "-")
-        follows = bool(pending) and not pending[0].startswith("--")
+        is_ours = key in ours and not _is_clouds(key, value)
+        if is_ours and ours[key].is_flag:
+            out += _boolean(ours[key], key, value if equals else None)
+            continue
+        given = [value] if equals else []
+        if not equals and pending and not pending[0].startswith("--"):
+            given = [pending.pop(0)]
         if key in _ARGUMENTS:
-            if not equals and not follows:
+            if not given:
                 raise UsageError(f"--{key} must be given a path.")
-            named[key] = value if equals else pending.pop(0)
-        elif key in ours and not _is_clouds(key, value):
-            option = ours[key]
-            if option.is_flag:
-                out += _boolean(option, key, value if equals else None)
-            elif equals or not follows:
-                out.append(f"--{key}={value}" if equals else f"--{key}")
-            else:
-                out.append(f"--{key}={pending.pop(0)}")
+            paths[key] = given[0]
+        elif is_ours:
+            out.append("=".join([f"--{key}", *given]))
         else:
-            rest.append(flag)
-            if not equals and follows:
-                rest.append(pending.pop(0))
+            rest += [flag] if equals else [flag, *given]
+    has_spec = any(word.startswith("--spec=") for word in out)
     for key in _ARGUMENTS:
-        if key not in named and "spec" not in {o.split("=")[0][2:] for o in out}:
+        if key not in paths and not has_spec:
             raise UsageError(
                 f"--{key} must be given, or a --spec that says it. See "
                 f"'beam-tfrecord convert --help'."
             )
-    paths = [named[key] for key in _ARGUMENTS if key in named]
-    if list(named) == ["output"]:
+    if [*paths] == ["output"]:
         raise UsageError("--output needs --source beside it, or both belong in --spec.")
-    return [*out, "--", *paths] if paths else out, rest
+    named = [paths[key] for key in _ARGUMENTS if key in paths]
+    return [*out, "--", *named] if named else out, rest
 
 
 def _options(command: click.Command) -> Mapping[str, click.Option]:
