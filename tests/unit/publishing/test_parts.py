@@ -6,10 +6,10 @@ import pathlib
 
 import pytest
 
+from transforms.core.manifest import PARTS_NAME
 from transforms.core.schema import Feature, Kind, Unknown
 from transforms.errors import DamageError, RaceError
 from transforms.publishing.parts import (
-    PARTS_NAME,
     Model,
     announce,
     part_names,

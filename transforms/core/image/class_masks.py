@@ -134,7 +134,7 @@ def _opaque(image: Image.Image) -> Image.Image:
 
 def _one_channel(image: Image.Image, bits: int, classes: MaskClasses | None) -> Numbers:
     """Returns the number of each pixel; of listed colours one number for the three."""
-    pixels: Any = np.asarray(image)
+    pixels: Numbers = np.asarray(image)
     if image.mode == "1":
         return pixels.astype(np.uint8)
     if image.mode in ("P", "L"):
@@ -159,7 +159,7 @@ def _ids(numbers: Numbers, classes: MaskClasses) -> Numbers:
     values = np.array(classes.values)
     order = np.argsort(values)
     found = np.searchsorted(values[order], numbers).clip(0, len(values) - 1)
-    ids = order[found]
+    ids: Numbers = order[found]
     unknown = values[ids] != numbers
     if unknown.any():
         value = int(numbers[unknown][0])

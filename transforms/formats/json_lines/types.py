@@ -262,8 +262,9 @@ def unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
     """Returns the first member in a value that its type does not have, or nothing."""
     if isinstance(value, list):
         inner = kind.item
-        items = value if inner is not None and inner.name == "object" else ()
-        return next(filter(None, (unknown_member(v, inner, path) for v in items)), "")
+        if inner is None or inner.name != "object":
+            return ""
+        return next(filter(None, (unknown_member(v, inner, path) for v in value)), "")
     if not isinstance(value, dict) or kind.name != "object":
         return ""
     members = dict(kind.members)

@@ -117,7 +117,7 @@ def test_each_layout_against_each_recogniser(name: str, tmp_path: Folder) -> Non
         ),
         ({"images/a.jpg": "", "images/b.jpg": ""}, "--unlabelled"),
         ({"train/obj_train_data/a.jpg": "", "train/JPEGImages/b.jpg": ""}, "--format"),
-        (SAMPLES["captions"][1] | {"x/b.txt": "A dog.\n"}, "captions"),
+        ({**SAMPLES["captions"][1], "x/b.txt": "A dog.\n"}, "captions"),
     ],
 )
 def test_what_is_refused(texts: Mapping[str, str], said: str, tmp_path: Folder) -> None:

@@ -225,8 +225,8 @@ def test_lists_of_steps_are_columns(tmp_path: pathlib.Path) -> None:
                 "one": [[i]] * (i % 3),
                 "two": [[i / 2, 1.0]] * (i % 4),
                 "any": [[b"a"] if i % 2 else None, None],
-            }
-            | ({} if i % 5 else {"rare": [[i]], "none": [None]}),
+                **({} if i % 5 else {"rare": [[i]], "none": [None]}),
+            },
         )
         for i in range(40)
     ]
