@@ -34,6 +34,7 @@ def write_everything(folder: Folder) -> None:
         _tables,
         _archive,
         _street,
+        _ade20k,
         _sales,
         _logs,
         _sounds,
@@ -152,6 +153,15 @@ def _video(folder: Folder) -> None:
     (folder / "video.tfrecord").write_bytes(frame(record))
 
 
+def _ade20k(folder: Folder) -> None:
+    for number, split in enumerate(("training", "validation")):
+        path = folder / f"ade20k/images/{split}/{number}.jpg"
+        _image(path, number, (40, 60))
+        mask = folder / f"ade20k/annotations/{split}/{number}.png"
+        mask.parent.mkdir(parents=True)
+        Image.fromarray(np.full((40, 60), number, np.uint8)).save(mask)
+
+
 def _street(folder: Folder) -> None:
     images, annotations = [], []
     for number in range(6):
@@ -163,6 +173,7 @@ def _street(folder: Folder) -> None:
         annotations.append(
             {"id": number, "image_id": number, "category_id": kind, "bbox": box}
             | {"area": box[2] * box[3], "iscrowd": 0}
+            | {"segmentation": [[5, 5, 20, 5, 20, 15]]}
         )
     categories = [{"id": 1, "name": "car"}, {"id": 2, "name": "bus"}]
     data = {"images": images, "annotations": annotations, "categories": categories}

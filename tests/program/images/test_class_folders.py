@@ -19,7 +19,7 @@ ROBOFLOW = {
     for n in range(3)
     for path, data in ((f"images/{n}.jpg", IMAGE), (f"labels/{n}.txt", BOX))
 }
-MASKS = {f"{folder}/{n}.jpg": IMAGE for folder in ("rgb", "masks") for n in range(3)}
+MASKS = {f"{folder}/{n}.jpg": IMAGE for folder in ("colour", "masks") for n in range(3)}
 CLASSES = {f"{folder}/{n}.jpg": IMAGE for folder in ("10", "9", "2") for n in range(3)}
 
 
@@ -41,7 +41,7 @@ def classes_of(out: Folder) -> list[str]:
 @pytest.mark.parametrize("name", ["in", "in.zip", "in.tar", "in.tar.gz"])
 @pytest.mark.parametrize(
     ("files", "seen", "classes"),
-    [(ROBOFLOW, "YOLO", ["images"]), (MASKS, "their masks", ["masks", "rgb"])],
+    [(ROBOFLOW, "YOLO", ["images"]), (MASKS, "their masks", ["colour", "masks"])],
 )
 def test_parts_of_annotated_datasets(
     files: dict[str, bytes], seen: str, classes: list[str], name: str, tmp_path: Folder

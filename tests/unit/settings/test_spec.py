@@ -561,7 +561,7 @@ def test_every_setting_has_a_flag() -> None:
             for parameter in command.params
             if isinstance(parameter, click.Parameter)
         }
-        extra = {"spec", "report_json", "report", "quiet"}
+        extra = {"spec", "report_json", "report", "quiet", "help_all"}
         # What a spec says of its features is too much for flags.
         assert flags - extra == set(Spec.model_fields) - {"features"}
 
