@@ -249,7 +249,7 @@ def plan_tables(spec: Spec, inputs: Inputs, like: Like | None = None) -> Planned
         label_map=planned.label_map,
         mask_classes=classes,
         images_settled=reader.images_named or any(f.states for f in schema.features),
-        layout=f"{reader.title} of {width}{said_by_files(by_file)}",
+        layout=f"{reader.title} of {width}{said_by_files(by_file)}{planned.seen}",
         notes=(
             *sample.notes,
             *column_notes(schema, evidence, spec, shares),

@@ -232,6 +232,7 @@ class Planned:
       split_rows: by the splits of the files, how many rows they hold, where that is
         stated of all; None if it is not.
       left_out: how many files are not read; None to count those not in `files`.
+      seen: how the files were understood, behind a comma, for a person; or nothing.
     """
 
     reader: "TableReader"
@@ -241,6 +242,7 @@ class Planned:
     files: Sequence[InputFile] | None = None
     split_rows: Mapping[str, int] | None = None
     left_out: int | None = None
+    seen: str = ""
 
 
 def read_in_turn(files: Sequence[InputFile]) -> Iterator[InputFile]:

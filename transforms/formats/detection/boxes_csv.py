@@ -126,6 +126,12 @@ class BoxesCsvReader(RowsReader):
                 others.append(file.origin)
             else:
                 tables.append(_Table.read(file, columns))
+        if not tables:
+            raise InputError(
+                f"A table with a row a box must have columns for the image "
+                f"(filename), the box (xmin, ymin, xmax, ymax) and the class (class); "
+                f"{files[0].path!r} has others. Rename them, or give --format csv."
+            )
         notes = []
         if others:
             notes.append(
@@ -169,6 +175,7 @@ class BoxesCsvReader(RowsReader):
             label_map={number: name for name, number in reader.class_ids.items()},
             notes=notes,
             left_out=len(others),
+            seen=f", boxes in {'fractions' if reader.fractions else 'pixels'}",
         )
 
     def _paths(self, table: "_Table", paths: SourcePaths) -> dict[str, str]:

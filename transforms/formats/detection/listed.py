@@ -193,6 +193,7 @@ class ListedReader(BoxedReader, RunReader):
         notes: Sequence[str] = (),
         left_out: int = 0,
         sampled: int = _SAMPLE_ROWS,
+        seen: str = "",
     ) -> Planned:
         """Returns the plan of a listing, with some of its rows as the sample.
 
@@ -203,6 +204,7 @@ class ListedReader(BoxedReader, RunReader):
           notes: what a person should know.
           left_out: how many files are not in the listing.
           sampled: how many rows the sample has at most.
+          seen: see `Planned`.
         """
         if not table.num_rows:
             raise InputError(f"{self.title} must list images; those of {root!r} do not")
@@ -228,6 +230,7 @@ class ListedReader(BoxedReader, RunReader):
             label_map,
             files=InputFiles(table, root=root),
             left_out=left_out,
+            seen=seen,
         )
 
     def _rows(

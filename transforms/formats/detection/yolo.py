@@ -141,6 +141,7 @@ class YoloReader(ListedReader):
             label_map={number + 1: name for number, name in sorted(names.items())},
             notes=notes,
             left_out=len(files) - len(listed),
+            seen=f", classes by {config.path!r:.80}" if config.path else "",
         )
 
     def _looked_into(

@@ -1,0 +1,90 @@
+"""Boxes of every layout under the specification of the Object Detection API."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from tests.support.box_layouts import IMAGES, LAYOUTS, expected_boxes, write_layout
+from tests.support.detection import float32, write_image
+from tests.support.outputs import dataset
+from tests.support.runs import convert
+
+Folder = pathlib.Path
+SIDES = ("ymin", "xmin", "ymax", "xmax")
+
+
+def specification(tf: Any) -> dict[str, Any]:
+    """Returns the features of `TfExampleDecoder` in tensorflow/models."""
+    text, number, many = tf.string, tf.int64, tf.io.VarLenFeature
+    one = tf.io.FixedLenFeature
+    return {
+        "image/encoded": one((), text, default_value=""),
+        "image/format": one((), text, default_value="jpeg"),
+        "image/filename": one((), text, default_value=""),
+        "image/key/sha256": one((), text, default_value=""),
+        "image/source_id": one((), text, default_value=""),
+        "image/height": one((), number, default_value=1),
+        "image/width": one((), number, default_value=1),
+        **{f"image/object/bbox/{side}": many(tf.float32) for side in SIDES},
+        "image/object/class/label": many(number),
+        "image/object/class/text": many(text),
+        "image/object/area": many(tf.float32),
+        "image/object/is_crowd": many(number),
+        "image/object/difficult": many(number),
+        "image/object/group_of": many(number),
+        "image/object/keypoint/x": many(tf.float32),
+        "image/object/keypoint/y": many(tf.float32),
+        "image/object/keypoint/visibility": many(number),
+    }
+
+
+def parsed(tf: Any, out: Folder) -> dict[str, dict[str, Any]]:
+    """Returns the records of a dataset by the name of the image, lists dense."""
+    shards = [
+        str(out / shard["file"])
+        for facts in dataset(out)["splits"]
+        for shard in facts["shards"]
+    ]
+    found = {}
+    for record in tf.data.TFRecordDataset(shards):
+        row = tf.io.parse_single_example(record, specification(tf))
+        lists = {k: v for k, v in row.items() if isinstance(v, tf.SparseTensor)}
+        dense = row | {name: tf.sparse.to_dense(v) for name, v in lists.items()}
+        found[dense["image/filename"].numpy().decode()] = dense
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_object_detection_api(layout: str, tmp_path: Folder) -> None:
+    """Its decoder has the boxes as y, x, y, x, and the classes, of all images."""
+    tf = pytest.importorskip("tensorflow")
+    convert(write_layout(tmp_path / "in", layout), tmp_path / "out")
+    found = parsed(tf, tmp_path / "out")
+    assert sorted(found) == sorted(IMAGES)
+    for name, row in found.items():
+        assert tf.io.decode_image(row["image/encoded"]).shape == (20, 40, 3)
+        sides = [row[f"image/object/bbox/{side}"] for side in SIDES]
+        boxes = tf.stack(sides, axis=1).numpy().tolist()
+        assert boxes == [[t, x, b, y] for x, t, y, b in expected_boxes(name)]
+        texts = [text.decode() for text in row["image/object/class/text"].numpy()]
+        assert texts == [word for word, _ in IMAGES[name]]
+
+
+def test_key_points(tmp_path: Folder) -> None:
+    """The decoder's reshape to objects, points and y, x has the values."""
+    tf = pytest.importorskip("tensorflow")
+    root = tmp_path / "in"
+    write_image(root / "images/a.jpg", (40, 20))
+    (root / "labels").mkdir()
+    lines = "0 .5 .5 .5 .5 .4 .4 2 .9 .9 0\n0 .5 .5 .5 .5\n"
+    (root / "labels/a.txt").write_text(lines)
+    config = "train: images\nnames: [cat]\nkpt_shape: [2, 3]\n"
+    (root / "data.yaml").write_text(config)
+    convert(root, tmp_path / "out")
+    row = parsed(tf, tmp_path / "out")["a.jpg"]
+    points = [row[f"image/object/keypoint/{axis}"] for axis in "yx"]
+    pairs = tf.reshape(tf.stack(points, axis=1), [-1, 2, 2]).numpy().tolist()
+    assert pairs == [[float32(0.4, 0.4), [0, 0]], [[0, 0], [0, 0]]]
+    seen = row["image/object/keypoint/visibility"].numpy().tolist()
+    assert seen == [2, 0, 0, 0]
