@@ -124,7 +124,7 @@ def paired(spec: Spec, inputs: Inputs) -> tuple[Inputs, Labels | None]:
     images = in_source_order(inputs.entries)
     if inputs.masks is None or spec.masks == "none":
         return dataclasses.replace(inputs, entries=images), None
-    found = pair(images, inputs.mask_files, inputs.masks)
+    found = pair(images, in_source_order(inputs.mask_files), inputs.masks)
     skipped = dict(inputs.skipped)
     if found.left_out:
         name = str(Skipped.NOT_SELECTED)

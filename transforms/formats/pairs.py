@@ -21,6 +21,7 @@ import dataclasses
 import os
 import posixpath
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -225,7 +226,7 @@ class MaskIndex:
         names: dict[str, str] = {}
         twice: set[str] = set()
         for path in paths:
-            stem = os.path.splitext(path[len(folder) :])[0]
+            stem = _stem(path[len(folder) :])
             if self._by_stem.setdefault(stem, path) != path:
                 continue
             name = posixpath.basename(stem)
@@ -243,7 +244,7 @@ class MaskIndex:
 
     def of(self, folder: str, image: str, suffix: str) -> str | None:
         """Returns the mask of an image in a folder."""
-        whole = os.path.splitext(image[len(folder) :])[0]
+        whole = _stem(image[len(folder) :])
         stems = (whole, whole.removesuffix(_LEFT)) if _LEFT in whole else (whole,)
         for stem in stems:
             if path := self._by_stem.get(stem + suffix):
@@ -266,6 +267,11 @@ class MaskIndex:
                 begin = begin.rpartition("_")[0]
             if layout.suffix or not begin:
                 yield path
+
+
+def _stem(path: str) -> str:
+    # File systems may store names in either form.
+    return unicodedata.normalize("NFC", os.path.splitext(path)[0])
 
 
 def _split_of(path: str) -> str:

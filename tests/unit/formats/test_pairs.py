@@ -175,3 +175,9 @@ def test_a_folder_of_masks_that_is_named() -> None:
     assert column == ["/masks/cats/a_mask.png", "/masks/b_mask.png"]
     with pytest.raises(InputError):
         layout_of(images, files("x.png"), "", "/masks")
+
+
+def test_names_are_compared_in_nfc() -> None:
+    """A file system may store one of them in NFD."""
+    image, mask = "images/\u00e9.jpg", "masks/e\u0301.png"
+    assert pairs_of(image, mask) == {image: mask}

@@ -94,7 +94,7 @@ def _of_runs(outline: Mapping[str, Any], height: int, width: int) -> Mask:
     whole = isinstance(counts, list) and {*map(type, counts)} <= {int}
     counts = counts if whole else []
     # Before any of it is expanded: runs may claim 10^12 pixels.
-    total = sum(counts)
+    total = max(min(sum(counts), 10**18), 0)
     if min(counts, default=0) < 0 or total != height * width:
         raise _bad(
             f"its runs must be whole numbers that fill {height} x {width} = "

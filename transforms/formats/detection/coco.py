@@ -366,7 +366,10 @@ def _runs(coco: CocoFile, rows: Numbers) -> list[Numbers]:
         lengths = np.diff(np.array(coco.outlines.ends)) // _OUTLINE_BYTES
         before = np.concatenate(([0], np.cumsum(lengths[coco.order])))
         sides = (pc.fill_null(coco.images[side], 0) for side in ("width", "height"))
-        pixels = np.prod([np.asarray(side)[rows] for side in sides], axis=0)
+        # A file may state anything; more is not drawn anyway.
+        sides = (np.clip(np.asarray(side)[rows], 0, 1 << 16) for side in sides)
+        pixels = np.prod([np.nan_to_num(side) for side in sides], axis=0)
+        pixels = pixels.astype(np.int64)
         costs = costs * (1 + pixels // _MASK_PIXELS)
         costs += before[coco.starts[rows + 1]] - before[coco.starts[rows]]
         most = _MASKS_AT_ONCE

@@ -189,3 +189,16 @@ def test_large_masks_are_refused() -> None:
     found = stored(bytes(data))
     assert isinstance(found, Fault)
     assert found.reason is Reason.TOO_MANY_PIXELS
+
+
+def test_mutated_files_are_faults() -> None:
+    """Cut and flipped bytes end in no exception."""
+    random = np.random.default_rng(0)
+    classes = MaskClasses.parse("0 a\n1 b\n255 c")
+    sources = [encoded(palette(IDS)), encoded(IDS.astype(np.uint16)), grey(2)]
+    for number in range(300):
+        data = bytearray(sources[number % 3])
+        for place in random.integers(8, len(data), 2).tolist():
+            data[place] = int(random.integers(256))
+        policy = ImagePolicy(mask_classes=classes if number % 2 else None, check="none")
+        prepare_image(bytes(data), policy.for_masks(of_image=True))

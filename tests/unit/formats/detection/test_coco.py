@@ -887,3 +887,23 @@ def test_runs_of_images_are_shorter_with_masks(
     whole = read(root, masks="all").rows
     monkeypatch.setattr(module, "_MASKS_AT_ONCE", 1)
     assert read(root, masks="all").rows == whole
+
+
+def test_mutated_outlines_are_rejects_or_errors(root: Folder) -> None:
+    """Cut and flipped bytes end in no other exception."""
+    tree(root, OUTLINED)
+    path = root / "annotations/instances_train2017.json"
+    whole = path.read_bytes()
+    random = np.random.default_rng(0)
+    start = whole.index(b"annotations")
+    outcomes = set()
+    for _ in range(300):
+        data = bytearray(whole)
+        for place in random.integers(start, len(data), 3).tolist():
+            data[place] = int(random.choice(list(b'0123456789.eE-,[]{}":n\xff')))
+        path.write_bytes(bytes(data[: random.integers(len(data) - 99, len(data) + 1)]))
+        try:
+            outcomes |= {each.reason for each in read(root, masks="all").rejections}
+        except SourceError:
+            outcomes.add(None)
+    assert {Reason.BAD_MASK, None} <= outcomes
