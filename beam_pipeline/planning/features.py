@@ -22,7 +22,7 @@ from beam_pipeline.planning.image_columns import (
 from beam_pipeline.planning.vocabularies import class_names, read_names
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.arrays import numpy_type
-from transforms.core.rows.tensors import DATA_TYPES, STRING
+from transforms.core.rows.tensors import DATA_TYPES, check_shape
 from transforms.core.rows.values import column_of
 from transforms.core.schema import (
     Feature,
@@ -39,9 +39,6 @@ Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 # Of tensors, where neither the job nor the column's type says more.
 _DTYPES = {Kind.INT64: "int64", Kind.BOOL: "bool"}
-
-# A record's list or tensor of more values than that cannot be written.
-_MAX_VALUES = 2**28
 _PREDICTED = frozenset([Kind.LABEL, Kind.INT64, Kind.BOOL, Kind.FLOAT, Kind.TEXT])
 _NO_CONSTANT = frozenset([Kind.IMAGE, Kind.TENSOR, Kind.BOX])
 # What a constant leaves nothing to say of.
@@ -470,7 +467,7 @@ def check_schema(features: Sequence[Feature], *, has_columns: bool = True) -> No
     """
     for feature in features:
         _check_feature(feature)
-        _check_shape(feature)
+        check_shape(feature)
         _check_values(feature)
     if has_columns and not any(feature.record_keys for feature in features):
         raise SpecError("No feature is left; a record must hold one at least.")
@@ -554,58 +551,6 @@ def _check_feature(feature: Feature) -> None:
 def _with_article(kind: Kind) -> str:
     """Returns "an image" or "a label", for messages."""
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-
-
-def _check_shape(feature: Feature) -> None:
-    name, kind, shape = feature.name, feature.kind, list(feature.shape)
-    if shape and kind is Kind.BOX:
-        raise SpecError(
-            f"Feature {name!r}: {_with_article(kind)} has no shape; leave it out."
-        )
-    if len(shape) > 1 and kind is Kind.IMAGE:
-        raise SpecError(
-            f"Feature {name!r}: several images are a list, of a shape like [null]; "
-            f"found {str(shape)[:60]}."
-        )
-    if feature.separator and feature.is_ragged:
-        raise SpecError(
-            f"Feature {name!r}: lists of lists have no separator; leave it out."
-        )
-    size = 1
-    for length in shape:
-        size *= length or 1
-    if size > _MAX_VALUES:
-        raise SpecError(
-            f"Feature {name!r}: a shape must be of at most 2^28 values; found "
-            f"{str(shape)[:60]}."
-        )
-    if kind is Kind.TENSOR:
-        _check_tensor(feature)
-    elif shape.count(None) > 1 and not feature.is_ragged:
-        raise SpecError(
-            f"Feature {name!r}: of a list one size at most may be open, or both of "
-            f"two; found {str(shape)[:60]}."
-        )
-
-
-def _check_tensor(feature: Feature) -> None:
-    name = feature.name
-    if feature.dtype not in DATA_TYPES:
-        raise SpecError(
-            f"Feature {name!r}: dtype must be one of {', '.join(DATA_TYPES)}; found "
-            f"{feature.dtype[:60]!r}{nearest(feature.dtype[:60], DATA_TYPES)}."
-        )
-    if feature.encoding == "proto":
-        return
-    if feature.dtype == STRING:
-        raise SpecError(f"Feature {name!r}: a tensor of strings needs encoding: proto.")
-    if not feature.shape:
-        raise SpecError(f"Feature {name!r}: a raw tensor needs its shape.")
-    if feature.shape.count(None) > 1:
-        raise SpecError(
-            f"Feature {name!r}: of a raw tensor one size at most may be open, or no "
-            f"reader could tell the shape; use encoding: proto."
-        )
 
 
 def _check_values(feature: Feature) -> None:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from transforms.core.arrays import is_list, numpy_type
 from transforms.core.infer.typed import infer_typed
-from transforms.core.rows.tensors import DATA_TYPES, PROTO, STRING
+from transforms.core.rows.tensors import check_shape
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import BeamTFRecordError, SpecError, bounded
 from transforms.formats.tfrecord_files.columns import SINGLE, Single
@@ -261,24 +261,4 @@ def _check(feature: Feature) -> None:
         raise SpecError(
             f"{where}: unit must be one of {', '.join(_UNITS)}; found {feature.unit!r}."
         )
-    open_sizes = feature.shape.count(None)
-    if feature.kind is not Kind.TENSOR:
-        if open_sizes > 1 and not feature.is_ragged:
-            raise SpecError(
-                f"{where}: of a list one size at most may be open, or both of two; "
-                f"found {str(list(feature.shape))[:60]}."
-            )
-        return
-    if feature.dtype not in DATA_TYPES:
-        raise SpecError(
-            f"{where}: dtype must be one of {', '.join(DATA_TYPES)}; found "
-            f"{bounded(repr(feature.dtype), 60)}."
-        )
-    if feature.encoding == PROTO:
-        return
-    if feature.dtype == STRING or not feature.shape or open_sizes > 1:
-        raise SpecError(
-            f"{where}: a raw tensor must be of numbers or bools, and have a shape with "
-            f"one open size at most; found {feature.dtype} of shape "
-            f"{str(list(feature.shape))[:60]}. Use encoding: proto."
-        )
+    check_shape(feature)

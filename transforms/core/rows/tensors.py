@@ -33,6 +33,7 @@ Source: TensorFlow 2.21, `tensorflow/core/framework/tensor.proto`,
 `tensor_shape.proto`, `types.proto`.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -63,10 +64,13 @@ from transforms.core.rows.typed_cells import (
     scalars,
 )
 from transforms.core.schema import Feature, Kind
+from transforms.errors import SpecError, bounded, nearest
 
 _CONTENT = b"\x22"
 _STRING_VAL = b"\x42"
 
+# A record's list or tensor of more values than that cannot be written.
+_MAX_VALUES = 2**28
 STRING = "string"
 DATA_TYPES: Mapping[str, int] = {
     "float32": 1,
@@ -247,3 +251,56 @@ def tensors_of_bytes(column: pa.Array, feature: Feature) -> Column:
     dims, misshapen = fitted(flat, feature.shape)
     faults = fault(misshapen | (rest != 0), Reason.WRONG_SHAPE)
     return _encoded(contents, dims, faults, present, feature)
+
+
+def check_shape(feature: Feature) -> None:
+    """Raises SpecError where the shape of a feature, or what a tensor is, is none."""
+    name, kind, shape = feature.name, feature.kind, list(feature.shape)
+    if shape and kind is Kind.BOX:
+        raise SpecError(
+            f"Feature {name!r}: a box has no shape of its own; leave it out."
+        )
+    if len(shape) > 1 and kind is Kind.IMAGE:
+        raise SpecError(
+            f"Feature {name!r}: several images are a list, of a shape like [null]; "
+            f"found {str(shape)[:60]}."
+        )
+    if feature.separator and feature.is_ragged:
+        raise SpecError(
+            f"Feature {name!r}: lists of lists have no separator; leave it out."
+        )
+    if math.prod(length or 1 for length in shape) > _MAX_VALUES:
+        raise SpecError(
+            f"Feature {name!r}: a shape must be of at most 2^28 values; found "
+            f"{str(shape)[:60]}."
+        )
+    if kind is Kind.TENSOR:
+        _check_tensor(feature)
+    elif shape.count(None) > 1 and not feature.is_ragged:
+        raise SpecError(
+            f"Feature {name!r}: of a list one size at most may be open, or both of "
+            f"two; found {str(shape)[:60]}."
+        )
+
+
+def _check_tensor(feature: Feature) -> None:
+    name = feature.name
+    if feature.dtype not in DATA_TYPES:
+        raise SpecError(
+            f"Feature {name!r}: dtype must be one of {', '.join(DATA_TYPES)}; found "
+            f"{bounded(repr(feature.dtype), 60)}"
+            f"{nearest(str(feature.dtype)[:60], DATA_TYPES)}."
+        )
+    if feature.encoding == PROTO:
+        return
+    if feature.dtype == STRING:
+        raise SpecError(f"Feature {name!r}: a tensor of strings needs encoding: proto.")
+    if not feature.shape:
+        raise SpecError(
+            f"Feature {name!r}: a raw tensor needs its shape; or use encoding: proto."
+        )
+    if feature.shape.count(None) > 1:
+        raise SpecError(
+            f"Feature {name!r}: of a raw tensor one size at most may be open, or no "
+            f"reader could tell the shape; use encoding: proto."
+        )
