@@ -14,14 +14,13 @@ from beam_pipeline.own_pipelines.rows_plan import merge_bundles, plan_rows, row_
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection, Segment
-from transforms.core.placing.name_lists import load_classes
 from transforms.core.rows.record_columns import (
     number_labels,
     record_columns,
     record_schema,
 )
 from transforms.core.schema import Kind, Schema
-from transforms.core.segment import in_source_order
+from transforms.core.segment import in_source_order, load_classes
 from transforms.publishing.shared_run import Seen
 from transforms.rows.spool import Spool
 from transforms.rows.tally import SpooledBundle

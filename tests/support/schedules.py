@@ -27,10 +27,10 @@ from beam_pipeline.running.convert import open_work_folder
 from tests.support.memory_store import MemoryStore
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
 from transforms.core.model import Fact, PlaceFacts, ReadFacts, ShardFile
-from transforms.core.placing.name_lists import put_classes
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.segment import put_classes
 from transforms.core.statistics import Statistics, StatisticsTable
 from transforms.core.tfrecord.record_index import index_file
 from transforms.errors import (

@@ -492,7 +492,7 @@ class PlaceFacts(Fact):
       origin, start: of its block.
       rows: rows placed, by shard.
       labels: distinct class names, by label feature, in any order; each a list as
-        `transforms.core.placing.name_lists` stores it.
+        `transforms.core.segment` stores it.
       input_digest: as in `Piece`, of the batch's block.
       frequent: contents that many rows have, if splits go by content: the hash, the
         number of rows, and origin and 0-based number of the first of them.

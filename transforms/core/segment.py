@@ -18,17 +18,24 @@ object and what it refers to take 450 to 500. A message does not change by that.
 
 What a pipeline brings is spooled first, in pieces: a `Segment` each, too, but with the
 schema in its message, for each piece may have another one.
+
+Lists of distinct names pass as a `Segment`, too: there may be a million class names,
+and an engine keeps several copies of what passes between its stages. So a segment is
+the list itself, or its place in a file.
 """
 
 import dataclasses
+import hashlib
 import operator
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.model import Segment
 
@@ -51,6 +58,16 @@ _INLINE_BYTES = 1 << 18
 _UInt64s = npt.NDArray[np.uint64]
 
 _values = operator.attrgetter(*(each.name for each in dataclasses.fields(Segment)))
+
+
+_NAMES = pa.schema([("names", pa.string())])
+# Longer lists are in files.
+_MOST_INLINE_BYTES = 1 << 14
+_MOST_HELD_BYTES = 1 << 20
+# Names held beyond the distinct ones before duplicates are removed.
+_SPARE_NAMES = 1 << 20
+# Names that are hashed at a time.
+_NAMES_AT_ONCE = 1 << 16
 
 
 def segment_schema(
@@ -159,3 +176,93 @@ def open_piece(message: pa.Buffer) -> tuple[pa.RecordBatch, _UInt64s | None]:
         return rows, None
     contents = rows.column(CONTENT_COLUMN).to_numpy()
     return rows.drop_columns([CONTENT_COLUMN]), contents
+
+
+class NameStore(Protocol):
+    """Where long lists are."""
+
+    def get(self, part: Segment, /) -> pa.Buffer:
+        """Returns the message of a segment."""
+
+    def put_pieces(self, pieces: Sequence[pa.Buffer], /) -> str:
+        """Stores pieces end to end in a file; returns its name."""
+
+
+def put_names(
+    names: pa.StringArray, write: Callable[[Sequence[pa.Buffer]], str]
+) -> Segment:
+    """Returns n names as a segment.
+
+    Args:
+      names: in one array without nulls.
+      write: as `NameStore.put_pieces`.
+    """
+    message = serialize(pa.record_batch([names], schema=_NAMES))
+    if message.size <= _MOST_INLINE_BYTES:
+        payload = message.to_pybytes()
+        return Segment("", 0, len(names), message.size, payload=payload)
+    return Segment(
+        *("", 0, len(names), message.size),
+        file=write([message]),
+        crc32c=google_crc32c.value(message),
+    )
+
+
+def get_names(part: Segment, read: Callable[[Segment], pa.Buffer]) -> pa.StringArray:
+    """Inverse of `put_names`; `read` is as `NameStore.get`."""
+    return deserialize(read(part), _NAMES)["names"]
+
+
+def digest_of(names: pa.StringArray) -> str:
+    """Returns a digest of names in their order; a null is a name of its own."""
+    digest = hashlib.blake2b(digest_size=16)
+    lengths = pc.fill_null(pc.binary_length(names), -1)
+    digest.update(lengths.to_numpy(zero_copy_only=False).tobytes())
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        part = names.slice(start, _NAMES_AT_ONCE).drop_null()
+        digest.update("".join(part.to_pylist()).encode())
+    return digest.hexdigest()
+
+
+def put_classes(
+    names: pa.StringArray, write: Callable[[Sequence[pa.Buffer]], str]
+) -> Segment:
+    """As `put_names`, of the class names of a feature in the order of their ids.
+
+    The segment has their digest.
+    """
+    return dataclasses.replace(put_names(names, write), input_digest=digest_of(names))
+
+
+def load_classes(
+    classes: Mapping[str, Segment], read: Callable[[Segment], pa.Buffer]
+) -> dict[str, pa.StringArray]:
+    """Returns label feature -> its class names, which `put_classes` has stored."""
+    return {feature: get_names(part, read) for feature, part in classes.items()}
+
+
+def distinct_names(
+    parts: Iterable[Segment], read: Callable[[Segment], pa.Buffer]
+) -> pa.StringArray:
+    """Returns the distinct names of lists, of which few are in memory at a time."""
+    held = [pa.array([], pa.string())]
+    for part in parts:
+        held.append(get_names(part, read))
+        if sum(map(len, held[1:])) > max(len(held[0]), _SPARE_NAMES):
+            held = [_distinct(held)]
+    return held[0] if len(held) == 1 else _distinct(held)
+
+
+def add_names(held: list[Segment], more: Iterable[Segment], store: NameStore) -> None:
+    """Adds lists to others; those that travel become one before they are many."""
+    for part in more:
+        held.append(part)
+        inline = [each for each in held if not each.file]
+        if sum(each.size for each in inline) > _MOST_HELD_BYTES:
+            names = distinct_names(inline, store.get)
+            held[:] = [each for each in held if each.file]
+            held.append(put_names(names, store.put_pieces))
+
+
+def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:
+    return pa.chunked_array(parts, pa.string()).unique()

@@ -37,10 +37,10 @@ from transforms.core.outcome import (
     step_remarks,
     turned_box_remarks,
 )
-from transforms.core.placing.name_lists import get_names
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.schema import Kind
+from transforms.core.segment import get_names
 from transforms.errors import (
     CommitError,
     ConservationError,

@@ -30,13 +30,12 @@ from transforms.core.model import (
 from transforms.core.placing import placement
 from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
-from transforms.core.placing.name_lists import put_names
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
 from transforms.core.placing.strata import Strata
 from transforms.core.placing.strata import unpack as unpack_strata
 from transforms.core.schema import Kind, Schema
-from transforms.core.segment import NO_RECORD
+from transforms.core.segment import NO_RECORD, put_names
 from transforms.errors import EncodingError
 from transforms.formats.source import Source
 from transforms.rows.typed_rows import read_piece

@@ -7,14 +7,14 @@ from typing import Protocol
 import apache_beam as beam
 
 from transforms.core.model import PlaceFacts, Segment, ShardKey
-from transforms.core.placing.name_lists import (
+from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.vocabulary import Vocabulary
+from transforms.core.segment import (
     NameStore,
     add_names,
     distinct_names,
     put_classes,
 )
-from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.placing.vocabulary import Vocabulary
 from transforms.shards.allocation import return_freed_memory
 from transforms.stages.job_plan import JobPlan, PlanInput, Stage
 

@@ -12,9 +12,8 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms.core.model import CataloguePart, Reason, Segment, ShardFile, ShardKey
-from transforms.core.placing.name_lists import load_classes
 from transforms.core.placing.shard_rows import ShardCounts
-from transforms.core.segment import in_source_order
+from transforms.core.segment import in_source_order, load_classes
 from transforms.errors import BeamTFRecordError
 from transforms.shards.record_log import (
     CatalogueParts,

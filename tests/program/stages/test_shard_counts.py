@@ -10,14 +10,14 @@ from apache_beam.testing.util import assert_that, equal_to
 from tests.support.job_plans import job_plan
 from tests.support.placing import batch_of
 from transforms.core.model import Batch, PlaceFacts
-from transforms.core.placing.name_lists import (
-    load_classes,
-    put_names,
-)
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.core.segment import (
+    load_classes,
+    put_names,
+)
 from transforms.stages.place import PlaceRows
 from transforms.stages.shard_counts import CountShards
 from transforms.work.store import Store

@@ -242,13 +242,9 @@ def _image_starts(column: Column) -> list[bool]:
         values, _ = values_and_rows(chunk)
         if is_image_struct(values.type):
             values = plain(pc.struct_field(values, "bytes"))
-        values = values.cast(pa.large_binary()).drop_null()
-        for value in values.slice(0, _LOOKED_AT):
-            data = value.as_buffer()
-            if data is None or not data.size:
-                continue
-            head = bytes(memoryview(data)[:_HEAD_BYTES])
-            starts.append(is_image_start(head, data.size))
+        values = values.cast(pa.large_binary()).drop_null().slice(0, _LOOKED_AT)
+        values = values.filter(pc.greater(pc.binary_length(values), 0))
+        starts += starts_as_image(values).tolist()
     return starts
 
 

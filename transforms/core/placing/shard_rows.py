@@ -44,7 +44,7 @@ class ShardCounts(Fact):
     Attributes:
       rows: rows placed in each shard that has any, by (split, shard).
       classes: label feature -> its class names in the order of their ids, as
-        `transforms.core.placing.name_lists` stores them.
+        `transforms.core.segment` stores them.
     """
 
     rows: Mapping[tuple[str, int], int]

@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 
 from transforms.core import segment
 from transforms.core.placing.placement import UInt64s
-from transforms.core.placing.vocabulary import digest_of
 from transforms.errors import EncodingError
 
 Integers = npt.NDArray[np.integer[Any]]
@@ -102,7 +101,7 @@ class Strata:
     @property
     def digest(self) -> str:
         """A digest of classes and bounds."""
-        digest = hashlib.blake2b(digest_of(self.classes).encode(), digest_size=16)
+        digest = hashlib.blake2b(segment.digest_of(self.classes).encode(), digest_size=16)
         digest.update(self.bounds.tobytes())
         return digest.hexdigest()
 

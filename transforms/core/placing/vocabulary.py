@@ -17,7 +17,6 @@ records.
 
 import dataclasses
 import decimal
-import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +41,6 @@ _WHOLE_NUMBER = "^-?[0-9]+$"
 # A text of such words alone is taken for names, whatever they are.
 _PLAIN = re.compile(r"[\w.+-]+")
 _MAX_SHOWN = 10
-_AT_ONCE = 1 << 16
 # Names that are looked at for lists of classes.
 _MAX_LISTS = 4096
 
@@ -163,19 +161,6 @@ def _other_text(line: str, name: str) -> SpecError:
         f"{name!r:.80} is), and they look like another text: {line!r:.80}. Name "
         f"another file. If it is the lock, append one of these classes to it."
     )
-
-
-def digest_of(names: "pa.StringArray") -> str:
-    """Returns a digest of names in their order; a null is a name of its own."""
-    import pyarrow.compute as pc
-
-    digest = hashlib.blake2b(digest_size=16)
-    lengths = pc.fill_null(pc.binary_length(names), -1)
-    digest.update(lengths.to_numpy(zero_copy_only=False).tobytes())
-    for start in range(0, len(names), _AT_ONCE):
-        part = names.slice(start, _AT_ONCE).drop_null()
-        digest.update("".join(part.to_pylist()).encode())
-    return digest.hexdigest()
 
 
 def format_lock(names: Sequence[str]) -> bytes:
