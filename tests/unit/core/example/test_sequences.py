@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.sequences import (
     RANKING,
@@ -16,6 +19,7 @@ from transforms.core.example.decoder import decode_records
 from transforms.core.example.sequences import StepTypeError, parse_record
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError
+from transforms.formats.tfrecord_files.columns import any_example, decode, learn
 
 
 @pytest.mark.parametrize(
@@ -71,3 +75,24 @@ def test_columns_of_several_records() -> None:
     assert found["lists/x"] == [[[1], [2, 3]], None, []] * 7
     assert found["lists/y"] == [None, [[b"a"]], None] * 7
     assert found["lists/u"] == [None] * 21
+
+
+@given(st.sampled_from([SEQUENCE, RANKING]), st.data())
+def test_damaged_records_are_errors(record: bytes, data: st.DataObject) -> None:
+    """Cut, flipped and joined bytes: rows, or the error of a record, and no other."""
+    changed = bytearray(record)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(changed) - 1))
+        changed[place] = data.draw(st.integers(0, 255))
+    some = bytes(changed[: data.draw(st.integers(0, len(changed)))])
+    for damaged in (bytes(changed), some, some + record):
+        try:
+            alone: object = parse_record(damaged)
+        except ExampleError:
+            alone = None
+        found = learn(PayloadBatch.of([record] * 20 + [damaged]))
+        assert found.unread or alone is not None
+        refused = decode(
+            PayloadBatch.of([damaged]), {"id": pa.int64()}, any_example
+        ).refused
+        assert alone is not None or [place for place, _, _ in refused] == [0]
