@@ -236,10 +236,10 @@ class TFRecordReader:
         stated = tuple(there if said is None else said for said, there in known)
         if found != stated:
             raise TFRecordError(
-                f"{self.path} must have {stated[0]:,} records in {stated[1]:,} bytes "
-                f"and the CRC32C {stated[2]:08x}, as stated beside it; found "
-                f"{found[0]:,} in {found[1]:,} bytes, CRC32C {found[2]:08x}. Fetch or "
-                f"convert the dataset again.",
+                f"{self.path}: what is beside it states {stated[0]:,} records in "
+                f"{stated[1]:,} bytes, CRC32C {stated[2]:08x}; found {found[0]:,} in "
+                f"{found[1]:,} bytes, CRC32C {found[2]:08x}. Fetch or convert the "
+                f"dataset again.",
                 path=self.path,
                 record=self.records,
                 kind="truncated" if found[0] < stated[0] else "data-crc",
