@@ -120,6 +120,11 @@ class InputFile(SourceFile):
             self.stamp,
         )
 
+    def placed(self, block: Block) -> Block:
+        """Returns a block whose `start` is a byte of the file, with its place."""
+        position = self.position_at(block.start)
+        return dataclasses.replace(block, position=position, stamp=self.stamp)
+
     def whole(self, *, rows: int = 0) -> Block:
         """Returns the one block of a file that can only be read from its start."""
         return self.block(0, self.size, rows=rows)

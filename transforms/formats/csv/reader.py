@@ -216,14 +216,7 @@ class CsvReader(TableReader):
                 block_bytes=block_bytes,
                 limit_rows=limit_rows,
             ):
-                yield file.block(
-                    block.start,
-                    block.stop,
-                    rows=block.rows,
-                    before=block.start,
-                    first_row=block.first_row,
-                    first_line=block.first_line,
-                )
+                yield file.placed(block)
 
     def _packed_block(self, file: InputFile, limit: int | None) -> Iterator[Block]:
         rows = 0

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from transforms.core.model import Block
 from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 
@@ -57,29 +58,6 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.starts)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cut:
-    """A piece of a file that ends where a line ends.
-
-    Attributes:
-      data: its bytes.
-      start: where it begins in the file, or in its content unpacked.
-      first_row, first_line: of its first line; see `Block`.
-      rows: how many lines of it are rows.
-    """
-
-    data: bytes
-    start: int
-    first_row: int
-    first_line: int
-    rows: int
-
-    @property
-    def stop(self) -> int:
-        """Where it ends."""
-        return self.start + len(self.data)
 
 
 def lines_of(data: bytes) -> Lines:
@@ -133,10 +111,11 @@ def begins_as(head: bytes) -> Literal["lines", "array", ""]:
 
 def cut(
     stream: Stream, origin: str, block_bytes: int, limit_rows: int | None = None
-) -> Iterator[Cut]:
+) -> Iterator[tuple[bytes, Block]]:
     """Yields the pieces of a file that hold rows, `block_bytes` or longer.
 
-    The byte order mark of UTF-8 is in none of them.
+    The byte order mark of UTF-8 is in none of them. Each is a block of the file, or of
+    its content unpacked.
 
     Args:
       stream: the file, from its beginning.
@@ -173,7 +152,8 @@ def cut(
             # Leave out empty lines at the start of a piece.
             skip = int(lines.starts[0])
             first = line + int(lines.numbers[0])
-            yield Cut(data[skip:], start + skip, row, first, rows)
+            stop = start + len(data)
+            yield data[skip:], Block(origin, start + skip, stop, row, first, rows)
         start, row, line = start + len(data), row + rows, line + lines.total
 
 

@@ -26,7 +26,7 @@ from transforms.formats.columnar.arrow_batches import (
     SAMPLE_BYTES,
     joined_sample,
 )
-from transforms.formats.json_lines.cut import Cut, Lines, cut, lines_of
+from transforms.formats.json_lines.cut import Lines, cut, lines_of
 from transforms.formats.json_lines.parse import (
     check_names,
     columns_of,
@@ -155,15 +155,14 @@ class JsonLinesReader(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields blocks of whole lines; a compressed file is one block."""
-        with file.open() as stream:
-            if not is_packed(file.path):
-                for piece in cut(stream, file.origin, block_bytes, limit_rows):
-                    yield _block_of(file, piece)
-                return
+        if not is_packed(file.path):
+            with file.open() as stream:
+                for _, block in cut(stream, file.origin, block_bytes, limit_rows):
+                    yield file.placed(block)
+            return
         rows = 0
         if limit_rows is not None:
-            for piece, _ in _unpacked(file, limit_rows):
-                rows += piece.rows
+            rows = sum(piece.rows for _, piece, _ in _unpacked(file, limit_rows))
         yield file.whole(rows=rows)
 
     def read(
@@ -176,33 +175,33 @@ class JsonLinesReader(TableReader):
             yield self._raw(data, block, columns)
             return
         used = 0
-        for piece, now in _unpacked(file, block.rows or None):
+        for data, piece, now in _unpacked(file, block.rows or None):
             now = min(now, block.stop)
             placed = dataclasses.replace(
-                block,
-                start=piece.start,
+                piece,
                 stop=piece.start + now - used,
-                first_row=piece.first_row,
-                first_line=piece.first_line,
-                rows=piece.rows,
                 position=block.position + used,
+                stamp=block.stamp,
             )
             used = now
-            yield self._raw(piece.data, placed, columns)
+            yield self._raw(data, placed, columns)
 
     def read_whole(
         self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int
     ) -> Iterator[RawRows]:
         """Yields the rows of small files, each of which is opened once."""
         for file in read_in_turn(files):
-            data = _content(file)
+            try:
+                data = storage(file.path).read_bytes(stamp=file.stamp)
+            except OSError as error:
+                raise unreadable(file.path, error) from error
             if begins_packed(data):
                 yield from super(JsonLinesReader, self).read_whole(
                     [file], columns, block_bytes=block_bytes
                 )
                 continue
-            for piece in cut(io.BytesIO(data), file.origin, block_bytes):
-                yield self._raw(piece.data, _block_of(file, piece), columns)
+            for piece, block in cut(io.BytesIO(data), file.origin, block_bytes):
+                yield self._raw(piece, file.placed(block), columns)
 
     def _raw(self, data: bytes, block: Block, wanted: Sequence[str]) -> RawRows:
         only(dict(leaves_of(self.kind)), wanted, block.origin)
@@ -247,25 +246,6 @@ class JsonLinesReader(TableReader):
         return JsonType("object", tuple(members))
 
 
-def _content(file: InputFile) -> bytes:
-    try:
-        return storage(file.path).read_bytes(stamp=file.stamp)
-    except OSError as error:
-        raise unreadable(file.path, error) from error
-
-
-def _block_of(file: InputFile, piece: Cut) -> Block:
-    """Returns the block that a piece of a file is."""
-    return file.block(
-        piece.start,
-        piece.stop,
-        rows=piece.rows,
-        before=piece.start,
-        first_row=piece.first_row,
-        first_line=piece.first_line,
-    )
-
-
 def _note(rows: int) -> str:
     return (
         f"the columns are the keys of {rows:,} sampled lines; what only other lines "
@@ -297,18 +277,18 @@ def _texts(file: InputFile, sample_bytes: int, count: int, *, is_small: bool) ->
     if is_packed(file.path):
         pieces: list[bytes] = []
         size = used = 0
-        for piece, used in _unpacked(file, None, min(budget, PIECE_BYTES)):
+        for data, _, used in _unpacked(file, None, min(budget, PIECE_BYTES)):
             if size >= budget:
                 return _Texts(pieces, used, False)
-            pieces.append(piece.data)
-            size += len(piece.data)
+            pieces.append(data)
+            size += len(data)
         return _Texts(pieces, min(used, file.size), True)
     with file.open() as stream:
         if is_small or file.size <= budget:
-            whole = list(cut(stream, file.origin, PIECE_BYTES))
-            return _Texts([piece.data for piece in whole], file.size, True)
+            whole = cut(stream, file.origin, PIECE_BYTES)
+            return _Texts([data for data, _ in whole], file.size, True)
         places = max(1, _PLACES // count)
-        first = next(cut(stream, file.origin, budget // places)).data
+        first, _ = next(cut(stream, file.origin, budget // places))
         pieces = [first]
         for index in range(1, places):
             stream.seek(max(file.size * index // places, len(first)))
@@ -327,21 +307,21 @@ def _is_array(pieces: Sequence[bytes]) -> bool:
 
 def _all_pieces(file: SourceFile) -> Iterator[bytes]:
     if is_packed(file.path):
-        yield from (piece.data for piece, _ in _unpacked(file, None))
+        yield from (data for data, _, _ in _unpacked(file, None))
         return
     with file.open() as stream:
-        yield from (piece.data for piece in cut(stream, file.origin, PIECE_BYTES))
+        yield from (data for data, _ in cut(stream, file.origin, PIECE_BYTES))
 
 
 def _unpacked(
     file: SourceFile, limit: int | None, piece_bytes: int = PIECE_BYTES
-) -> Iterator[tuple[Cut, int]]:
+) -> Iterator[tuple[bytes, Block, int]]:
     """Yields pieces of a compressed file, and how much of it was read so far."""
     with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
-        for piece in cut(stream, file.origin, piece_bytes, limit):
+        for data, block in cut(stream, file.origin, piece_bytes, limit):
             # The piece is a copy: the stream may drop its own bytes.
             stream.forget(stream.tell())
-            yield piece, stream.consumed
+            yield data, block, stream.consumed
 
 
 def _rejection(

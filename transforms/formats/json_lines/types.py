@@ -261,10 +261,9 @@ def _merged_numbers(a: JsonType, b: JsonType) -> JsonType:
 def unknown_member(value: Any, kind: JsonType, path: str = "") -> str:
     """Returns the first member in a value that its type does not have, or nothing."""
     if isinstance(value, list):
-        inner = kind.item
-        if inner is None or inner.name != "object":
-            return ""
-        return next(filter(None, (unknown_member(v, inner, path) for v in value)), "")
+        inner = kind.item or NO_COLUMNS
+        items = value if inner.members else ()
+        return next(filter(None, (unknown_member(v, inner, path) for v in items)), "")
     if not isinstance(value, dict) or kind.name != "object":
         return ""
     members = dict(kind.members)
