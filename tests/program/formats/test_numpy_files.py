@@ -210,17 +210,6 @@ def test_long_integers_of_python_2_are_read(
     assert read.columns == {"3L": [[0, 1], [2, 3], [4, 5]], "it's 4L": [0, -1, -2]}
 
 
-def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
-    """Widths may differ, kinds and inner shapes may not."""
-    np.savez(tmp_path / "a.npz", x=np.arange(3, dtype=np.int8))
-    np.savez(tmp_path / "b.npz", x=np.arange(3, dtype=np.int64))
-    np.savez(tmp_path / "c.npz", x=np.arange(3.0))
-    read = read_all(NumpyReader(), tmp_path, ["a.npz", "b.npz"])
-    assert read.columns["x"] == [0, 1, 2, 0, 1, 2]
-    with pytest.raises(SourceError, match=r"'x' is int8 in a\.npz and double in c"):
-        NumpyReader().plan(listed(tmp_path, ["a.npz", "c.npz"]))
-
-
 def test_sample_is_spread_and_bounded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,17 +4,16 @@ import random
 import struct
 import tracemalloc
 import zipfile
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.support.archives import faults, found_in, tar_of, zip_of
+from tests.support.archives import found_in, tar_of, zip_of
 from transforms.core.model import Reason
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive import member_list
 from transforms.formats.archive.member_list import MemberList
-from transforms.formats.archive.model import Member, MemberFault, bounded_image
+from transforms.formats.archive.model import Member, bounded_image
 
 # Four batches of columns, and a rest of objects.
 COUNT = 4 * 4096 + 100
@@ -77,26 +76,6 @@ def test_selected_members() -> None:
     assert [*found] == expected
     assert found[100:200] == expected[100:200]
     assert {member.fault for member in found} == {None, Reason.TOO_MANY_BYTES}
-
-
-def test_readers_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at different places, as threads are, do not undo each other's work."""
-    made: list[int] = []
-    real = member_list._Store._made
-
-    def counted(self: Any, number: int) -> list[Member]:
-        made.append(number)
-        return real(self, number)
-
-    members = odd_members(COUNT)
-    found = MemberList.of(members)
-    monkeypatch.setattr(member_list._Store, "_made", counted)
-    both = zip(found, found.select(lambda member: member.number > 9000), strict=False)
-    made.clear()
-    assert [(a.number, b.number) for a, b in both] == [
-        (number, number + 9001) for number in range(COUNT - 9001)
-    ]
-    assert len(made) <= 2 * 5
 
 
 def test_a_name_that_came_before() -> None:
@@ -178,12 +157,3 @@ def test_a_directory_that_overlaps_in_a_zip() -> None:
     data[second + 42 : second + 46] = data[first + 42 : first + 46]
     with pytest.raises(DamageError, match=r"member 1, 'folder/', and 'folder/a\.txt'"):
         found_in(bytes(data))
-
-
-def test_equal_names_in_a_zip_and_a_tar() -> None:
-    """Listed or read in turn, a tar's members are judged alike."""
-    members = {"A.jpg": b"1", "b.jpg": b"2", "a.JPG": b"3"}
-    assert faults(zip_of(members)) == {"a.JPG": Reason.DUPLICATE_NAME}
-    (fault,) = (f for f in found_in(tar_of(members)) if isinstance(f, MemberFault))
-    (again,) = (f for f in found_in(zip_of(members)) if isinstance(f, MemberFault))
-    assert fault.message == again.message

@@ -9,9 +9,7 @@ import pytest
 
 from tests.support.arrow_ipc import write
 from tests.support.arrow_tables import expected, mixed
-from tests.support.table_reading import listed, read_all, rows_of, source_of
-from transforms.core.model import Reason
-from transforms.core.schema import Feature, Kind, Schema
+from tests.support.table_reading import listed, read_all, rows_of
 from transforms.errors import SourceError
 from transforms.formats.columnar import arrow_ipc
 from transforms.formats.columnar.arrow_ipc import ArrowReader
@@ -81,14 +79,6 @@ def test_limit_takes_the_first_rows(
     assert sum(block.rows for block in read.blocks) == min(limit, 300)
 
 
-def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
-    """It names both files and the column."""
-    write(tmp_path / "a.arrow", pa.table({"i": [1]}))
-    write(tmp_path / "b.arrows", pa.table({"i": ["x"]}), stream=True)
-    with pytest.raises(SourceError, match=r"'i' is int64 in a\.arrow and string in b"):
-        ArrowReader().plan(listed(tmp_path, ["a.arrow", "b.arrows"]))
-
-
 def test_what_is_no_arrow_is_an_error(tmp_path: pathlib.Path) -> None:
     """Empty, cut off, text, and Feather of version 1."""
     write(tmp_path / "a.arrow", pa.table({"i": range(1000)}), rows=100)
@@ -100,20 +90,6 @@ def test_what_is_no_arrow_is_an_error(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.arrow").write_bytes(b"FEA1" + bytes(100))
     with pytest.raises(SourceError, match="Feather version 1"):
         read_all(ArrowReader(), tmp_path, ["a.arrow"])
-
-
-def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path: pathlib.Path) -> None:
-    """IPC checks no text either."""
-    good = pa.array([b"a", b"\xff", b"c"], pa.binary())
-    view = pa.Array.from_buffers(pa.string(), 3, good.buffers())
-    write(tmp_path / "a.arrow", pa.table({"t": view}))
-    inputs = listed(tmp_path, ["a.arrow"])
-    (block,) = ArrowReader().blocks(inputs[0], block_bytes=1, limit_rows=None)
-    (raw,) = ArrowReader().read(inputs[0], block, ["t"])
-    assert raw.columns["t"].to_pylist() == ["a", "c"]
-    assert [(n, reason) for n, reason, _ in raw.refused] == [
-        (1, Reason.INVALID_ENCODING)
-    ]
 
 
 def test_sample_is_bounded(
@@ -133,16 +109,6 @@ def test_sample_is_bounded(
     assert stream.rows < 40_000
     size = (tmp_path / "b.arrows").stat().st_size
     assert abs(size * stream.rows / stream.sampled_bytes - 200_000) < 20_000
-
-
-def test_through_the_source(tmp_path: pathlib.Path) -> None:
-    """Under a schema the columns are typed."""
-    write(tmp_path / "a.arrow", mixed(50))
-    schema = Schema((Feature("i", Kind.INT64), Feature("d", Kind.LABEL)))
-    source = source_of(ArrowReader(), tmp_path, ["a.arrow"], schema)
-    readings = [reading for block in source.blocks(0) for reading in source.read(block)]
-    rows = [row for reading in readings for row in reading.batch.rows.to_pylist()]
-    assert rows == [{"i": n, "d": f"c{n % 3}"} for n in range(50)]
 
 
 @pytest.mark.parametrize("large", [False, True])

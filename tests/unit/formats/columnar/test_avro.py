@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.table_reading import Read, listed, read_all, rows_of
 from transforms.core.model import Reason
-from transforms.errors import InputError, SourceError, UsageError
+from transforms.errors import InputError, UsageError
 from transforms.formats.columnar.avro import AvroReader
 
 Folder = pathlib.Path
@@ -352,16 +352,6 @@ def test_large_files_are_sampled_at_sync_markers(
     assert found.total_rows is None
     size = (tmp_path / "a.avro").stat().st_size
     assert size * found.rows / found.sampled_bytes == pytest.approx(30_000, rel=0.05)
-
-
-def test_drift_between_files_is_an_error(tmp_path: Folder) -> None:
-    """It names both files and the column; other widths of numbers are no conflict."""
-    write(tmp_path / "a.avro", [{"x": 1}], column("x", "int"))
-    write(tmp_path / "b.avro", [{"x": 2**40}], column("x", "long"))
-    assert read(tmp_path, "a.avro", "b.avro").columns == {"x": [1, 2**40]}
-    write(tmp_path / "b.avro", [{"x": "1"}], column("x", "string"))
-    with pytest.raises(SourceError, match=r"'x' is int32 in a\.avro and string in b"):
-        AvroReader().plan(listed(tmp_path, ["a.avro", "b.avro"]))
 
 
 TREE = {

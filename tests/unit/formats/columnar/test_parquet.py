@@ -319,18 +319,6 @@ def test_small_row_groups_are_sampled_as_one(tmp_path: pathlib.Path) -> None:
     assert {len(column.chunks) for column in sample.columns.values()} == {1}
 
 
-def test_through_the_source(tmp_path: pathlib.Path) -> None:
-    """Under a schema the columns are typed, and what is not wanted is not there."""
-    pq.write_table(mixed(50), tmp_path / "a.parquet", row_group_size=10)
-    schema = Schema((Feature("i", Kind.INT64), Feature("d", Kind.TEXT)))
-    source = source_of(
-        ParquetReader(), tmp_path, ["a.parquet"], schema, block_bytes=1, limit=25
-    )
-    readings = [reading for block in source.blocks(0) for reading in source.read(block)]
-    rows = [row for reading in readings for row in reading.batch.rows.to_pylist()]
-    assert rows == [{"i": n, "d": f"c{n % 3}"} for n in range(25)]
-
-
 def hugging_face(table: pa.Table, **features: Any) -> pa.Table:
     """The table with metadata as the library `datasets` writes it."""
     metadata = json.dumps({"info": {"features": features}})

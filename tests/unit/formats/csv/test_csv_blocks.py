@@ -234,20 +234,6 @@ def test_a_file_without_rows_has_no_blocks() -> None:
     assert blocks_of(b"\n\r\n\r") == []
 
 
-def test_twenty_thousand_rows_with_newlines_in_quotes_stay_whole() -> None:
-    """Cut at many sizes, every row comes out once, with its number and line."""
-    rows = [f'{i},"line one\r\nline ""two"" of {i}",x\r\n' for i in range(20_000)]
-    data = "".join(rows).encode()
-    for block_bytes in (1_000, 4_096, 65_536, 300_007, 1 << 20, 1 << 30):
-        blocks = blocks_of(data, block_bytes=block_bytes)
-        assert sum(block.rows for block in blocks) == 20_000
-        assert blocks[0].start == 0
-        for block in blocks:
-            text = "".join(rows[block.first_row : block.first_row + block.rows])
-            assert data[block.start : block.stop] == text.encode()
-            assert block.first_line == 2 * block.first_row + 1
-
-
 def test_a_stream_that_gives_less_than_asked_changes_nothing() -> None:
     """Raw files and sockets may: the pieces are filled up."""
 

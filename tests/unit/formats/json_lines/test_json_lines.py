@@ -13,9 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.table_reading import listed, read_all, rows_of, source_of
+from tests.support.table_reading import listed, read_all, rows_of
 from transforms.core.model import Reason, Rejection
-from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.json_lines import parse as json_parse
 from transforms.formats.json_lines import reader as json_lines
@@ -526,18 +525,6 @@ def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
 
     with pytest.raises(SourceError, match="line 1: the line that starts here"):
         list(cut(Endless(), "a.jsonl", 1 << 10))
-
-
-def test_through_the_source(tmp_path: pathlib.Path) -> None:
-    """Under a schema, rows that do not fit are rejections beside the others."""
-    lines = ['{"a": 1, "t": "x"}', '{"a": 1', '{"t": "y"}']
-    write(tmp_path / "a.jsonl", lines)
-    schema = Schema((Feature("a", Kind.INT64), Feature("t", Kind.TEXT)))
-    source = source_of(JsonLinesReader(), tmp_path, ["a.jsonl"], schema)
-    (block,) = source.blocks(0)
-    (reading,) = source.read(block)
-    assert reading.batch.rows.to_pydict() == {"a": [1, None], "t": ["x", "y"]}
-    assert [(r.row, r.line) for r in reading.rejections] == [(2, 2)]
 
 
 def test_fault_109_a_full_pass_finds_a_late_type(
