@@ -21,14 +21,13 @@ from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import (
     SplitRule,
 )
-from transforms.core.reasons import Skipped
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
 from transforms.formats.choose_files import (
+    MOST_OTHERS,
     are_plain_images,
     choose_files,
     only_texts,
-    other_suffixes,
     unmatched,
 )
 from transforms.formats.file_names import is_image_name, is_split_word, plain_name
@@ -72,8 +71,6 @@ _MOST_HEADS, _LINE_BYTES = 64, 256 << 10
 _MAY_BE_JSON_LINES = frozenset(["", "coco", "csv", "jsonl"])
 # How many files that are skipped for their suffix a plan names.
 _PASSED_OVER = 5
-# Of the files that are skipped for their suffix, as many may be tables that are named.
-_LOOKED_AT = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,7 +273,7 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
     takes: Callable[[str], bool] = source_format.takes
     if format_name == "jsonl" and not any(takes(entry.path) for entry in entries):
         takes = _having(_json_suffixes(spec, entries))
-    kept, skipped = choose_files(
+    kept, skipped, others = choose_files(
         entries,
         takes=takes,
         include=spec.include,
@@ -287,17 +284,13 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
             f"The source must hold {source_format.title} files; {source!r} holds none."
         )
     notes = _pattern_notes(spec, listed)
-    passed_over: tuple[str, ...] = ()
+    notes += _table_notes(others)
     texts = FileList.of(())
-    if Skipped.OTHER_SUFFIX in skipped:
-        passed_over = other_suffixes(
-            entries, takes=takes, exclude=spec.exclude, shown=_LOOKED_AT
-        )
-        notes += _table_notes(passed_over)
-        texts = only_texts(entries) if format_name == "images" else texts
+    if others and format_name == "images":
+        texts = only_texts(entries)
     return Inputs(
         *(format_name, absolute(source), kept, skipped, beside, notes),
-        passed_over[:_PASSED_OVER],
+        others[:_PASSED_OVER],
         texts,
     )
 
@@ -328,7 +321,7 @@ def _table_notes(paths: Sequence[str]) -> tuple[str, ...]:
     for path in paths:
         if name := table_format(path):
             names.setdefault(name, []).append(path)
-    more = "or more " if len(paths) == _LOOKED_AT else ""
+    more = "or more " if len(paths) == MOST_OTHERS else ""
     return tuple(
         f"{count_text(len(tables), f'{more}{FORMATS[name].title} file')} skipped, such "
         f"as {tables[0]!r:.80}; --format {name} reads these instead"
@@ -419,9 +412,9 @@ def _json_suffixes(
     Raises:
       InputError: some files of a suffix are, and others are not.
     """
-    chosen, _ = choose_files(
+    chosen = choose_files(
         entries, takes=lambda _: True, include=spec.include, exclude=spec.exclude
-    )
+    ).files
     paths = [entry.path for entry in chosen if not is_image_name(entry.path)]
     holding: dict[str, dict[str, str]] = {}
     for path in paths[:: -(-len(paths) // _MOST_HEADS) or 1]:
@@ -545,7 +538,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"{source_format.title}. Correct the pattern, or use --include."
         )
     listed = FileList.of(entries)
-    kept, skipped = choose_files(
+    kept, skipped, _ = choose_files(
         listed,
         takes=lambda _: True,
         include=spec.include,

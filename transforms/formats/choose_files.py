@@ -5,6 +5,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,23 @@ from transforms.core.arrays import numpy_mask
 from transforms.core.reasons import Skipped
 from transforms.formats.file_names import IMAGE_SUFFIXES
 from transforms.storage.file_list import FileList
+
+# Files left out for their suffix that are looked at for tables to name.
+MOST_OTHERS = 4096
+
+
+class Chosen(NamedTuple):
+    """Files to read, and the others.
+
+    Attributes:
+      files: to read.
+      skipped: how many were left out, by reason.
+      others: the first of those that were left out for their suffix.
+    """
+
+    files: FileList
+    skipped: dict[str, int]
+    others: tuple[str, ...]
 
 
 def _in_any_case(suffix: str) -> str:
@@ -44,8 +62,8 @@ def choose_files(
     takes: Callable[[str], bool],
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-) -> tuple[FileList, dict[str, int]]:
-    """Returns the files to read, and how many were left out by reason.
+) -> "Chosen":
+    """Returns the files to read, and which were left out.
 
     A pattern is matched against the whole relative path and against the file name;
     `*` crosses folders. One that ends with `/` is for all files in folders of that
@@ -71,42 +89,18 @@ def choose_files(
         if takes_images and not (include or exclude):
             looked_at = kept & ~are_plain_images(batch["path"])
         for index in np.flatnonzero(looked_at).tolist():
-            if reason := reason_of(os.fsdecode(batch["path"][index].as_py())):
+            path = os.fsdecode(batch["path"][index].as_py())
+            if reason := reason_of(path):
                 skipped[reason] += 1
                 kept[index] = False
+                if reason is Skipped.OTHER_SUFFIX and len(others) < MOST_OTHERS:
+                    others.append(path)
         return kept
 
+    others: list[str] = []
     chosen = files.filter(keep)
-    return chosen, {str(reason): n for reason, n in sorted(skipped.items())}
-
-
-def other_suffixes(
-    files: FileList,
-    *,
-    takes: Callable[[str], bool],
-    exclude: Sequence[str] = (),
-    shown: int,
-) -> tuple[str, ...]:
-    """Returns the first files that `choose_files` leaves out for their suffix.
-
-    Args:
-      files, takes, exclude: as it was given them, with no pattern to include.
-      shown: return no more than this many.
-    """
-    found: list[str] = []
-    takes_images = takes(f"a/a{IMAGE_SUFFIXES[0]}")
-    for batch in files.batches():
-        looked_at = ~numpy_mask(batch["hidden"])
-        if takes_images:
-            looked_at &= ~are_plain_images(batch["path"])
-        for index in np.flatnonzero(looked_at).tolist():
-            path = os.fsdecode(batch["path"][index].as_py())
-            name = path.rpartition("/")[2]
-            if not takes(path) and not _matches(path, name, exclude):
-                found.append(path)
-                if len(found) == shown:
-                    return tuple(found)
-    return tuple(found)
+    counts = {str(reason): count for reason, count in sorted(skipped.items())}
+    return Chosen(chosen, counts, tuple(others))
 
 
 def only_texts(files: FileList) -> FileList:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError
-from transforms.formats.source import opened, run_facts
+from transforms.formats.source import opened
 from transforms.formats.table import (
     RawRows,
     RowReader,
@@ -79,10 +79,6 @@ class RunSource(RowSource):
                         position = piece["position"][place].as_py() or 0
                         yield Block("", start, stop, start, 1, stop - start, position)
                 before += piece.num_rows
-
-    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
-        """Returns the facts of the run's files as they were listed."""
-        return run_facts(self._run(block), by_position=by_position)
 
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a run that fit the schema, and the rest."""

@@ -94,11 +94,9 @@ class Source(abc.ABC):
         plain = dataclasses.replace(self, listing="")  # type: ignore[type-var]
         return hashlib.blake2b(pickle.dumps(plain), digest_size=16).digest()
 
+    @abc.abstractmethod
     def facts_of(self, block: Block, *, by_position: bool) -> bytes:
         """Returns what the rows of a block depend on, beside what was planned."""
-        if not by_position:
-            block = dataclasses.replace(block, position=0)
-        return repr(dataclasses.astuple(block)).encode("utf-8", "surrogatepass")
 
     def listed_as(self, number: int) -> tuple[str, int] | None:
         """Returns a digest of what decides the blocks of an input, and its position.
@@ -107,14 +105,6 @@ class Source(abc.ABC):
         are as quickly cut as looked up.
         """
         return None
-
-
-def run_facts(run: pa.Table, *, by_position: bool) -> bytes:
-    """Returns what a listing says of the files of a run of it."""
-    if not by_position:
-        run = run.drop_columns("position")
-    (rows,) = run.combine_chunks().to_batches() or [None]
-    return b"" if rows is None else rows.serialize().to_pybytes()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from transforms.errors import DamageError
 from transforms.formats.file_names import split_of_stem
 from transforms.formats.input_files import LONGEST, run_stop
 from transforms.formats.raw_rows import gathered, rejections_of
-from transforms.formats.source import HeldListing, Source, opened, run_facts
+from transforms.formats.source import HeldListing, Source, opened
 from transforms.formats.table import (
     InputFile,
     RawRows,
@@ -139,6 +139,21 @@ class RowSource(Source):
         """Returns the rows of the listing that a run of it is."""
         with opened(self.listing) as listing:
             return listing.rows(block.start, block.stop)
+
+    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
+        """Returns what the rows of a block depend on, beside what was planned.
+
+        Of a run of the listing, what that says of its files.
+        """
+        if block.origin:
+            if not by_position:
+                block = dataclasses.replace(block, position=0)
+            return repr(dataclasses.astuple(block)).encode("utf-8", "surrogatepass")
+        run = self._run(block)
+        if not by_position:
+            run = run.drop_columns("position")
+        (rows,) = run.combine_chunks().to_batches() or [None]
+        return b"" if rows is None else rows.serialize().to_pybytes()
 
     def reading(self, raw: RawRows) -> Reading:
         """Returns the typed rows of raw ones, and those that do not fit."""
@@ -396,12 +411,6 @@ class TableSource(RowSource):
             block_bytes=self.block_bytes,
         )
 
-    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
-        """Returns what the rows of a block depend on, beside what was planned."""
-        if block.origin:
-            return super(TableSource, self).facts_of(block, by_position=by_position)
-        return run_facts(self._run(block), by_position=by_position)
-
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a block that fit the schema, and the rest."""
         beside = frozenset(self.reader.beside)
@@ -512,9 +521,7 @@ def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
         fixed = pc.match_substring_regex(paths, "^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
         moved = pc.binary_join_element_wise(folder, paths, "/")
         based = pc.if_else(fixed, paths, moved)
-        index = rows.schema.get_field_index(feature.name)
-        based = lists_like(column, based) if feature.is_list else based
-        rows = rows.set_column(index, rows.schema.field(index), based)
+        rows = _with_items(rows, feature, based)
     return rows
 
 
@@ -534,10 +541,17 @@ def _without_access(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
             continue
         plain = pa.array(map(without_access, names.filter(given).to_pylist()))
         names = pc.replace_with_mask(names, given, plain.cast(names.type))
-        index = rows.schema.get_field_index(feature.name)
-        names = lists_like(column, names) if feature.is_list else names
-        rows = rows.set_column(index, rows.schema.field(index), names)
+        rows = _with_items(rows, feature, names)
     return rows
+
+
+def _with_items(
+    rows: pa.RecordBatch, feature: Feature, items: pa.Array
+) -> pa.RecordBatch:
+    """Returns rows with other values of a feature, or other items of its lists."""
+    index = rows.schema.get_field_index(feature.name)
+    column = lists_like(rows[index], items) if feature.is_list else items
+    return rows.set_column(index, rows.schema.field(index), column)
 
 
 def _check_seen(rows: pa.RecordBatch, schema: Schema, raw: RawRows) -> None:

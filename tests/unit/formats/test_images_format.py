@@ -41,7 +41,7 @@ def column(listing: Listing, name: str) -> list[Any]:
 def select(
     *paths: str, include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    kept, skipped = choose_files(
+    kept, skipped, _ = choose_files(
         entries(*paths),
         takes=is_image_name,
         include=include,
@@ -131,7 +131,7 @@ def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"x")
-    kept, skipped = choose_files(
+    kept, skipped, _ = choose_files(
         storage(str(tmp_path)).list_tree(), takes=is_image_name
     )
     listing = images.arrange(kept, skipped, root=str(tmp_path))
@@ -193,7 +193,7 @@ def test_every_file_is_accounted_for(
 ) -> None:
     """A file is kept or skipped for exactly one reason of the closed list."""
     listed = FileList.of(FileEntry(p, 1, 0, "hidden" if h else "") for p, h in found)
-    kept, skipped = choose_files(
+    kept, skipped, _ = choose_files(
         listed, takes=is_image_name, include=include, exclude=exclude
     )
     assert len(kept) + sum(skipped.values()) == len(listed)

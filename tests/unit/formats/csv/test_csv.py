@@ -20,7 +20,6 @@ from transforms.core.model import Batch, Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
-    ConservationError,
     SourceError,
     SpecError,
 )
@@ -358,13 +357,6 @@ def test_a_split_column_gives_each_row_its_split() -> None:
         (6, Reason.INVALID_ENCODING),
     ]
     assert bad[0].message.startswith("column 'part' holds nothing")
-
-
-def test_a_block_that_no_longer_holds_what_was_counted_fails() -> None:
-    """A file that changed is not read as if it had not."""
-    block = Block("f.csv", 0, 12, rows=3)
-    with pytest.raises(ConservationError, match=r"f.csv, bytes 0 to 12: .* 3 .* 2"):
-        read_block(b"true,1,a,1\ntrue,2,b,2\n", block, CsvDialect(), FOUR.names, FOUR)
 
 
 @pytest.mark.parametrize(
