@@ -27,7 +27,6 @@ from transforms.formats.archive.base import RowArchive
 from transforms.formats.archive.member_list import MemberList
 from transforms.formats.archive.members import (
     is_sequential,
-    list_archive,
     read_member,
 )
 from transforms.formats.archive.model import (
@@ -252,12 +251,11 @@ class ArchiveImages(RowArchive[_Item]):
 
     def listed_rows(self, file: SourceFile) -> MemberList:
         """Returns the members that are images."""
-        return _image_members(
-            file.path,
-            file.origin,
-            file.stamp,
-            self.zip_encoding or "",
-            self.max_image_bytes,
+        listing, limit = self.listing(file), self.max_image_bytes
+        bounded = functools.partial(bounded_image, limit=limit)
+        return listing.derived(
+            (is_image_member, limit),
+            lambda: listing.members.select(is_image_member, bounded),
         )
 
     def _origin(self, archive: str, member: Member) -> str:
@@ -322,16 +320,6 @@ class ArchiveImages(RowArchive[_Item]):
         if self.split_column:
             columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
         return columns
-
-
-# Asked for every block of an archive: see `list_archive`.
-@functools.lru_cache(maxsize=2)
-def _image_members(
-    path: str, origin: str, stamp: int, encoding: str, limit: int
-) -> MemberList:
-    listing = list_archive(path, origin, stamp, encoding)
-    bounded = functools.partial(bounded_image, limit=limit)
-    return listing.members.select(is_image_member, bounded)
 
 
 def _without_folders(files: FileList, strip: int) -> FileList:

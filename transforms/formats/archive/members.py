@@ -13,8 +13,8 @@ error that names the member before it.
 
 import enum
 import functools
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
 from transforms.core.model import Reason, Skipped
 from transforms.errors import DamageError, InputError, SpecError, bounded
@@ -40,6 +40,7 @@ from transforms.storage.files import storage
 
 Skip = Callable[[Member], Skipped | None]
 Check = Callable[[Member], Member]
+_Derived = TypeVar("_Derived")
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()
@@ -232,7 +233,7 @@ def _damaged(member: Member, damage: MemberError) -> MemberFault:
     )
 
 
-class ArchiveListing(NamedTuple):
+class ArchiveListing:
     """What an archive holds.
 
     Attributes:
@@ -240,8 +241,17 @@ class ArchiveListing(NamedTuple):
       members: see `MemberList`.
     """
 
-    is_sequential: bool
-    members: MemberList
+    def __init__(self, members: MemberList, *, is_sequential: bool) -> None:
+        self.members = members
+        self.is_sequential = is_sequential
+        self._derived: dict[Hashable, Any] = {}
+
+    def derived(self, key: Hashable, make: Callable[[], _Derived]) -> _Derived:
+        """Returns what a reader makes of the listing; of one key made once."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        found: _Derived = self._derived[key]
+        return found
 
 
 # A worker mostly reads blocks of one archive, one after the other. A listing of
@@ -263,7 +273,7 @@ def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveLi
     with storage(path).open_input(stamp=stamp) as file:
         kind = kind_of(file, origin)
         members = list_members(file, origin, name_encoding=encoding)
-        return ArchiveListing(kind.is_sequential, members)
+        return ArchiveListing(members, is_sequential=kind.is_sequential)
 
 
 def is_sequential(path: str) -> bool:

@@ -11,7 +11,6 @@ A table that cannot be read is an error, not a reject: it may hold any number of
 import collections
 import contextlib
 import dataclasses
-import functools
 import itertools
 import os
 import posixpath
@@ -29,7 +28,6 @@ from transforms.formats.archive.members import (
     ArchiveListing,
     is_sequential,
     iter_members,
-    list_archive,
     stream_member,
 )
 from transforms.formats.archive.model import (
@@ -255,9 +253,29 @@ class ArchiveTables(ArchiveReaderBase):
             return sum(block.rows for block in blocks)
 
     def _tables(self, file: SourceFile, *, sort: bool = False) -> Sequence[Member]:
-        encoding = self.zip_encoding or ""
-        known = file.path, file.origin, file.stamp, encoding, self.format
-        return _tables_of(*known, sort)
+        """Returns the members to read; InputError where one cannot be.
+
+        They are sorted if asked, but for those of a packed tar.
+        """
+        listing = self.listing(file)
+
+        def is_table(member: Member) -> bool:
+            if _skip_reason(member, self.format) is not None:
+                return False
+            if member.fault is not None:
+                raise InputError(f"{file.origin}: {member.message}")
+            return True
+
+        members = listing.derived(self.format, lambda: listing.members.select(is_table))
+        if not sort or listing.is_sequential:
+            return members
+
+        def by_name() -> Sequence[Member]:
+            if _are_sorted(members):
+                return members
+            return sorted(members, key=lambda member: member.origin)
+
+        return listing.derived((self.format, "by name"), by_name)
 
     def _skipped(self, listing: ArchiveListing) -> dict[str, int]:
         """Returns how many members are left out, by reason."""
@@ -387,30 +405,6 @@ class _MemberInMemory(InputFile):
     def position_at(self, start: int) -> int:
         """Returns the bytes of input before the member."""
         return self.position
-
-
-# Asked for every block of an archive: see `list_archive`.
-@functools.lru_cache(maxsize=2)
-def _tables_of(
-    path: str, origin: str, stamp: int, encoding: str, format_: str, sort: bool
-) -> Sequence[Member]:
-    """Returns the members to read; raises InputError where one cannot be.
-
-    They are sorted if asked, but for those of a packed tar.
-    """
-
-    def is_table(member: Member) -> bool:
-        if _skip_reason(member, format_) is not None:
-            return False
-        if member.fault is not None:
-            raise InputError(f"{origin}: {member.message}")
-        return True
-
-    listing = list_archive(path, origin, stamp, encoding)
-    members = listing.members.select(is_table)
-    if not sort or listing.is_sequential or _are_sorted(members):
-        return members
-    return sorted(members, key=lambda member: member.origin)
 
 
 def _are_sorted(members: Iterable[Member]) -> bool:

@@ -16,7 +16,6 @@ Source: the manual of webdataset 1.0, "WebDataset Format".
 import collections
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
@@ -28,7 +27,7 @@ from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.formats.archive.base import RowArchive
-from transforms.formats.archive.members import list_archive, read_member
+from transforms.formats.archive.members import read_member
 from transforms.formats.archive.model import Content, Member, MemberFault
 from transforms.formats.archive.webdataset_samples import (
     INTEGERS,
@@ -76,12 +75,6 @@ _SAMPLE_SHARDS = 16
 
 # A sample, and the content of its members.
 _Read = tuple[Sample, list[Content]]
-
-
-# Asked for every block of an archive: see `list_archive`.
-@functools.lru_cache(maxsize=2)
-def _samples_in(path: str, origin: str, stamp: int, encoding: str) -> SampleList:
-    return SampleList(list_archive(path, origin, stamp, encoding).members)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,7 +159,8 @@ class WebDataset(RowArchive[_Read]):
 
     def listed_rows(self, file: SourceFile) -> SampleList:
         """Returns the samples of a shard."""
-        return _samples_in(file.path, file.origin, file.stamp, self.zip_encoding or "")
+        listing = self.listing(file)
+        return listing.derived(SampleList, lambda: SampleList(listing.members))
 
     def skip_reason(self, member: Member) -> Skipped | None:
         """Returns why a member belongs to no sample; None if it belongs to one."""
