@@ -39,6 +39,7 @@ from transforms.errors import (
 from transforms.formats.tfrecord_files.typed_rows import Edition, Shard
 from transforms.reading.folder import Folder, ForkSafeLocks, lock_of
 from transforms.reading.positions import Longs
+from transforms.storage.paths import is_remote
 from transforms.storage.read_ahead import read_ahead
 
 _log = logging.getLogger(__name__)
@@ -107,6 +108,20 @@ class Gathered:
             yield part
 
 
+def _folder_of(shards: Sequence[Shard]) -> str:
+    """Returns the folder of all shards; in a store, the lowest one above all of them.
+
+    Empty where those of a disk are in several.
+    """
+    folders = sorted({os.path.dirname(shard.path) for shard in shards})
+    if len(folders) < 2:
+        return folders[0] if folders else ""
+    if not is_remote(folders[0]):
+        return ""
+    pairs = zip(folders[0].split("/"), folders[-1].split("/"), strict=False)
+    return "/".join(a for a, _ in itertools.takewhile(lambda p: p[0] == p[1], pairs))
+
+
 class Records:
     """The records of some shards, one after another.
 
@@ -130,11 +145,9 @@ class Records:
         self._shards = shards
         self._edition = edition
         self._check = check
-        folders = {os.path.dirname(shard.path) for shard in shards}
-        path = folders.pop() if len(folders) == 1 else ""
-        self._names = [
-            os.path.basename(shard.path) if path else shard.path for shard in shards
-        ]
+        path = _folder_of(shards)
+        start = len(path.rstrip("/")) + 1 if path else 0
+        self._names = [shard.path[start:] for shard in shards]
         self._folder = Folder(path)
         self._has_said = False
         self._offsets: list[memoryview | None] = [None] * len(shards)
