@@ -20,6 +20,7 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.removed import check_still_there
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.core.manifest import Manifest
+from transforms.core.naming import folder_of_parts
 from transforms.errors import raising_in_python
 from transforms.publishing import target
 from transforms.storage.paths import another_job, check_file_names
@@ -64,6 +65,10 @@ class Report:
       digest: digest of the dataset; equal ones have equal bytes.
       records: records of all splits.
       splits: records, bytes and number of shards of each split, by its name.
+      classes: records of each class, by split and label.
+      part: name of the part that was written; empty for a dataset of none.
+      drift: what is new beside the dataset that it is like, and was allowed:
+        `new_columns`, and `new_classes` by label.
       read: items of the source.
       written: items that became records.
       rejected: items that did not, by reason.
@@ -94,6 +99,11 @@ class Report:
     seconds: float
     dropped_by_steps: int = 0
     added_by_steps: int = 0
+    classes: dict[str, dict[str, dict[str, int]]] = dataclasses.field(
+        default_factory=dict
+    )
+    part: str = ""
+    drift: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @_with_settings
@@ -161,7 +171,10 @@ def _convert(
             stored = {
                 "source": path,
                 "images_root": images_root,
-                "name": spec.name or output_name(spec.output),
+                "name": spec.name
+                or output_name(
+                    folder_of_parts(spec.output) if spec.part else spec.output
+                ),
             }
             # The copy is a new file each time: compare it by its content.
             spec = spec.model_copy(update={**stored, "fingerprint": "content"})

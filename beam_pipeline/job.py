@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import apache_beam as beam
 
-from beam_pipeline.planning.like import SHARED
+from beam_pipeline.planning.like import SHARED, new_features
 from beam_pipeline.planning.plan import Plan, derived_settings
 from beam_pipeline.version import deciding_versions
 from transforms.core.placing.placement import SplitSource
 from transforms.formats.source import Source
 from transforms.reading.row_filter import RowFilter, row_filter
 from transforms.shards.shard_job import ShardLayout
-from transforms.stages.job_plan import JobPlan, LeakRule, Publication
+from transforms.stages.job_plan import DriftRule, JobPlan, LeakRule, Publication
 from transforms.work.store import Store
 
 
@@ -60,10 +60,19 @@ def _shares(plan: Plan) -> dict[str, Fraction]:
     return dict(zip(rule.names, rule.proportions(), strict=True))
 
 
-def _says_classes(plan: Plan) -> bool:
-    """Whether the job says itself which classes there are: then others are rejects."""
+def _drift_rule(plan: Plan) -> DriftRule | None:
+    """Returns what the commit looks for beside an earlier dataset; None for nothing."""
+    if plan.like is None:
+        return None
     features = plan.spec.features.values()
-    return plan.spec.vocabulary is not None or any(f.vocabulary for f in features)
+    says_classes = plan.spec.vocabulary is not None or any(
+        each.vocabulary for each in features
+    )
+    return DriftRule(
+        new_columns=tuple(new_features(plan.like, plan.planned.schema)),
+        classes=plan.like.model.classes,
+        strict=not says_classes,
+    )
 
 
 def make_job(
@@ -119,7 +128,7 @@ def make_job(
         expected_rows=planned.expected_rows,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
-        strict_classes=plan.is_like and not _says_classes(plan),
+        like=_drift_rule(plan),
         shared_settings=SHARED if spec.part else (),
         min_records=spec.min_records,
         max_records=spec.max_records,

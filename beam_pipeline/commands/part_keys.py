@@ -1,7 +1,6 @@
 """Keys that rows of several parts have: a day that was converted twice, perhaps."""
 
 import dataclasses
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from beam_pipeline.datasets.dataset import Dataset
 from beam_pipeline.reading.open_dataset import open_dataset
-from transforms.core.naming import PART_PREFIX
+from transforms.core.naming import part_name
 from transforms.core.placing.content import content_hashes
 
 _ROWS_AT_ONCE = 1 << 16
@@ -61,7 +60,7 @@ def shared_keys(dataset: Dataset) -> SharedKeys | None:
         feature,
         len(np.unique(hashes[again])),
         _text_of(one, feature, hashes[first]),
-        (_name_of(one), _name_of(other)),
+        (part_name(one.directory), part_name(other.directory)),
     )
 
 
@@ -103,7 +102,3 @@ def _text_of(part: Dataset, feature: str, wanted: np.uint64) -> str:
         if len(at := np.flatnonzero(hashes == wanted)):
             return str(keys[int(at[0])].as_py())
     return ""
-
-
-def _name_of(part: Dataset) -> str:
-    return os.path.basename(part.directory).removeprefix(PART_PREFIX)

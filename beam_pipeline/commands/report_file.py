@@ -12,6 +12,7 @@ from typing import Any
 
 from beam_pipeline.terminal import printing
 from transforms.core.manifest import Manifest
+from transforms.core.naming import part_name
 from transforms.errors import BeamTFRecordError, StorageError, UsageError
 from transforms.storage.files import storage
 from transforms.storage.paths import is_remote
@@ -121,6 +122,12 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
             }
             for split in manifest.splits
         },
+        "classes": {
+            split.name: {name: dict(counts) for name, counts in split.classes.items()}
+            for split in manifest.splits
+        },
+        "part": part_name(directory),
+        "drift": dict(manifest.run.get("drift", {})),
         "read": account.read,
         "written": account.written,
         "rejected": dict(account.rejected),

@@ -22,7 +22,7 @@ from transforms.core.manifest import (
     Manifest,
     SplitFacts,
 )
-from transforms.core.naming import PART_PREFIX
+from transforms.core.naming import PART_PREFIX, part_name
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
@@ -43,8 +43,8 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Its name, without the beginning that folders of parts share."""
-        return os.path.basename(self.directory).removeprefix(PART_PREFIX)
+        """Its name, as `--part` has it."""
+        return part_name(self.directory)
 
 
 def read_parts(folder: str) -> tuple[Manifest, tuple[Part, ...]]:

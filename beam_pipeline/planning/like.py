@@ -293,14 +293,9 @@ def _optional(feature: Feature) -> Feature:
     return feature
 
 
-def allowed_drift(like: Like | None, schema: Schema) -> list[str]:
-    """Returns what is new beside an earlier dataset and was allowed, in words."""
+def new_features(like: Like | None, schema: Schema) -> list[str]:
+    """Returns the features that are new beside an earlier dataset."""
     if like is None:
         return []
     before = like.model.by_name
-    return [
-        f"column {feature.source_column!r} is new: earlier records lack "
-        f"{feature.name!r}"
-        for feature in schema.stored
-        if feature.name not in before
-    ]
+    return [f.name for f in schema.stored if f.name not in before]

@@ -17,7 +17,7 @@ from beam_pipeline.planning.inputs import (
     named_entry,
     output_name,
 )
-from beam_pipeline.planning.like import Like, allowed_drift, find_like
+from beam_pipeline.planning.like import Like, find_like, new_features
 from beam_pipeline.planning.request import (
     Request,
     lock_digests,
@@ -103,7 +103,7 @@ class Plan:
       workers: how many processes.
       request: what the job asks for, to be compared with another one's.
       notes: what a person should know before the run.
-      is_like: whether it takes features and classes from an earlier dataset.
+      like: what it takes from an earlier dataset; None for nothing.
     """
 
     spec: Spec
@@ -119,7 +119,7 @@ class Plan:
     workers: int
     request: Request
     notes: tuple[str, ...] = ()
-    is_like: bool = False
+    like: Like | None = None
 
     @property
     def name(self) -> str:
@@ -337,7 +337,10 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     remarks = (
         *planned.notes,
         *share_notes(spec),
-        *allowed_drift(prepared.like, planned.schema),
+        *(
+            f"feature {name!r} is new: earlier records lack it"
+            for name in new_features(prepared.like, planned.schema)
+        ),
     )
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema, spec)
@@ -372,7 +375,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         workers=_workers(spec, inputs),
         request=with_images(prepared.request, spec, inputs, planned),
         notes=notes,
-        is_like=prepared.like is not None,
+        like=prepared.like,
     )
 
 

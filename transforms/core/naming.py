@@ -77,6 +77,16 @@ def part_folder(directory: str, name: str) -> str:
     return plain if os.path.basename(plain) == own else os.path.join(plain, own)
 
 
+def part_name(directory: str) -> str:
+    """Returns the name of the part in a folder; empty where that is no part.
+
+    >>> part_name("sets/events/part=2026-11-03"), part_name("sets/events")
+    ('2026-11-03', '')
+    """
+    own = os.path.basename(directory.rstrip("/"))
+    return own.removeprefix(PART_PREFIX) if own.startswith(PART_PREFIX) else ""
+
+
 def folder_of_parts(directory: str) -> str:
     """Returns the folder that holds a part's folder.
 

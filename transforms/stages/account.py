@@ -209,7 +209,8 @@ def check_account(
         account.written, publication.min_records, publication.max_records
     )
     strange = account.rejected.get(Reason.UNKNOWN_LABEL, 0)
-    has_drifted = publication.strict_classes and strange > 0
+    is_strict = publication.like is not None and publication.like.strict
+    has_drifted = is_strict and strange > 0
     if passes and not (is_empty or wrong_count or has_drifted):
         return
     path = ""

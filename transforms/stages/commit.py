@@ -192,6 +192,8 @@ def commit_dataset(
             ),
         ],
     }
+    if publication.like and (drift := publication.like.found(classes)):
+        run["drift"] = drift
     if workers:
         run["worker_versions"] = workers
     if publication.new_lock:

@@ -20,6 +20,40 @@ from transforms.work.worker_check import VersionRules
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DriftRule:
+    """What a dataset may have beside the one that it is like.
+
+    Attributes:
+      new_columns: features that are new, and were allowed.
+      classes: label -> the names before.
+      strict: whether a name that no vocabulary has ends the job, and is no reject.
+    """
+
+    new_columns: tuple[str, ...]
+    classes: Mapping[str, tuple[str, ...]]
+    strict: bool
+
+    def found(self, classes: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+        """Returns what is new, for the manifest; without what is not.
+
+        Args:
+          classes: label -> its names now.
+        """
+        new = {
+            name: list(names[len(self.classes.get(name, ())) :])
+            for name, names in classes.items()
+            if name in self.classes
+        }
+        new_classes = {name: names for name, names in new.items() if names}
+        found: dict[str, Any] = {}
+        if self.new_columns:
+            found["new_columns"] = list(self.new_columns)
+        if new_classes:
+            found["new_classes"] = new_classes
+        return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Publication:
     """Settings of the commit: all it needs besides the facts.
 
@@ -38,8 +72,7 @@ class Publication:
       max_reject_rate: the share of rejects that is tolerated, of items and of
         their parts; see `transforms.core.outcome`.
       allow_empty: publish a dataset without records.
-      strict_classes: whether a class name that is not in a vocabulary is no reject, but
-        the drift of a source that ends the job.
+      like: what is new beside an earlier dataset; None for a job that is like none.
       shared_settings: of a part, the settings in the manifest that all parts share;
         empty for a dataset that is no part.
       min_records, max_records: how many records it may have; None for any number.
@@ -70,7 +103,7 @@ class Publication:
     expected_placed: int | None = None
     max_reject_rate: float | None = None
     allow_empty: bool = False
-    strict_classes: bool = False
+    like: DriftRule | None = None
     shared_settings: tuple[str, ...] = ()
     min_records: int | None = None
     max_records: int | None = None

@@ -1,5 +1,6 @@
 """Parts of a dataset: one a day, whole or absent, like each other."""
 
+import json
 import pathlib
 from collections.abc import Sequence
 
@@ -118,7 +119,13 @@ def test_new_classes_follow_and_ids_stay(events: Folder, tmp_path: Folder) -> No
     allow = ("--allow", "new-classes", "--allow", "new-columns")
     refused(4, source, events, "--part", "2026-11-04", *allow[:2])
     refused(4, source, events, "--part", "2026-11-04", *allow[2:])
-    convert(source, events, "--part", "2026-11-04", *allow)
+    report = tmp_path / "report.json"
+    convert(source, events, "--part", "2026-11-04", *allow, "--report-json", report)
+    said = json.loads(report.read_text())
+    assert (said["status"], said["part"]) == ("committed", "2026-11-04")
+    assert said["drift"] == {"new_columns": ["extra"], "new_classes": {"kind": ["ant"]}}
+    counts = [split["kind"] for split in said["classes"].values()]
+    assert sum(each["ant"] for each in counts) == ROWS / 2
     assert classes_of(events / "part=2026-11-04") == ["cat", "dog", "ant"]
     assert any(
         "extra" in note for note in manifest(events / "part=2026-11-04")["run"]["notes"]
