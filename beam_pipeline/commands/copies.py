@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from beam_pipeline.copies.chosen_rows import Request, read_keys, read_relabelling
 from beam_pipeline.copies.merge import join_datasets
 from beam_pipeline.copies.subset import make_subset
-from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
 from beam_pipeline.terminal.console import print_next, print_table, splits_table
 from beam_pipeline.terminal.printing import print_prose, printable
 from beam_pipeline.terminal.reading_progress import shown_reading
@@ -44,11 +44,7 @@ def subset(
 
     Errors are those of `make_subset`; also OSError for a file that cannot be read.
     """
-    dataset = open_target(plain(path))
-    if not isinstance(dataset, Dataset):
-        raise UsageError(
-            f"A subset is made of a dataset with a manifest; {path!r} is a single file."
-        )
+    dataset = open_dataset_folder(plain(path), "'subset'")
     if dataset.parts:
         raise UsageError(
             f"A subset is made of one dataset, and {path!r} consists of parts. Join "
@@ -94,17 +90,11 @@ def merge(paths: Sequence[str], *, overwrite: bool = False, quiet: bool = False)
     *sources, output = map(plain, paths or [""])
     datasets: list[Dataset] = []
     optional: set[str] = set()
-    has_parts = False
     for path in sources:
-        target = open_target(path)
-        if not isinstance(target, Dataset):
-            raise UsageError(
-                f"Datasets with manifests are merged; {path!r} is a single file."
-            )
+        target = open_dataset_folder(path, "'merge'")
         datasets += target.parts or (target,)
         optional |= target.optional
-        has_parts = has_parts or bool(target.parts)
-    if len(sources) < 2 and not has_parts:
+    if not datasets or (len(sources) < 2 and not target.parts):
         raise UsageError(
             "Two or more datasets are merged, or the parts of one, and the output is "
             "named last, as in 'beam-tfrecord merge A B OUT'."

@@ -7,7 +7,7 @@ from typing import Any
 from beam_pipeline.commands.findings import print_findings
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.commands.verify import verify_dataset
-from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.datasets.dataset import Dataset, open_dataset_folder
 from beam_pipeline.terminal import printing
 from beam_pipeline.terminal.printing import print_text, printable
 from beam_pipeline.terminal.words import size_text
@@ -31,7 +31,7 @@ def run(path: str, output: str, *, verify: bool, quiet: bool) -> int:
       UsageError: there is no dataset, or the file cannot be written.
       DamageError: the dataset is damaged.
     """
-    target = _dataset(path)
+    target = open_dataset_folder(path, "'report'")
     output = output or _free(_beside(target.directory))
     report_file = ReportFile(output, {"output": target.directory})
     if verify:
@@ -68,7 +68,8 @@ class PageBeside:
         """Writes the page; where that fails, a warning says so and no more."""
         try:
             _free(self.path)
-            page = _page(_dataset(self._output), verified=False)
+            dataset = open_dataset_folder(self._output, "'report'")
+            page = _page(dataset, verified=False)
         except (BeamTFRecordError, OSError) as error:
             printing.say(
                 f"warning: the report could not be made: {error} The dataset is "
@@ -79,16 +80,6 @@ class PageBeside:
         report_file.write(page, done="The dataset is committed.")
         if not quiet:
             print_text(f"report in {printable(self.path)}")
-
-
-def _dataset(path: str) -> Dataset:
-    target = open_target(path)
-    if isinstance(target, SingleFile):
-        raise UsageError(
-            f"A report is made of a dataset; {path!r} is one file. Name its folder, or "
-            f"see 'inspect'."
-        )
-    return target
 
 
 def _beside(directory: str) -> str:

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from beam_pipeline.commands.head import describe_bytes, is_text
 from beam_pipeline.datasets.dataset import (
+    BareFiles,
     Dataset,
     SingleFile,
-    find_bare_files,
-    has_manifest,
     is_numbered_shard,
-    open_target,
+    open_files,
 )
 from beam_pipeline.datasets.file_summary import (
     FileSummary,
@@ -73,11 +72,7 @@ def show(path: str, *, as_json: bool = False) -> int:
         files without a manifest.
       DamageError: the manifest or the file is damaged.
     """
-    is_dataset = has_manifest(path)
-    if not as_json and not is_dataset and (bare := find_bare_files(path)) is not None:
-        _print_bare(path, bare.paths)
-        return 0
-    target = open_target(path)
+    target = open_files(path)
     if as_json:
         if not isinstance(target, Dataset):
             raise UsageError(_NO_JSON)
@@ -86,6 +81,8 @@ def show(path: str, *, as_json: bool = False) -> int:
         return 0
     if isinstance(target, Dataset):
         _print_dataset(target.manifest)
+    elif isinstance(target, BareFiles):
+        _print_bare(path, target.paths)
     else:
         summary = summarize_file(target.path, allow_empty=target.may_be_empty)
         _print_file(target, summary)

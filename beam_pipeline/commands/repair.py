@@ -21,9 +21,10 @@ from typing import Any
 
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.datasets.dataset import (
-    Dataset,
+    BareFiles,
     SingleFile,
     find_bare_files,
+    open_files,
     open_target,
 )
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
@@ -97,23 +98,21 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
 
 def _targets(source: str, target: str) -> list[tuple[SingleFile, str]]:
     """Returns the files to repair, and where the output of each goes."""
-    source_target: Dataset | SingleFile | None = None
-    if os.path.exists(os.path.join(source, MANIFEST_NAME)):
+    try:
+        opened = open_files(source)
+    except DamageError:
         # Shards may be sound where the manifest is damaged.
-        with contextlib.suppress(DamageError):
-            source_target = open_target(source)
-    bare = find_bare_files(source) if source_target is None else None
-    if bare is not None:
-        damaged = [SingleFile(path) for path in bare.paths]
+        opened = find_bare_files(source) or open_target(source)
+    if isinstance(opened, SingleFile):
+        if os.path.isdir(target):
+            target = os.path.join(target, os.path.basename(source))
+        return [(opened, target)]
+    if isinstance(opened, BareFiles):
+        damaged = [SingleFile(path) for path in opened.paths]
     else:
-        source_target = source_target or open_target(source)
-        if isinstance(source_target, SingleFile):
-            if os.path.isdir(target):
-                target = os.path.join(target, os.path.basename(source))
-            return [(source_target, target)]
         damaged = [
-            SingleFile(source_target.path(shard.file), facts=shard)
-            for split in source_target.manifest.splits
+            SingleFile(opened.path(shard.file), facts=shard)
+            for split in opened.manifest.splits
             for shard in split.shards
         ]
     if not damaged:

@@ -18,9 +18,8 @@ from beam_pipeline.datasets.dataset import (
     Dataset,
     SingleFile,
     find_bare_files,
-    has_manifest,
     missing_shards,
-    open_target,
+    open_files,
 )
 from beam_pipeline.datasets.derived_check import DerivedChecks
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
@@ -56,12 +55,7 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     Raises:
       UsageError: there is neither a dataset nor a TFRecord file.
     """
-    is_dataset = has_manifest(path)
-    if not is_dataset and (bare := find_bare_files(path)) is not None:
-        report = verify_bare_files(bare)
-        verdict = _bare_verdict(path, report)
-    else:
-        report, verdict = _verify_target(path)
+    report, verdict = _verify(path)
     if as_json:
         facts = {"sound": report.is_sound, **dataclasses.asdict(report)}
         print_text(json.dumps(facts, indent=1))
@@ -72,12 +66,15 @@ def show(path: str, quiet: bool = False, *, as_json: bool = False) -> int:
     return 0 if report.is_sound else 1
 
 
-def _verify_target(path: str) -> tuple[Report, str]:
-    """Returns the findings of a dataset or a file, and the verdict in a sentence."""
+def _verify(path: str) -> tuple[Report, str]:
+    """Returns the findings at a path, and the verdict in a sentence."""
     try:
-        target = open_target(path)
+        target = open_files(path)
     except DamageError as error:
         report = _without_manifest(path, error)
+        return report, _bare_verdict(path, report)
+    if isinstance(target, BareFiles):
+        report = verify_bare_files(target)
         return report, _bare_verdict(path, report)
     if isinstance(target, Dataset):
         report = verify_dataset(target)

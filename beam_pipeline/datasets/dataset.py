@@ -137,6 +137,36 @@ def open_target(path: str) -> Dataset | SingleFile:
     return _open_file(path)
 
 
+def open_dataset_folder(path: str, use: str) -> Dataset:
+    """Returns the dataset at a path.
+
+    Args:
+      path: of it.
+      use: what needs it, for the message.
+
+    Raises:
+      UsageError: there is none, or a single file.
+      DamageError: the manifest is damaged.
+    """
+    target = open_target(path)
+    if isinstance(target, SingleFile):
+        raise UsageError(
+            f"{use} needs a dataset with a manifest; {path!r} is a single file. Name "
+            f"the folder of its dataset, or see 'inspect'."
+        )
+    return target
+
+
+def open_files(path: str) -> Dataset | SingleFile | BareFiles:
+    """Returns the dataset or file at a path, or the files that no manifest names.
+
+    Errors are those of `open_target` and `find_bare_files`.
+    """
+    if has_manifest(path):
+        return open_target(path)
+    return find_bare_files(path) or open_target(path)
+
+
 def is_dataset(path: str | None) -> bool:
     """Whether a path is that of a dataset, and not of something to be converted."""
     if path is None:

@@ -101,22 +101,6 @@ def test_absent_values_become_defaults_that_no_record_holds(
     assert "# in 0 % of the records" in code
 
 
-@pytest.mark.parametrize(
-    "name", ["이름 있는", 'quote"s and {braces}', "back\\slash", "tab\tand\x1b[31m"]
-)
-def test_odd_names(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    """Of datasets, features and classes: literals that mean them, and print safely."""
-    feature = Feature(name, Kind.LABEL)
-    rows = [{name: "a"}, {name: name}]
-    write_dataset(tmp_path / "out", {"train": [rows]}, [feature], name=name)
-    code = printed(tmp_path / "out", capsys)
-    assert code.replace("\n", "").isprintable()
-    names, found = run(code)
-    assert [names["CLASSES"][name][int(row[name])] for row in found] == ["a", name]
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_the_number_of_records_is_known_and_checked(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str

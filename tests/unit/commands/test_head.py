@@ -154,18 +154,6 @@ def test_no_records(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> Non
         head.show(str(tmp_path / "out"), -1)
 
 
-def test_nothing_moves_the_cursor(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Names, text and class names are printed with escapes; markup stays text."""
-    text = "[red]\x1b[31m\r\n:smile:"
-    features = [Feature(text, Kind.TEXT), Feature("b", Kind.LABEL)]
-    write_dataset(tmp_path / "out", {"train": [[{text: text, "b": text}]]}, features)
-    out = printed(tmp_path / "out", capsys)
-    assert out.replace("\n", "").isprintable()
-    assert out.count("[red]\\x1b[31m\\r\\n:smile:") == 3
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -238,21 +238,6 @@ def test_no_dataset(tmp_path: Folder) -> None:
         open_target(str(tmp_path / "none"))
 
 
-def test_nothing_moves_the_cursor(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Names are printed with escapes; markup stays text."""
-    text = "[red]\x1b[31m\r\n:smile:"
-    features = [Feature(text, Kind.TEXT), Feature("b", Kind.LABEL)]
-    rows = [{text: text, "b": text}]
-    write_dataset(tmp_path / "out", {"train": [rows]}, features, name="[b]")
-    for path in ("out", "out/[b]-train.tfrecord-00000-of-00001"):
-        out = printed(tmp_path / path, capsys)
-        assert out.replace("\n", "").isprintable()
-        assert "[red]\\x1b[31m\\r\\n:smile:" in out
-        assert "[b]" in out
-
-
 @pytest.mark.parametrize(
     ("size", "expected"),
     [

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline.terminal.words import examples_text, extent_text, present_text
+from beam_pipeline.terminal.words import examples_text, extent_text
 from tests.support.runs import command
 from tests.support.sources import write_csv
 from transforms.core.infer.evidence import Evidence, example_text
@@ -82,12 +82,6 @@ def test_ranges(
     """Integers have separators, floats six digits, instants are ISO 8601."""
     feature = Feature("x", kind, column="x", unit=unit)
     assert extent_text(evidence(*ends), feature) == shown
-
-
-def test_shares_are_those_of_inspect() -> None:
-    """Shares of 100 % and 0 % are only said where they are exact."""
-    for missing, shown in [(0, "100 %"), (1000, "0 %"), (6, "99.4 %"), (999, "0.1 %")]:
-        assert present_text(evidence(None, None, missing)) == shown
 
 
 def test_examples_stay_on_one_line() -> None:

@@ -156,20 +156,6 @@ def test_inline_jobs_show_writing_only(tmp_path: Folder) -> None:
     assert look(plan).share == pytest.approx(0.25, abs=0.01)
 
 
-def test_share_never_falls(plan: Plan) -> None:
-    """From the first segment to the last shard the share only rises."""
-    store = Store(plan.work_folder)
-    wanted = sum(plan.planned.record_bytes.values())
-    shares = [look(plan).share]
-    put(store.segments, "a.segments", 5)
-    shares.append(look(plan).share)
-    for part in range(1, 6):
-        put(store.dataset, "x", part * wanted // 4)
-        shares.append(look(plan).share)
-    assert shares == sorted(shares)
-    assert all(0 <= share <= 1 for share in shares)
-
-
 @pytest.mark.parametrize("quiet", [True, False])
 def test_without_a_terminal(
     plan: Plan, capfd: pytest.CaptureFixture[str], quiet: bool

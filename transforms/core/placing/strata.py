@@ -101,7 +101,9 @@ class Strata:
     @property
     def digest(self) -> str:
         """A digest of classes and bounds."""
-        digest = hashlib.blake2b(segment.digest_of(self.classes).encode(), digest_size=16)
+        digest = hashlib.blake2b(
+            segment.digest_of(self.classes).encode(), digest_size=16
+        )
         digest.update(self.bounds.tobytes())
         return digest.hexdigest()
 
