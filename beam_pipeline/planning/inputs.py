@@ -248,15 +248,15 @@ def find_inputs(spec: Spec, standing: Standing | None = None) -> Inputs:
         return _named_files(spec, paths)
     if not standing:
         raise SourceError(f"The source must exist; there is no {source!r}.")
-    others = ""
+    config = ""
     if standing != "folder":
         if not _is_dataset(spec):
             return _named_files(spec, [source])
-        others, source = source, os.path.dirname(absolute(source))
+        config, source = source, os.path.dirname(absolute(source))
         spec = spec.model_copy(update={"source": source, "format": "yolo"})
     listed = storage(source).list_tree()
-    if others:
-        listed = _without_others(listed, others)
+    if config:
+        listed = _without_others(listed, config)
     format_name, entries = _recognise(spec, listed)
     if format_name in TREES and spec.labels:
         entries = _without(entries, source, spec.labels)
