@@ -314,7 +314,7 @@ def test_other_records_of_the_same_size(penguins: Folder) -> None:
     shard = first_shard(penguins)
     records = list(TFRecordReader(shard))
     shard.write_bytes(b"".join(map(frame.frame, reversed(records))))
-    with pytest.raises(TFRecordError, match="states 8 records .* CRC32C"):
+    with pytest.raises(TFRecordError, match=r"states 8 records .* CRC32C"):
         read(penguins)
 
 
