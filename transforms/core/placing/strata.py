@@ -101,9 +101,8 @@ class Strata:
     @property
     def digest(self) -> str:
         """A digest of classes and bounds."""
-        digest = hashlib.blake2b(
-            segment.digest_of(self.classes).encode(), digest_size=16
-        )
+        classes = segment.digest_of(self.classes).encode()
+        digest = hashlib.blake2b(classes, digest_size=16)
         digest.update(self.bounds.tobytes())
         return digest.hexdigest()
 
