@@ -25,7 +25,7 @@ LIBRARY = {
         "errors storage core core.image core.rows core.placing core.tfrecord"
     ),
     "transforms.formats.archive": (
-        "errors storage core core.image core.tfrecord formats"
+        "errors storage core core.image core.tfrecord formats formats.json_lines"
     ),
     "transforms.formats.columnar": "errors storage core core.rows formats",
     "transforms.formats.csv": "errors storage core core.rows core.infer formats",
