@@ -110,15 +110,16 @@ def class_numbers(
     if image.mode == "P" and classes is not None and classes.are_colours:
         image = image.convert("RGB")
     image = image.convert("L") if format == "jpeg" else image
-    numbers = _one_channel(_opaque(image), bits, classes)
+    numbers: Any = _one_channel(_opaque(image), bits, classes)
     if classes is not None:
         if format == "jpeg":
             first, second = (np.abs(numbers.astype(int) - v) for v in classes.values)
-            nearer: Numbers = (second < first).astype(np.uint8)
-            return nearer
-        numbers = _ids(numbers, classes)
-    small = numbers.dtype == np.uint8 or int(numbers.max(initial=0)) < 256
-    return numbers.astype(np.uint8 if small else np.uint16)
+            numbers = second < first
+        else:
+            numbers = _ids(numbers, classes)
+    small = int(numbers.max(initial=0)) < 256
+    stored: Numbers = numbers.astype(np.uint8 if small else np.uint16)
+    return stored
 
 
 def _opaque(image: Image.Image) -> Image.Image:
@@ -132,7 +133,7 @@ def _opaque(image: Image.Image) -> Image.Image:
     return image.convert(base) if base != "P" else image.getchannel("P")
 
 
-def _one_channel(image: Image.Image, bits: int, classes: MaskClasses | None) -> Numbers:
+def _one_channel(image: Image.Image, bits: int, classes: MaskClasses | None) -> Any:
     """Returns the number of each pixel; of listed colours one number for the three."""
     pixels: Numbers = np.asarray(image)
     if image.mode == "1":

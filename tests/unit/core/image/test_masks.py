@@ -7,7 +7,6 @@ import tracemalloc
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools import mask as coco
 
 from transforms.core.image.masks import object_mask, polygon_mask
 from transforms.core.image.png_encode import encode_class_png
@@ -20,6 +19,7 @@ BOX = (10.0, 5.0, 30.0, 15.0)
 
 def reference(polygons: list[list[float]], height: int, width: int) -> np.ndarray:
     """Returns the union as pycocotools draws it."""
+    coco = pytest.importorskip("pycocotools.mask")
     runs = coco.frPyObjects(polygons, height, width)
     return coco.decode(coco.merge(runs))
 
@@ -45,6 +45,7 @@ def test_polygons_are_those_of_pycocotools(seed: int) -> None:
 
 def test_runs_are_those_of_pycocotools() -> None:
     """Runs, plain and compressed, of random masks, empty and full ones."""
+    coco = pytest.importorskip("pycocotools.mask")
     random = np.random.default_rng(1)
     for share in np.linspace(0, 1, 50).tolist():
         height, width = random.integers(1, 90, 2).tolist()
