@@ -414,6 +414,8 @@ def _channels(image: FeatureFacts, manifest: Manifest) -> int | None:
     image keeps its own number, unless all files are too small to be a BMP of their
     size.
     """
+    if image.feature.mask and image.feature.derived_from:
+        return 1  # class numbers, as PNG
     by_role = dict(_derived(image, manifest))
     depth = by_role.get("depth")
     if depth is None or depth.minimum != depth.maximum:

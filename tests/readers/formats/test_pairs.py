@@ -49,6 +49,9 @@ def test_class_masks(tmp_path: Folder, tf: Any) -> None:
         np.testing.assert_array_equal(label.numpy(), numbers(0, 1, 15))
         found += 1
     assert found == 4
+    tfds = pytest.importorskip("tensorflow_datasets")
+    for row in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset("train"):
+        np.testing.assert_array_equal(row[MASK].numpy()[..., 0], numbers(0, 1, 15))
 
 
 def test_ids_from_256(tmp_path: Folder, tf: Any) -> None:
