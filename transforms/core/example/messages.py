@@ -319,12 +319,11 @@ def _parsed(reader: TFRecordReader) -> Iterator[dict[str, Any]]:
         yield example
 
 
-def other_kind(data: bytes) -> tuple[str, int]:
-    """Returns which message other than an Example a record is, and its size.
+def other_kind(data: bytes) -> str:
+    """Returns which message other than an Example a record is.
 
-    That is the number of feature lists or Examples. The name is empty for an Example,
-    and for what is unknown. Fields of other numbers than 1 and 2 do not count. Takes
-    some 20 us: not for every record.
+    Empty for an Example, and for what is unknown. Fields of other numbers than 1 and 2
+    do not count. Takes some 20 us: not for every record.
     """
     try:
         fields = _fields(data)
@@ -332,21 +331,26 @@ def other_kind(data: bytes) -> tuple[str, int]:
         second = [value for number, value in fields if number == 2]
         if all(map(_has_entries, first)):
             if not second:
-                return "", 0
+                return ""
             if all(map(_has_entries, second)):
-                return SEQUENCE, sum(len(_fields(value)) for value in second)
+                return SEQUENCE
         if all(_has_all(value, _has_entries) for value in (*first, *second)):
-            return RANKING, len(first)
+            return RANKING
     except (DecodeError, TypeError, UnicodeDecodeError):
         pass
-    return "", 0
+    return ""
 
 
 def other_message(data: bytes) -> str:
-    """Returns what `other_kind` says in words; empty for an Example."""
-    kind, count = other_kind(data)
+    """Returns what `other_kind` says in words, with the number of lists or Examples."""
+    kind = other_kind(data)
     if not kind:
         return ""
+    inner = [value for number, value in _fields(data) if number == 2]
+    if kind == RANKING:
+        count = len(_fields(data)) - len(inner)
+    else:
+        count = sum(len(_fields(value)) for value in inner)
     article = "a" if kind == SEQUENCE else "an"
     return (
         f"{article} {kind} with {count:,} {_COUNTED[kind]}{'' if count == 1 else 's'}"

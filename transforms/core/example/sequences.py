@@ -15,7 +15,8 @@ Sources: TensorFlow, `tensorflow/core/example/example.proto`; TensorFlow Serving
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2
@@ -81,7 +82,7 @@ def any_message(data: bytes) -> Any:
       ExampleError: protobuf does not parse it, or its context has a feature that is
         called like a list.
     """
-    kind, _ = other_kind(data)
+    kind = other_kind(data)
     if not kind:
         return message(data)
     try:
@@ -118,27 +119,25 @@ def _feature(features: Any, name: str) -> Any:
     return features[name] if name in features else _Feature()
 
 
-def _add(features: Any, name: str, steps: Iterable[Any]) -> None:
+def _add(features: Any, name: str, steps: Sequence[Any]) -> None:
     """Adds the values of the steps of a list, and their numbers."""
     counts = features[name + STEPS].int64_list
     counts.SetInParent()
-    values, first = None, ""
-    for step in steps:
-        kind = step.WhichOneof("kind")
-        if kind is None:
-            counts.value.append(0)
-            continue
-        if values is None:
-            values, first = getattr(features[name], kind), kind
-            values.SetInParent()
-        elif kind != first:
-            raise StepTypeError(
-                f"the steps of {name!r} must be of one type; found a {first} and a "
-                f"{kind}"
-            )
-        some = getattr(step, kind).value
-        values.value.extend(some)
-        counts.value.append(len(some))
+    kinds = {step.WhichOneof("kind") for step in steps} - {None}
+    if len(kinds) > 1:
+        found = " and ".join(sorted(kinds))
+        raise StepTypeError(f"the steps of {name!r} must be of one type; found {found}")
+    if not kinds:
+        counts.value.extend([0] * len(steps))
+        return
+    (kind,) = kinds
+    # Those of a step without a type are empty.
+    lists = list(map(operator.attrgetter(kind), steps))
+    counts.value.extend(len(each.value) for each in lists)
+    values = getattr(features[name], kind)
+    values.SetInParent()
+    for each in lists:
+        values.MergeFrom(each)
 
 
 def parse_record(data: bytes) -> dict[str, list[Any]]:
