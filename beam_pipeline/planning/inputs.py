@@ -523,7 +523,9 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
         )
     format_name = "jsonl" if by_content else format_name
     if format_name in TREES:
-        raise SourceError("Images must be in a folder: label/file or split/label/file")
+        raise SourceError(
+            "Such files must be in a folder: label/file or split/label/file"
+        )
     if not format_name:
         raise SourceError(
             f"A file is recognised by its suffix, such as .csv, .jsonl or .parquet; "
