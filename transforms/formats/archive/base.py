@@ -150,7 +150,8 @@ class RowArchive(ArchiveReaderBase, Generic[_Row]):
                 start += len(piece)
                 piece, size = [], 0
             piece.append(row)
-            size += sum(len(content.data) for content in self.contents_in(row))
+            for content in self.contents_in(row):
+                size += len(content.data)
         yield self.raw(piece, part(), columns, dict(skipped))
 
     def rows_of(

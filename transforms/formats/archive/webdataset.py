@@ -230,7 +230,8 @@ class WebDataset(RowArchive[_Read]):
 
     def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
         """Returns a row whose json is as its types have it; raises FaultError."""
-        stated = {name: value for name, value in row.items() if is_json(name)}
+        # Of all members, only those of json are objects.
+        stated = {n: value for n, value in row.items() if isinstance(value, dict)}
         if unknown := unknown_member(stated, self.json):
             raise FaultError(
                 Reason.MALFORMED,
