@@ -46,6 +46,19 @@ def report(folder: Folder) -> dict[str, object]:
     return found
 
 
+def test_five_nights_of_parts(tmp_path: Folder) -> None:
+    """Killed runs, drift, days at once and a reader: whole days, each row once."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "nightly" / "five_days.py", tmp_path / "events"],
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "5 days, classes b, d, a\n"
+
+
 def test_cron_commits_and_then_has_nothing_to_do(tmp_path: Folder) -> None:
     """0 both times and no word, so no mail; the report says which it was."""
     (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
