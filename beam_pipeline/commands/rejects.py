@@ -4,7 +4,7 @@ import collections
 import itertools
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.terminal.console import (
@@ -15,17 +15,20 @@ from beam_pipeline.terminal.console import (
 )
 from beam_pipeline.terminal.printing import json_text, print_text
 from beam_pipeline.terminal.words import count_text, share_text
-from transforms.core.model import reject_in_words
+from transforms.core.manifest import Manifest
 from transforms.core.reasons import Reason, Skipped
 from transforms.errors import UsageError, closest
 from transforms.publishing import target
-from transforms.publishing.earlier_rejects import EarlierRejects, find_rejects
+from transforms.publishing.earlier_rejects import (
+    EarlierRejects,
+    RejectGroup,
+    find_rejects,
+    rejection_text,
+)
 from transforms.storage.files import storage
 from transforms.work.reject_files import is_items_name
 
 _Rejection = Mapping[str, Any]
-# A reason, and what of an item was rejected for it ("boxes"); "" for whole items.
-_Group = tuple[str, str]
 
 
 def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
@@ -63,28 +66,22 @@ def _check_reason(reason: str) -> None:
 
 
 def _show_groups(path: str, rejects: EarlierRejects, as_json: bool) -> None:
-    counts: collections.Counter[_Group] = collections.Counter()
-    examples: dict[_Group, _Rejection] = {}
-    for rejection in rejects.rejections():
-        group = str(rejection["reason"]), str(rejection.get("part", ""))
-        counts[group] += 1
-        examples.setdefault(group, rejection)
-    read = None if rejects.manifest is None else rejects.manifest.account.read
+    groups = rejects.groups()
     if as_json:
-        print_text(json_text(_as_json(path, counts, examples, read)))
+        print_text(json_text(_as_json(path, groups, rejects.manifest)))
         return
     wholes: collections.Counter[str] = collections.Counter()
-    for (_, part), count in counts.items():
-        wholes[part] += count
+    for group in groups:
+        wholes[group.part] += group.count
     _print_head(path, wholes, rejects)
-    if counts:
+    if groups:
         table = new_table("reason", "count", "share", "example", right=_NUMBERS)
-        for (name, part), count in counts.most_common():
+        for group in groups:
             table.add_row(
-                f"{name} ({part})" if part else name,
-                f"{count:,}",
-                share_text(count, wholes[part]),
-                _in_words(examples[name, part]),
+                f"{group.reason} ({group.part})" if group.part else group.reason,
+                f"{group.count:,}",
+                share_text(group.count, wholes[group.part]),
+                group.example_text,
             )
         print_table(table)
     _print_notes(path, rejects)
@@ -94,23 +91,20 @@ _NUMBERS = ("count", "share", "row", "line")
 
 
 def _as_json(
-    path: str,
-    counts: collections.Counter[_Group],
-    examples: Mapping[_Group, _Rejection],
-    read: int | None,
+    path: str, groups: Sequence[RejectGroup], manifest: Manifest | None
 ) -> dict[str, Any]:
     return {
         "rejects": path,
-        "read": read,
-        "rejected": sum(n for (_, part), n in counts.items() if not part),
+        "read": None if manifest is None else manifest.account.read,
+        "rejected": sum(group.count for group in groups if not group.part),
         "reasons": [
             {
-                "reason": name,
-                **({"part": part} if part else {}),
-                "count": count,
-                "example": examples[name, part],
+                "reason": group.reason,
+                **({"part": group.part} if group.part else {}),
+                "count": group.count,
+                "example": group.example,
             }
-            for (name, part), count in counts.most_common()
+            for group in groups
         ],
     }
 
@@ -171,14 +165,8 @@ def _show_list(
         print_line(f"nothing was rejected as {reason}")
     else:
         for item in itertools.chain([first], shown):
-            print_line(_in_words(item))
+            print_line(rejection_text(item))
         if more := sum(1 for _ in chosen):
             print_line(f"... {more:,} more; --limit 0 lists all")
     for note in _left_since(path, rejects):
         print_line(f"note: {note}")
-
-
-def _in_words(item: _Rejection) -> str:
-    return reject_in_words(
-        item["source"], item.get("row"), item.get("line"), item["message"]
-    )

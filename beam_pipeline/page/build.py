@@ -1,6 +1,5 @@
 """Build the page: read the sample, gather the sections, fill in the template."""
 
-import contextlib
 import dataclasses
 import functools
 import html
@@ -20,8 +19,6 @@ from beam_pipeline.page.distributions import (
 from beam_pipeline.page.pictures import (
     Equal,
     PictureClass,
-    Thumbnail,
-    draw,
     equal_images,
     pictures,
 )
@@ -48,15 +45,11 @@ from beam_pipeline.terminal.words import (
     size_text,
     value_text,
 )
-from transforms.core.example.messages import parse_example
 from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.model import reject_in_words
 from transforms.core.schema import Kind
-from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import DamageError, ExampleError, UsageError
-from transforms.publishing.earlier_rejects import find_rejects
+from transforms.errors import DamageError, UsageError
+from transforms.publishing.earlier_rejects import RejectGroup, find_rejects
 from transforms.storage.files import storage
-from transforms.work.reject_files import is_items_name
 
 _COLOURS = 6
 _MOST_BARS = 60
@@ -65,9 +58,6 @@ _MOST_MISSING = 12
 _MOST_CHARTS = 500
 _MOST_FEATURES = 2_000
 _MOST_CODE = 40_000
-_REJECT_PICTURES = 6
-# Items that are looked at for pictures.
-_MOST_ITEMS = 2_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -264,26 +254,7 @@ def _template() -> jinja2.Template:
     return environment.from_string(text.read_text(encoding="utf-8"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Rejected:
-    """The rejects of one reason.
-
-    Attributes:
-      reason: its code.
-      part: what of an item was rejected ("boxes"); empty for whole items.
-      count: how many.
-      example: one of them in words.
-      pictures: of items that were kept and can be decoded.
-    """
-
-    reason: str
-    part: str
-    count: int
-    example: str
-    pictures: tuple[Thumbnail, ...]
-
-
-def _rejected_of(dataset: Dataset) -> list[_Rejected]:
+def _rejected_of(dataset: Dataset) -> list[RejectGroup]:
     """Returns the rejects of a dataset, the most frequent reason first.
 
     Raises:
@@ -291,37 +262,4 @@ def _rejected_of(dataset: Dataset) -> list[_Rejected]:
     """
     if not any("reject" in each.file for each in dataset.manifest.files):
         return []
-    counts: dict[tuple[str, str], int] = {}
-    examples: dict[tuple[str, str], str] = {}
-    for item in find_rejects(dataset.directory).rejections():
-        key = (item["reason"], item.get("part") or "")
-        counts[key] = counts.get(key, 0) + 1
-        if key not in examples:
-            row, line = item.get("row"), item.get("line")
-            examples[key] = reject_in_words(item["source"], row, line, item["message"])
-    drawn = _pictures_of_rejects(dataset)
-    return [
-        _Rejected(*key, count, examples[key], tuple(drawn.get(key[0], ())))
-        for key, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    ]
-
-
-def _pictures_of_rejects(dataset: Dataset) -> Mapping[str, list[Thumbnail]]:
-    drawn: dict[str, list[Thumbnail]] = {}
-    left = _MOST_ITEMS
-    for facts in dataset.manifest.files:
-        if not is_items_name(facts.file):
-            continue
-        with storage(dataset.path(facts.file)).opened() as file:
-            for record in TFRecordReader(file, allow_empty=True):
-                if not left:
-                    return drawn
-                left -= 1
-                with contextlib.suppress(ExampleError, KeyError, IndexError):
-                    item = parse_example(record)
-                    some = drawn.setdefault(bytes(item["reason"][0]).decode(), [])
-                    data = item.get("bytes", ())
-                    if len(some) < _REJECT_PICTURES and data:
-                        picture = draw(bytes(data[0]))
-                        some += [picture] if picture else []
-    return drawn
+    return find_rejects(dataset.directory).groups()

@@ -1,4 +1,4 @@
-"""The values of a feature in each split: presence, spread, histogram, frequent values.
+"""The values of a feature in each split: presence, histogram, frequent values.
 
 | kind                     | shown as                                                |
 | ------------------------ | ------------------------------------------------------- |
@@ -39,19 +39,6 @@ _MOST_WHOLE = 2**51
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Spread:
-    """Mean and quantiles of numbers."""
-
-    count: int
-    mean: float
-    least: float
-    lower: float
-    median: float
-    upper: float
-    most: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts over n bins.
 
@@ -67,17 +54,6 @@ class Histogram:
     counts: Mapping[str, tuple[int, ...]]
     outside: int
     ends: tuple[float, float]
-
-
-def spread_of(values: Floats) -> Spread | None:
-    """Returns mean and quantiles of finite numbers; None for none."""
-    if not len(values):
-        return None
-    least, lower, median, upper, most = _quantiles(values, (0, 0.25, 0.5, 0.75, 1))
-    # The sum of large floats may be infinite.
-    scale = max(-least, most) or 1.0
-    mean = float(np.mean(values / scale)) * scale
-    return Spread(len(values), mean, least, lower, median, upper, most)
 
 
 def histogram_of(samples: Mapping[str, Floats], *, whole: bool) -> Histogram | None:
@@ -203,14 +179,12 @@ class Distribution:
     Attributes:
       measured: what the numbers are: "" for the values, or "bytes", "boxes".
       rows: of each split how many were looked at, and how many have the feature.
-      spreads: of each split that has numbers.
       histogram, frequent: one of them, or neither where there is no value.
       odd: NaN and infinities, which are left out.
     """
 
     measured: str
     rows: Mapping[str, tuple[int, int]]
-    spreads: Mapping[str, Spread]
     histogram: Histogram | None
     frequent: Frequent | None
     odd: int
@@ -253,12 +227,9 @@ def describe(
     odd = sum(map(len, numbers.values())) - sum(map(len, finite.values()))
     whole = feature.kind is not Kind.FLOAT
     frequent = _few_whole(finite) if feature.kind is Kind.INT64 else None
-    spreads = {
-        name: spread for name, values in finite.items() if (spread := spread_of(values))
-    }
     shown = {name: finite[name] for name in (compared or finite)}
     histogram = None if frequent else histogram_of(shown, whole=whole)
-    return Distribution(measured, rows, spreads, histogram, frequent, odd)
+    return Distribution(measured, rows, histogram, frequent, odd)
 
 
 def _flat(feature: Feature, column: pa.Array) -> pa.Array:
@@ -315,4 +286,4 @@ def describe_counts(
         for name, by_category in counts.items()
     }
     frequent = Frequent(values, others, len(totals)) if totals else None
-    return Distribution("", rows, {}, None, frequent, 0)
+    return Distribution("", rows, None, frequent, 0)

@@ -1,5 +1,6 @@
 """Rejects that an earlier run wrote: find them and read them."""
 
+import collections
 import dataclasses
 import json
 import os
@@ -9,12 +10,41 @@ from typing import Any
 import google_crc32c
 
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
+from transforms.core.model import reject_in_words
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import target
 from transforms.storage.files import storage
 from transforms.work.reject_files import is_rejects_name
 
 _MOST_ROWS = 1 << 63
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RejectGroup:
+    """The rejects of one reason.
+
+    Attributes:
+      reason: its code.
+      part: what of an item was rejected ("boxes"); empty for whole items.
+      count: how many.
+      example: the first of them, as plain JSON.
+    """
+
+    reason: str
+    part: str
+    count: int
+    example: Mapping[str, Any]
+
+    @property
+    def example_text(self) -> str:
+        """The example in words."""
+        return rejection_text(self.example)
+
+
+def rejection_text(item: Mapping[str, Any]) -> str:
+    """Returns a rejection in words."""
+    row, line = item.get("row"), item.get("line")
+    return reject_in_words(item["source"], row, line, item["message"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +86,20 @@ class EarlierRejects:
                     f"{size:,} bytes with the CRC32C {crc:08x}, not {facts.bytes:,} "
                     f"with {facts.crc32c:08x}. Convert again."
                 )
+
+    def groups(self) -> list[RejectGroup]:
+        """Returns the rejects by reason, the most frequent first.
+
+        Errors are those of `rejections`.
+        """
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        examples: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for item in self.rejections():
+            key = item["reason"], str(item.get("part") or "")
+            counts[key] += 1
+            examples.setdefault(key, item)
+        ranked = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+        return [RejectGroup(*key, count, examples[key]) for key, count in ranked]
 
 
 def _is_rejection(found: Any) -> bool:

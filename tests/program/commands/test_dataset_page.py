@@ -188,22 +188,6 @@ def test_damaged_and_equal_images(tmp_path: Folder) -> None:
     assert len(page.all("img")) == 8 + 4
 
 
-def test_rejected_images_that_were_kept(tmp_path: Folder) -> None:
-    """Beside their reason is a picture of each that can be decoded."""
-    folder = tmp_path / "in" / "a"
-    folder.mkdir(parents=True)
-    for number in range(3):
-        (folder / f"{number}.png").write_bytes(drawn(number))
-    frames = [Image.new("RGB", (9, 9), colour) for colour in ("red", "blue")]
-    frames[0].save(folder / "moves.gif", save_all=True, append_images=frames[1:])
-    options = ("--keep-rejected-bytes", "--max-reject-rate", "0.5")
-    convert(tmp_path / "in", tmp_path / "out", *options)
-    page, _ = page_of(tmp_path / "out")
-    assert "animated_image 1 a/moves.gif" in page.text
-    alts = [attributes["alt"] for attributes in page.all("img")]
-    assert alts.count("rejected image") == 1
-
-
 def test_images_that_cannot_be_decoded(tmp_path: Folder) -> None:
     """Their places say so; the others are shown."""
     out = io.BytesIO()
