@@ -604,14 +604,18 @@ main(sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("workers", sizes("2", "1"))
 @pytest.mark.parametrize(
-    "name", sizes("job", "beam_control_read", "read_grpc", "Thread-")
+    "run",
+    # One process needs no connection, and so no other threads.
+    sizes(
+        *(("job", "2"), ("beam_control_read", "2"), ("read_grpc", "2")),
+        *(("Thread-", "2"), ("job", "1"), ("Thread-", "1")),
+    ),
+    ids=" ".join,
 )
-def test_refused_thread_ends_the_run(tmp_path: Folder, name: str, workers: str) -> None:
+def test_refused_thread_ends_the_run(tmp_path: Folder, run: tuple[str, str]) -> None:
     """A thread that cannot start here or in a worker ends the run, and names memory."""
-    if workers == "1" and "_" in name:
-        pytest.skip("one process needs no connection")
+    name, workers = run
     (tmp_path / "t.csv").write_bytes(b"a,b\n" + b"1,2\n" * 100)
     arguments = ["convert", "t.csv", "out", "--workers", workers, "--quiet"]
     done = script(_REFUSED, tmp_path, name, *arguments)
