@@ -63,7 +63,7 @@ def look(
     """Reads the dataset again and again; notes how many days it had each time."""
     try:
         read(output, done, seen)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - shown when the days are over
         failed.append(error)
 
 
