@@ -63,6 +63,7 @@ from transforms.formats.detection.coco_json import (
     POINTS,
     CocoFile,
     image_folder,
+    leading_folders,
     load_coco,
     load_outlined,
 )
@@ -102,14 +103,14 @@ class CocoReader(BoxedReader):
 
     Attributes:
       folders: by file, the folder of its images as `images_root` says it, once it is
-        known.
+        known, and how many folders their names begin with that are not there.
       recognised: whether nobody has said that the files are COCO's.
       points: the most key points of an object; 0 where none has any.
     """
 
     title: ClassVar[str] = "COCO JSON"
 
-    folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    folders: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     recognised: bool = False
     points: int = 0
 
@@ -142,7 +143,7 @@ class CocoReader(BoxedReader):
             if (captioned if name == CAPTION else boxed or not _is_of_boxes(name))
         }
         classes = _classes_of(loaded)
-        folders = {}
+        folders: dict[str, tuple[str, int]] = {}
         if not self.images_root:
             folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
         _check_apart(loaded, folders)
@@ -287,7 +288,11 @@ class CocoReader(BoxedReader):
     def _paths(self, file: SourceFile, images: pa.RecordBatch) -> pa.StringArray:
         """Returns the path of each image, relative to the root where it can be."""
         names = images["file_name"]
-        folder = self.images_root.rstrip("/") or self.folders.get(file.origin, "")
+        folder, left_out = self.folders.get(file.origin, ("", 0))
+        folder = self.images_root.rstrip("/") or folder
+        if left_out:
+            pattern = leading_folders(left_out)
+            names = pc.replace_substring_regex(names, pattern, "")
         prefix = f"{folder}/" if folder else ""
         fixed = pc.starts_with(names, "/")
         return pc.if_else(fixed, names, pc.binary_join_element_wise(prefix, names, ""))
@@ -310,12 +315,15 @@ def _drawer(
     return draw
 
 
-def _check_apart(loaded: Sequence[_Loaded], folders: Mapping[str, str]) -> None:
+def _check_apart(
+    loaded: Sequence[_Loaded], folders: Mapping[str, tuple[str, int]]
+) -> None:
     """Raises InputError where two files list the same images."""
     listed: dict[tuple[str, frozenset[str]], InputFile] = {}
     for file, coco in loaded:
         names = frozenset(coco.images["file_name"].to_pylist())
-        first = listed.setdefault((folders.get(file.origin, ""), names), file)
+        folder, _ = folders.get(file.origin, ("", 0))
+        first = listed.setdefault((folder, names), file)
         if first is not file:
             raise InputError(
                 f"Each image must be in one file; {first.origin!r} and {file.origin!r} "

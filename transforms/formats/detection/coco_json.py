@@ -428,8 +428,11 @@ _READ: Mapping[pa.DataType, Callable[[Any], Any]] = {
 }
 
 
-def image_folder(file: InputFile, coco: CocoFile) -> str:
+def image_folder(file: InputFile, coco: CocoFile) -> tuple[str, int]:
     """Returns the folder of the images, relative to the root where it can be.
+
+    Also returns how many folders their names begin with that are not there: a name
+    means its longest tail that is.
 
     Raises:
       InputError: no image is where images usually are.
@@ -439,19 +442,27 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
     names = coco.images["file_name"].drop_null()
     probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
     shown = [names[int(i)].as_py() for i in probed]
-    hits = [
-        sum(_exists(os.path.join(root, folder), name) for name in shown)
-        for folder in candidates
-    ]
-    best = max(range(len(candidates)), key=hits.__getitem__)
-    if shown and not hits[best]:
-        places = ", ".join(repr(folder or ".") for folder in candidates)
-        raise InputError(
-            f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
-            f"of these folders below {root!r}: {places}. Found none there. Say "
-            f"where they are with images_root."
-        )
-    return candidates[best]
+    deepest = max((name.replace("\\", "/").count("/") for name in shown), default=0)
+    for left_out in range(deepest + 1):
+        tails = [re.sub(leading_folders(left_out), "", name) for name in shown]
+        hits = [
+            sum(_exists(os.path.join(root, folder), name) for name in tails)
+            for folder in candidates
+        ]
+        best = max(range(len(candidates)), key=hits.__getitem__)
+        if hits[best] or not shown:
+            return candidates[best], left_out
+    places = ", ".join(repr(folder or ".") for folder in candidates)
+    raise InputError(
+        f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
+        f"of these folders below {root!r}: {places}. Found none there. Say "
+        f"where they are with images_root."
+    )
+
+
+def leading_folders(count: int) -> str:
+    """Returns the pattern of the first folders of a path."""
+    return rf"^(?:[^/\\]*[/\\]+){{0,{count}}}"
 
 
 def _exists(folder: str, name: str) -> bool:

@@ -181,16 +181,17 @@ def image_path(root: str, origin: str, filename: str, images_root: str = "") -> 
     if images_root:
         places = [images_root]
     stem = name.rpartition(".")[0]
-    # Some tools write whole paths, some of them those of Windows.
-    stated = posixpath.basename(filename.replace("\\", "/"))
-    names = [stated] if stated else []
-    names += [stem + suffix for suffix in _SUFFIXES]
-    for name in names:
+    # Some tools write whole paths, some of them those of Windows: the longest tail of
+    # one that is there is meant.
+    parts = [p for p in filename.replace("\\", "/").split("/") if p.strip(".")]
+    names = ["/".join(parts[first:]) for first in range(len(parts))]
+    likely = parts[-1] if parts else stem + _SUFFIXES[0]
+    for name in (*names, *(stem + suffix for suffix in _SUFFIXES)):
         for place in places:
             path = posixpath.join(place, name)
             if storage(os.path.join(root, path)).exists():
                 return path
-    return posixpath.join(places[0], names[0])
+    return posixpath.join(places[0], likely)
 
 
 def image_sets(root: str, folder: str) -> Mapping[str, str] | None:

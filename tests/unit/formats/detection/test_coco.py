@@ -345,6 +345,22 @@ def test_boxes_around_outlines(
     assert "[[8, 12, 24]]" in found.rejections[1].message
 
 
+@pytest.mark.parametrize(
+    "prefix", ["/content/drive/x/", "C:\\\\x\\\\", "../x/", "images/"]
+)
+def test_paths_of_another_machine(prefix: str, root: Folder) -> None:
+    """A name means its longest tail that is there."""
+    content = coco([image(1), image(2)], [box(1, 1)])
+    tree(root, content)
+    for each in content["images"]:
+        each["file_name"] = prefix + each["file_name"]
+    write_json(root / "annotations/instances_train2017.json", content)
+    found = read(root)
+    assert [row["image/encoded"] for row in found.rows] == [
+        f"train2017/{n:012}.jpg" for n in (1, 2)
+    ]
+
+
 PEOPLE = [
     {"id": 1, "name": "person", "keypoints": ["nose", "eye"]},
     {"id": 3, "name": "cat", "keypoints": ["ear"]},

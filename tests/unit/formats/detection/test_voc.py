@@ -450,3 +450,12 @@ def test_parts_are_conserved(
     written = sum(len(row["image/object/bbox"]) for row in found.rows)
     parts = sum(r.part == "boxes" for r in found.rejections)
     assert sum(len(items) for _, items in images) == written + parts + gone
+
+
+def test_a_path_means_its_longest_tail(root: Folder) -> None:
+    """Of a whole path, the folders count that are below the images' folder."""
+    write_xml(root / "Annotations/a.xml", thing(), filename="/home/x/sub/a.jpg")
+    write_image(root / "JPEGImages/a.jpg")
+    assert read(root).rows[0]["image/encoded"] == "JPEGImages/a.jpg"
+    write_image(root / "JPEGImages/sub/a.jpg")
+    assert read(root).rows[0]["image/encoded"] == "JPEGImages/sub/a.jpg"
